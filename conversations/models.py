@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import models, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from llm.models import LanguageModel
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import new_id, text_of
+
+TITLE_LENGTH = 80  # characters
+
+
+def conversation_id() -> str:
+    return new_id("conv")
+
+
+def turn_id() -> str:
+    return new_id("resp")
+
+
+def attachment_id() -> str:
+    return new_id("file")
+
+
+class ConversationQuerySet(models.QuerySet["Conversation"]):
+    def of(self, user: Any) -> ConversationQuerySet:
+        """What `user` may see by any door but the admin."""
+        return self.filter(owner_id=user.pk, deleted_at=None)
+
+
+class Conversation(models.Model):
+    id = models.CharField(
+        primary_key=True, max_length=64, default=conversation_id, editable=False
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="conversations"
+    )
+    title = models.CharField(max_length=200, blank=True)
+    language_model = models.ForeignKey(
+        LanguageModel,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        help_text=_("Empty means the default model."),
+    )
+    instructions = models.TextField(
+        blank=True, help_text=_("System prompt; empty means the site's own.")
+    )
+    options = models.JSONField(
+        default=dict, blank=True, help_text=_("Options of every turn.")
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(default=timezone.now, db_index=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = ConversationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-updated_at"]
+        indexes = [models.Index(fields=["owner", "-updated_at"])]
+
+    def __str__(self) -> str:
+        return self.title or self.id
+
+    @transaction.atomic
+    def open_turn(
+        self,
+        items: Sequence[ItemPayload],
+        *,
+        language_model: LanguageModel | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Turn:
+        """The user's items and the turn that will answer them, or neither.
+
+        It follows the conversation's last turn and is answered when that is.
+        """
+        last = self.turns.order_by("-created_at", "-id").only("id").first()
+        turn = self.turns.create(
+            parent=last,
+            language_model=language_model or self.language_model,
+            options={**self.options, **(options or {})},
+        )
+        Item.objects.bulk_create(
+            Item.of(turn, position, payload, origin=Item.Origin.INPUT)
+            for position, payload in enumerate(items)
+        )
+        if not self.title:
+            self.title = _title_of(items)
+        self.updated_at = timezone.now()
+        self.save(update_fields=["title", "updated_at"])
+        return turn
+
+    def delete_softly(self) -> None:
+        """Gone for its owner; staff and retention deal with the rows."""
+        self.deleted_at = timezone.now()
+        self.save(update_fields=["deleted_at"])
+        self.turns.unfinished().update(cancel_requested=True)
+
+
+def _title_of(items: Sequence[ItemPayload]) -> str:
+    text = " ".join(" ".join(text_of(item) for item in items).split())
+    return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1] + "…"
+
+
+class TurnQuerySet(models.QuerySet["Turn"]):
+    def of(self, user: Any) -> TurnQuerySet:
+        """What `user` may see by any door but the admin."""
+        return self.filter(
+            conversation__owner_id=user.pk, conversation__deleted_at=None
+        )
+
+    def unfinished(self) -> TurnQuerySet:
+        return self.filter(status__in=Turn.UNFINISHED)
+
+
+class Turn(models.Model):
+    """A message and all that answers it. Its id is the response's id."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", _("queued")
+        RUNNING = "in_progress", _("running")
+        COMPLETED = "completed", _("completed")
+        INCOMPLETE = "incomplete", _("incomplete")
+        FAILED = "failed", _("failed")
+        CANCELLED = "cancelled", _("stopped")
+
+    UNFINISHED = [Status.QUEUED, Status.RUNNING]
+
+    id = models.CharField(
+        primary_key=True, max_length=64, default=turn_id, editable=False
+    )
+    conversation = models.ForeignKey(Conversation, models.CASCADE, related_name="turns")
+    parent = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="children"
+    )
+    language_model = models.ForeignKey(
+        LanguageModel, models.SET_NULL, null=True, blank=True
+    )
+    options = models.JSONField(default=dict, blank=True)
+    status = models.CharField(
+        max_length=12, choices=Status.choices, default=Status.QUEUED
+    )
+    epoch = models.PositiveIntegerField(
+        default=0, help_text=_("How often it was taken up; every write names it.")
+    )
+    lease_until = models.DateTimeField(null=True, blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    partial = models.JSONField(
+        null=True, blank=True, help_text=_("What was said and not yet committed.")
+    )
+    last_sequence = models.PositiveIntegerField(
+        null=True, blank=True, help_text=_("Number of the last event.")
+    )
+    usage = models.JSONField(null=True, blank=True)
+    error = models.JSONField(null=True, blank=True)
+    incomplete_reason = models.CharField(max_length=40, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TurnQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        indexes = [
+            models.Index(fields=["conversation", "created_at"]),
+            models.Index(
+                fields=["lease_until"],
+                condition=models.Q(status__in=["queued", "in_progress"]),
+                name="conversations_turn_open",
+            ),
+        ]
+        permissions = [
+            ("inspect_turn", "Can read other people's turns"),
+            ("edit_items", "Can correct or redact items"),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status not in self.UNFINISHED
+
+
+class Item(models.Model):
+    """One Responses item, stored as it is sent."""
+
+    class Origin(models.TextChoices):
+        INPUT = "input", _("asked")
+        OUTPUT = "output", _("answered")
+
+    turn = models.ForeignKey(Turn, models.CASCADE, related_name="items")
+    position = models.PositiveIntegerField()
+    origin = models.CharField(max_length=6, choices=Origin.choices)
+    type = models.CharField(max_length=50)
+    payload = models.JSONField()
+    provider_data = models.JSONField(
+        null=True, blank=True, help_text=_("A provider's proof, for its issuer only.")
+    )
+    #: Position of the event that told it done: a follower beyond it has seen it.
+    epoch = models.PositiveIntegerField(default=0)
+    sequence = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["turn", "position"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["turn", "position"], name="conversations_item_position_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.payload.get('id', self.pk)}"
+
+    @classmethod
+    def of(
+        cls,
+        turn: Turn,
+        position: int,
+        payload: ItemPayload,
+        *,
+        origin: str,
+        provider_data: Any = None,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> Item:
+        return cls(
+            turn=turn,
+            position=position,
+            origin=origin,
+            type=payload["type"],
+            payload=payload,
+            provider_data=provider_data,
+            epoch=epoch,
+            sequence=sequence,
+        )
+
+
+class ToolCall(models.Model):
+    """What became of one call of a tool of ours."""
+
+    class State(models.TextChoices):
+        PENDING = "pending", _("pending")
+        AWAITING_APPROVAL = "awaiting_approval", _("awaiting approval")
+        EXECUTING = "executing", _("executing")
+        COMPLETED = "completed", _("completed")
+        FAILED = "failed", _("failed")
+        TIMED_OUT = "timed_out", _("timed out")
+        CANCELLED = "cancelled", _("cancelled")
+        UNKNOWN = "unknown", _("outcome unknown")
+
+    turn = models.ForeignKey(Turn, models.CASCADE, related_name="tool_calls")
+    call_id = models.CharField(max_length=64)
+    name = models.CharField(max_length=128)
+    state = models.CharField(
+        max_length=20, choices=State.choices, default=State.PENDING
+    )
+    blocking = models.BooleanField(default=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    output = models.JSONField(null=True, blank=True)
+    error = models.CharField(max_length=500, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["turn", "call_id"], name="conversations_call_once_per_turn"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.state}"
+
+    @property
+    def seconds(self) -> float | None:
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return (self.ended_at - self.started_at).total_seconds()
+
+
+class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
+    def find(self, token: str) -> AccessToken | None:
+        """The live token of this text, with its user."""
+        now = timezone.now()
+        return (
+            self.filter(digest=AccessToken.digest_of(token), revoked_at=None)
+            .filter(models.Q(expires_at=None) | models.Q(expires_at__gt=now))
+            .filter(user__is_active=True)
+            .select_related("user")
+            .first()
+        )
+
+
+class AccessToken(models.Model):
+    """A program's key to the API; only its digest is stored."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="access_tokens"
+    )
+    label = models.CharField(max_length=100, default="token")
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = AccessTokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.prefix}…"
+
+    @staticmethod
+    def digest_of(token: str) -> str:
+        # 256 random bits need no slow hash.
+        return hashlib.sha256(token.encode()).hexdigest()
+
+    @classmethod
+    def issue(cls, user: AbstractBaseUser, label: str) -> tuple[AccessToken, str]:
+        """The row and the token itself, which is never seen again."""
+        token = f"parley_{secrets.token_urlsafe(32)}"
+        row = cls.objects.create(
+            user=user, label=label, prefix=token[:12], digest=cls.digest_of(token)
+        )
+        return row, token
+
+
+class IdempotencyKey(models.Model):
+    """A caller's own name for a request, so that sending it again repeats nothing."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE)
+    key = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=64)
+    turn = models.ForeignKey(Turn, models.CASCADE)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "key"], name="conversations_idempotency_key_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Attachment(models.Model):
+    """A file that belongs to a conversation; items refer to it by id."""
+
+    id = models.CharField(
+        primary_key=True, max_length=64, default=attachment_id, editable=False
+    )
+    conversation = models.ForeignKey(
+        Conversation, models.CASCADE, related_name="attachments"
+    )
+    name = models.CharField(max_length=255)
+    content_type = models.CharField(max_length=100)
+    size = models.PositiveBigIntegerField()
+    file = models.FileField(upload_to="attachments/%Y/%m/")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name

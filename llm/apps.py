@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class LLMConfig(AppConfig):
+    name = "llm"
+    verbose_name = "Language models"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,128 @@
+"""Everything that can go wrong between us and a model.
+
+* LLMError
+    * BadRequest                what was asked cannot be sent, or was refused; useless
+                                  to repeat
+        * InvalidKey            the provider does not accept our key
+        * ContextTooLarge       prompt and answer do not fit the model's window
+        * ModelNotAvailable     no such model, or it is switched off
+        * ContentPolicy         the provider's policy forbids the request
+        * QuotaExhausted        credit, budget or quota is used up; waiting does not
+                                      help
+    * TryAgain                  the same request may succeed later
+        * RateLimited           too many requests or tokens; see `retry_after`
+        * ProviderDown          5xx, overloaded, unreachable, or a stream cut off
+        * ProviderTimeout       no answer within our time limits
+    * BadResponse               the provider broke its own protocol
+
+A class says whose fault it is, whether repeating helps, and what our own clients see:
+our `code`, the HTTP `status`, and OpenAI's `type` and `openai_code`. Its docstring is
+the sentence users read; what the provider said is kept in `detail`, for staff only.
+"""
+
+from __future__ import annotations
+
+
+class LLMError(Exception):
+    """The model could not be asked."""
+
+    code = "E_LLM_PROVIDER_DOWN"
+    status = 502  # what our own API answers with, before the first byte
+    type = "server_error"  # OpenAI's error type
+    openai_code: str | None = None  # OpenAI's error code
+    retryable = False
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        detail: str = "",
+        param: str | None = None,
+        provider: str = "",
+        upstream_status: int | None = None,
+        upstream_type: str | None = None,
+        upstream_code: str | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message or (self.__doc__ or "").partition("\n")[0])
+        self.detail = detail  # the provider's own words; may quote the prompt
+        self.param = param
+        self.provider = provider
+        self.upstream_status = upstream_status
+        self.upstream_type = upstream_type
+        self.upstream_code = upstream_code
+        self.request_id = request_id
+        self.retry_after = retry_after  # seconds
+
+
+class BadRequest(LLMError):
+    """The model cannot answer this request as it is; change it and try again."""
+
+    code, status, type = "E_LLM_BAD_REQUEST", 400, "invalid_request_error"
+
+
+class InvalidKey(BadRequest):
+    """The provider refused the API key; ask the staff to check it."""
+
+    code, status, type = "E_LLM_INVALID_KEY", 502, "server_error"
+    openai_code = "provider_authentication_failed"
+
+
+class ContextTooLarge(BadRequest):
+    """The conversation no longer fits the model; shorten it or choose another model."""
+
+    code = "E_LLM_CONTEXT_TOO_LARGE"
+    openai_code = "context_length_exceeded"
+
+
+class ModelNotAvailable(BadRequest):
+    """This model is not available; choose another one."""
+
+    code, status = "E_MODEL_NOT_AVAILABLE", 404
+    openai_code = "model_not_found"
+
+
+class ContentPolicy(BadRequest):
+    """The provider's content policy does not allow this request."""
+
+    code = "E_LLM_CONTENT_POLICY"
+    openai_code = "content_policy_violation"
+
+
+class QuotaExhausted(BadRequest):
+    """The credit with the provider is used up; ask the staff to renew it."""
+
+    code, status, type = "E_LLM_QUOTA", 429, "insufficient_quota"
+    openai_code = "insufficient_quota"
+
+
+class TryAgain(LLMError):
+    """The provider could not answer now; try again in a moment."""
+
+    retryable = True
+
+
+class RateLimited(TryAgain):
+    """The provider's rate limit is reached; try again in a moment."""
+
+    code, status, type = "E_LLM_RATE_LIMIT", 429, "too_many_requests"
+    openai_code = "rate_limit_exceeded"
+
+
+class ProviderDown(TryAgain):
+    """The provider is down or overloaded; try again in a moment."""
+
+    code, status = "E_LLM_PROVIDER_DOWN", 503
+
+
+class ProviderTimeout(TryAgain):
+    """The provider did not answer in time; try again in a moment."""
+
+    code, status = "E_LLM_TIMEOUT", 504
+
+
+class BadResponse(LLMError):
+    """The provider sent something that makes no sense; try again or tell the staff."""
+
+    code, status = "E_LLM_BAD_RESPONSE", 502

@@ -1,0 +1,45 @@
+"""The faces every wire format implements. None does IO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from llm.errors import LLMError
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+from llm.wire.sse import ServerSentEvent
+
+
+class Decoder(Protocol):
+    """One provider call's stream. Made new for each call; keeps that call's state."""
+
+    def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
+        """Raises LLMError for an error the provider reports inside the stream."""
+        ...
+
+    def close(self) -> Iterable[Delta]:
+        """The bytes have ended. Raises ProviderDown where the message had not."""
+        ...
+
+
+class Codec(Protocol):
+    name: str
+
+    def path(self, request: Request) -> str:
+        """The URL's path below the provider's base URL."""
+        ...
+
+    def encode(self, request: Request) -> dict[str, Any]:
+        """The JSON body. Raises BadRequest for what this format cannot say."""
+        ...
+
+    def decoder(self) -> Decoder: ...
+
+    def decode(self, body: bytes) -> list[Delta]:
+        """A whole answer that did not stream. Raises LLMError, as `feed` does."""
+        ...
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
+        """What an HTTP answer of 4xx or 5xx means. Never raises itself."""
+        ...

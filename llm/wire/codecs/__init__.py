@@ -1,0 +1,3 @@
+"""A file a wire format."""
+
+from __future__ import annotations

@@ -1,0 +1,163 @@
+"""What a provider's stream says, in the smallest vocabulary all providers share.
+
+A codec's decoder says these and nothing else; `response.ResponseBuilder` turns them
+into canonical events. `key` names the provider's own block (its index, say) within one
+provider call and never leaves this package. A delta with a new key begins an item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Key = Hashable
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+
+
+@dataclass(slots=True)
+class StartDelta:
+    """Who is answering. Empty where the provider does not say."""
+
+    response_id: str = ""
+    model: str = ""
+
+
+@dataclass(slots=True)
+class TextDelta:
+    """Visible text; an empty one opens an empty message."""
+
+    key: Key
+    text: str
+    phase: str | None = None  # "commentary" or "final_answer"
+
+
+@dataclass(slots=True)
+class RefusalDelta:
+    key: Key
+    text: str
+
+
+@dataclass(slots=True)
+class AnnotationDelta:
+    """One annotation of the text of `key`, in the Responses shape."""
+
+    key: Key
+    annotation: dict[str, Any]
+
+
+@dataclass(slots=True)
+class ReasoningDelta:
+    """Thinking. `summary` parts are numbered; raw text has one part."""
+
+    key: Key
+    text: str
+    kind: Literal["text", "summary"] = "text"
+    part: int = 0
+
+
+@dataclass(slots=True)
+class ToolCallDelta:
+    """A piece of a client tool call. `arguments` is a fragment of a JSON text."""
+
+    key: Key
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(slots=True)
+class ItemDelta:
+    """An item of another type (a hosted tool's receipt): as it is now, whole when
+    `done`."""
+
+    key: Key
+    item: dict[str, Any]  # canonical shape, without id and status
+    done: bool = False
+
+
+@dataclass(slots=True)
+class ProofDelta:
+    """The block exactly as this provider wants it back (signature, encrypted content).
+
+    The last one of a key wins. A key that nothing else opens becomes an empty reasoning
+    item.
+    """
+
+    key: Key
+    raw: Any  # JSON
+
+
+@dataclass(slots=True)
+class CloseDelta:
+    """The block is whole. Not every provider says so; the end of the call closes the
+    rest.
+
+    A call closed as not `complete` was cut short and is never run.
+    """
+
+    key: Key
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class UsageDelta:
+    """Token counts of this call so far; what is not None replaces what was.
+
+    Canonical meaning: `input_tokens` includes cache reads and writes, `output_tokens`
+    includes reasoning. `raw` is the provider's own object.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost: float | None = None  # USD, where the provider tells what it bills
+    raw: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class FinishDelta:
+    """Why the provider stopped; `raw` in its own word. The last one wins."""
+
+    reason: FinishReason
+    raw: str | None = None
+
+
+Delta = (
+    StartDelta
+    | TextDelta
+    | RefusalDelta
+    | AnnotationDelta
+    | ReasoningDelta
+    | ToolCallDelta
+    | ItemDelta
+    | ProofDelta
+    | CloseDelta
+    | UsageDelta
+    | FinishDelta
+)
+
+
+def merge(deltas: list[Delta]) -> list[Delta]:
+    """The same, neighbours that only lengthen one text made one. Order is kept."""
+    merged: list[Delta] = []
+    for delta in deltas:
+        last = merged[-1] if merged else None
+        match delta, last:
+            case TextDelta(key, text), TextDelta(key=before) if key == before:
+                merged[-1] = TextDelta(key, last.text + text, last.phase or delta.phase)
+            case ReasoningDelta(key, text), ReasoningDelta(key=before) if (
+                key == before and delta.kind == last.kind and delta.part == last.part
+            ):
+                merged[-1] = ReasoningDelta(key, last.text + text, last.kind, last.part)
+            case ToolCallDelta(key), ToolCallDelta(key=before) if (
+                key == before and not delta.call_id and not delta.name
+            ):
+                merged[-1] = ToolCallDelta(
+                    key, last.call_id, last.name, last.arguments + delta.arguments
+                )
+            case _:
+                merged.append(delta)
+    return merged

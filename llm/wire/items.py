@@ -1,0 +1,90 @@
+"""Canonical items and events: the shapes of Open Responses, typed.
+
+An item or event is the JSON that is stored, sent and replayed, so it is a plain dict.
+What a provider wants back unchanged rides in `provider_data` while the item is inside
+`llm` and `conversations`; it is never part of an event.
+
+Source: https://www.openresponses.org/specification
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Any, NotRequired, TypedDict
+
+Item = dict[str, Any]
+Event = dict[str, Any]
+
+
+class Issuer(TypedDict):
+    """Who made a proof, and therefore the only one it may go back to."""
+
+    provider: str  # kind of the provider, e.g. "openai"
+    model: str  # name as the provider spells it
+    route: str  # which account: "<provider row>:<key row>"
+
+
+class ProviderData(TypedDict):
+    issuer: Issuer
+    raw: Any  # the provider's own block(s), byte for byte as JSON values
+    response_id: NotRequired[str]
+
+
+def new_id(prefix: str) -> str:
+    """`prefix_` and 32 characters that sort by time of making."""
+    return f"{prefix}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def user_message(text: str) -> Item:
+    return message("user", text)
+
+
+def message(role: str, text: str) -> Item:
+    kind = "output_text" if role == "assistant" else "input_text"
+    part: dict[str, Any] = {"type": kind, "text": text}
+    if kind == "output_text":
+        part |= {"annotations": [], "logprobs": []}
+    return {
+        "type": "message",
+        "id": new_id("msg"),
+        "status": "completed",
+        "role": role,
+        "content": [part],
+    }
+
+
+def function_call_output(call_id: str, output: str | list[dict[str, Any]]) -> Item:
+    return {
+        "type": "function_call_output",
+        "id": new_id("fco"),
+        "call_id": call_id,
+        "output": output,
+        "status": "completed",
+    }
+
+
+def text_of(item: Item) -> str:
+    """The visible text of a message, refusals included; "" for any other item."""
+    if item["type"] != "message":
+        return ""
+    if isinstance(item["content"], str):
+        return item["content"]
+    return "".join(
+        part.get("text") or part.get("refusal") or "" for part in item["content"]
+    )
+
+
+def output_text(items: Iterable[Item]) -> str:
+    """What the assistant said in `items`."""
+    return "".join(text_of(i) for i in items if i.get("role") == "assistant")
+
+
+_STRICT_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def is_portable_call_id(call_id: str) -> bool:
+    """True where every provider takes it; the others need `call_<hash>` on the wire."""
+    return _STRICT_CALL_ID.fullmatch(call_id) is not None

@@ -1,0 +1,133 @@
+"""Server-Sent Events, both ways, without IO.
+
+Bytes go in as they come from the network, cut anywhere; events come out. Lines end with
+LF, CRLF or CR and with nothing else: JSON carries U+2028 and U+0085 unescaped, so
+`str.splitlines` would cut inside strings. Fields a host invents (`error:` of llama.cpp)
+are kept in `ServerSentEvent.event` as a nameless event's name, so that a decoder can
+see them.
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from llm.wire.items import Event
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(slots=True)
+class ServerSentEvent:
+    data: bytes
+    event: str = "message"
+    id: str = ""
+
+    def json(self) -> Any:
+        """The data as JSON. Raises ValueError where it is none."""
+        try:
+            return orjson.loads(self.data)
+        except orjson.JSONDecodeError:
+            # orjson refuses half a surrogate pair and broken UTF-8; hosts send both.
+            return json.loads(self.data.decode(errors="replace"))
+
+
+class SSEDecoder:
+    """Bytes in, events out. A chunk may end anywhere, inside a UTF-8 character too."""
+
+    __slots__ = ("_after_cr", "_data", "_event", "_last_id", "_started", "_tail")
+
+    def __init__(self) -> None:
+        self._tail: list[bytes] = []
+        self._after_cr = False
+        self._started = False
+        self._data: list[bytes] = []
+        self._event = ""
+        self._last_id = ""
+
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
+        """The events that `chunk` completes, in order."""
+        if not chunk:
+            return []
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]  # the second half of a "\r\n" cut in two
+        self._after_cr = chunk.endswith(b"\r")
+        self._tail.append(chunk)
+        if b"\n" not in chunk and b"\r" not in chunk:
+            return []  # a frame of megabytes is joined once, not with every piece
+        buffer = b"".join(self._tail)
+        if not self._started:
+            buffer = buffer.removeprefix(_BOM)
+            self._started = True
+        lines = _LINE_END.split(buffer) if b"\r" in buffer else buffer.split(b"\n")
+        self._tail = [lines.pop()]
+        events: list[ServerSentEvent] = []
+        for line in lines:
+            if event := self._line(line):
+                events.append(event)
+        return events
+
+    def close(self) -> list[ServerSentEvent]:
+        """The bytes have ended; an event whose last blank line is missing still counts.
+
+        The standard drops it, but hosts do end their streams without it.
+        """
+        line, self._tail = b"".join(self._tail), []
+        if not self._started:
+            line = line.removeprefix(_BOM)
+        events = [event] if line and (event := self._line(line)) else []
+        if event := self._line(b""):
+            events.append(event)
+        return events
+
+    def _line(self, line: bytes) -> ServerSentEvent | None:
+        if line.startswith(b"data:"):
+            value = line[6:] if line[5:6] == b" " else line[5:]
+            self._data.append(value)
+            return None
+        if not line:
+            data, event = self._data, self._event
+            self._data, self._event = [], ""
+            if not data:
+                return None
+            whole = data[0] if len(data) == 1 else b"\n".join(data)
+            return ServerSentEvent(whole, event or "message", self._last_id)
+        self._field(line)
+        return None
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match name:
+            case b"event":
+                self._event = value.decode(errors="replace")
+            case b"data":
+                self._data.append(value)
+            case b"id" if b"\0" not in value:
+                self._last_id = value.decode(errors="replace")
+            case b"error":
+                # llama.cpp behind GPUStack: "error: {...}" instead of "data:".
+                self._event = "error"
+                self._data.append(value)
+
+
+def encode(event: Event, data: bytes, id: str = "") -> bytes:
+    """One canonical event, already encoded as `data`, as one frame."""
+    head = (
+        f"id: {id}\nevent: {event['type']}\ndata: "
+        if id
+        else f"event: {event['type']}\ndata: "
+    )
+    return b"%b%b\n\n" % (head.encode(), data)
+
+
+def comment(text: str = "") -> bytes:
+    """A heartbeat: says nothing, keeps proxies from closing the stream."""
+    return f": {text}\n\n".encode()
