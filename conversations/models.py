@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
-from django.db import models, transaction
+from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -16,6 +16,7 @@ from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
 
 TITLE_LENGTH = 80  # characters
+TOKEN_USE_NOTED = timedelta(minutes=1)  # one write for all uses within it
 
 
 def conversation_id() -> str:
@@ -120,6 +121,13 @@ class TurnQuerySet(models.QuerySet["Turn"]):
     def unfinished(self) -> TurnQuerySet:
         return self.filter(status__in=Turn.UNFINISHED)
 
+    def since(self, turn: Turn) -> TurnQuerySet:
+        """`turn` and what came after it in its conversation."""
+        later = models.Q(created_at__gt=turn.created_at) | models.Q(
+            created_at=turn.created_at, pk__gte=turn.pk
+        )
+        return self.filter(later, conversation_id=turn.conversation_id)
+
 
 class Turn(models.Model):
     """A message and all that answers it. Its id is the response's id."""
@@ -190,6 +198,13 @@ class Turn(models.Model):
     def is_finished(self) -> bool:
         return self.status not in self.UNFINISHED
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, from its start."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()
+
 
 class Item(models.Model):
     """One Responses item, stored as it is sent."""
@@ -244,6 +259,24 @@ class Item(models.Model):
             epoch=epoch,
             sequence=sequence,
         )
+
+    @transaction.atomic
+    def correct(self, payload: ItemPayload) -> int:
+        """Replace what was said, wherever a copy is kept.
+
+        The providers' proofs vouch for what was said before, so those of this turn and
+        of all later ones go. Returns how many.
+        """
+        self.payload = payload
+        self.save(update_fields=["payload"])
+        if self.type == "function_call_output":
+            self.turn.tool_calls.filter(call_id=payload["call_id"]).update(
+                output=payload["output"], error=""
+            )
+        vouched = Item.objects.filter(turn__in=Turn.objects.since(self.turn))
+        self.provider_data = None
+        proofs = vouched.filter(provider_data__isnull=False)
+        return proofs.update(provider_data=None)
 
 
 class ToolCall(models.Model):
@@ -332,13 +365,70 @@ class AccessToken(models.Model):
         return hashlib.sha256(token.encode()).hexdigest()
 
     @classmethod
-    def issue(cls, user: AbstractBaseUser, label: str) -> tuple[AccessToken, str]:
+    def issue(
+        cls, user: AbstractBaseUser, label: str, expires_at: datetime | None = None
+    ) -> tuple[AccessToken, str]:
         """The row and the token itself, which is never seen again."""
-        token = f"parley_{secrets.token_urlsafe(32)}"
-        row = cls.objects.create(
-            user=user, label=label, prefix=token[:12], digest=cls.digest_of(token)
-        )
+        row = cls(user=user, label=label, expires_at=expires_at)
+        token = row.draw()
+        row.save()
         return row, token
+
+    def draw(self) -> str:
+        """Give an unsaved row its token. Keeps only what recognises it."""
+        token = f"parley_{secrets.token_urlsafe(32)}"
+        self.prefix, self.digest = token[:12], self.digest_of(token)
+        return token
+
+    def note_use(self) -> None:
+        now = timezone.now()
+        if self.last_used_at is None or self.last_used_at < now - TOKEN_USE_NOTED:
+            self.last_used_at = now
+            self.save(update_fields=["last_used_at"])
+
+    def revoke(self) -> None:
+        """The first revocation counts."""
+        if self.revoked_at is None:
+            self.revoked_at = timezone.now()
+            self.save(update_fields=["revoked_at"])
+
+
+class KeyReused(Exception):
+    """This Idempotency-Key belongs to another request; choose a new one."""
+
+
+class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
+    def once(
+        self,
+        user: Any,
+        key: str,
+        fingerprint: str,
+        open_turn: Callable[[], Turn],
+    ) -> tuple[Turn, bool]:
+        """The turn that `key` names, and whether it was opened just now.
+
+        Raises KeyReused where `key` named a request of another `fingerprint`.
+        """
+        try:
+            with transaction.atomic():
+                if known := self._known(user, key, fingerprint):
+                    return known, False
+                turn = open_turn()
+                self.create(user=user, key=key, fingerprint=fingerprint, turn=turn)
+        except IntegrityError:
+            # The same request at the same moment won; else the error is another's.
+            if known := self._known(user, key, fingerprint):
+                return known, False
+            raise
+        return turn, True
+
+    def _known(self, user: Any, key: str, fingerprint: str) -> Turn | None:
+        known = self.filter(user=user, key=key).select_related("turn").first()
+        if known is None:
+            return None
+        if known.fingerprint != fingerprint:
+            raise KeyReused
+        return known.turn
 
 
 class IdempotencyKey(models.Model):
@@ -349,6 +439,8 @@ class IdempotencyKey(models.Model):
     fingerprint = models.CharField(max_length=64)
     turn = models.ForeignKey(Turn, models.CASCADE)
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    objects = IdempotencyKeyQuerySet.as_manager()
 
     class Meta:
         constraints = [

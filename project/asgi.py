@@ -1,8 +1,39 @@
+"""What the server serves: Django, streams, the demo provider, WebSockets."""
+
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.conf import settings  # noqa: E402
+
+from conversations.routing import websocket_urlpatterns  # noqa: E402
+from conversations.sse import Streams  # noqa: E402
+from llm.demo.app import application as demo  # noqa: E402
+
+streams = Streams(django_application)
+
+
+async def http(scope: Any, receive: Any, send: Any) -> None:
+    if settings.ENABLE_DEMO and scope["path"].startswith("/demo/v1/"):
+        await demo(scope, receive, send)
+    else:
+        await streams(scope, receive, send)
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": http,
+        "websocket": AllowedHostsOriginValidator(
+            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+        ),
+    }
+)

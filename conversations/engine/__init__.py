@@ -1,0 +1,125 @@
+"""The engine: turns in, events out, whatever happens to the process in between.
+
+Doors know these few functions and nothing else. `submit` and `cancel` are for
+synchronous code in any thread; the others run on the server's event loop, or find their
+way there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from django.conf import settings
+
+from conversations.engine.log import Entry, Position
+
+if TYPE_CHECKING:
+    from conversations.engine.embedded import EmbeddedEngine
+    from conversations.models import Turn
+
+T = TypeVar("T")
+
+__all__ = [
+    "Entry",
+    "NotRunning",
+    "Position",
+    "cancel",
+    "drain",
+    "follow",
+    "is_draining",
+    "is_told",
+    "response_of",
+    "start",
+    "submit",
+]
+
+_engine: EmbeddedEngine | None = None
+
+
+class NotRunning(Exception):
+    """No server runs turns in this process; start one with `manage.py serve`."""
+
+
+async def start() -> None:
+    """Begin to run turns on this event loop."""
+    global _engine
+    from conversations.engine.embedded import EmbeddedEngine
+
+    assert _engine is None, "one engine a process"
+    _engine = EmbeddedEngine()
+    await _engine.start()
+
+
+async def drain() -> None:
+    """Stop taking turns up; let those that run end, or hand them over."""
+    global _engine
+    if _engine is not None:
+        await _engine.drain(settings.DRAIN_GRACE)
+        _engine = None
+
+
+def is_draining() -> bool:
+    return _engine is not None and _engine.draining
+
+
+def submit(turn_id: str, conversation_id: str = "") -> None:
+    """A committed turn waits to be run. Where no engine runs here, a sweep finds it."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.submitted, turn_id, conversation_id)
+
+
+def cancel(turn: Turn) -> None:
+    """Stop the turn in whatever phase it is; harmless where it is over."""
+    from conversations.engine import rows
+
+    rows.request_cancel(turn.pk)
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.cancel, turn.pk)
+
+
+async def follow(
+    turn_id: str, after: str | Position | None = None
+) -> AsyncGenerator[list[Entry], None]:
+    """What is said in the turn after a position, in the batches in which it was said.
+
+    Raises ValueError for a malformed position, NotRunning without an engine.
+    """
+    place = Position.parse(after) if isinstance(after, str) else after
+    async for entries in _running().follow(turn_id, place):
+        yield entries
+
+
+async def is_told(turn_id: str, after: str) -> bool:
+    """True where a follower at `after` has been told all there is."""
+    return await _running().is_told(turn_id, Position.parse(after))
+
+
+async def response_of(turn_id: str) -> dict[str, Any]:
+    """The finished response. Waits for the end of the turn."""
+    return await _on_its_loop(_response_of(turn_id))
+
+
+async def _response_of(turn_id: str) -> dict[str, Any]:
+    async for entries in follow(turn_id):
+        if entries[-1].is_last:
+            response: dict[str, Any] = orjson.loads(entries[-1].data)["response"]
+            return response
+    raise NotRunning("The server is going down; ask for the turn again.")
+
+
+def _running() -> EmbeddedEngine:
+    if _engine is None:
+        raise NotRunning
+    return _engine
+
+
+async def _on_its_loop(coroutine: Awaitable[T]) -> T:
+    engine = _running()
+    if engine.loop is asyncio.get_running_loop():
+        return await coroutine
+    assert asyncio.iscoroutine(coroutine)
+    future = asyncio.run_coroutine_threadsafe(coroutine, engine.loop)
+    return await asyncio.wrap_future(future)

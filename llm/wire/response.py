@@ -133,6 +133,7 @@ class ResponseBuilder:
         make_id: Callable[[str], str] = new_id,
     ) -> None:
         self.output: list[Item] = []
+        self.done_at: list[int] = []  # sequence number of each item's `done`
         self.proofs: dict[str, Any] = {}
         self.ended = False
         self._response: dict[str, Any] = {
@@ -149,6 +150,7 @@ class ResponseBuilder:
         self._sequence = 0
         self._count = 0  # items added
         self._open: dict[Key, _Open] = {}
+        self._closed: dict[Key, str] = {}  # ids of this call's closed items
         self._current: Key | None = None  # the open message or reasoning item
         self._unnamed: dict[
             Key, list[ToolCallDelta]
@@ -179,6 +181,26 @@ class ResponseBuilder:
             self._whole(item)
         return self._take()
 
+    def reopen(self, key: Key, item: Item) -> list[Event]:
+        """Go on with an item that an earlier run has left open: what was said is told
+        again in one piece, and deltas of `key` lengthen it."""
+        self._close_current()
+        opened = self._open[key] = self._begin(item)
+        *parts, last = [*item.get("summary", []), *item.get("content", [])] or [None]
+        for part in parts:
+            self._tell_part(opened, part)
+            self._close_part(opened)
+        if last:
+            self._tell_part(opened, last)
+        self._current = key
+        return self._take()
+
+    def interrupt(self, key: Key) -> list[Event]:
+        """Close an item that will not be gone on with; it stays, and says so."""
+        self._open[key].item["parley:interrupted"] = True
+        self._close(key)
+        return self._take()
+
     def feed(self, deltas: list[Delta]) -> list[Event]:
         """What one read from the provider said; neighbouring texts become one event."""
         for delta in merge(deltas) if len(deltas) > 1 else deltas:
@@ -199,6 +221,7 @@ class ResponseBuilder:
         """A provider call begins; what the last one left to read is gone."""
         self.start_delta, self.finish = StartDelta(), None
         self._call, self._in_call = UsageDelta(), True
+        self._closed = {}
 
     def end_call(self, *, whole: bool = True) -> list[Event]:
         """The provider call is over: close its items, add up its usage.
@@ -248,9 +271,9 @@ class ResponseBuilder:
         self._end("failed")
         return self._take()
 
-    def cancel(self) -> list[Event]:
+    def cancel(self, reason: str = "cancelled") -> list[Event]:
         self._end_call(whole=False)
-        self._response["incomplete_details"] = {"reason": "cancelled"}
+        self._response["incomplete_details"] = {"reason": reason}
         self._end("incomplete")
         return self._take()
 
@@ -378,7 +401,12 @@ class ResponseBuilder:
             self._close(delta.key, status=delta.item.get("status"))
 
     def _proof(self, delta: ProofDelta) -> None:
-        opened = self._open.get(delta.key) or self._open_reasoning(delta.key)
+        if (opened := self._open.get(delta.key)) is None:
+            # OpenRouter proves its reasoning after the message that followed it.
+            if (id := self._closed.get(delta.key)) is not None:
+                self.proofs[id] = delta.raw
+                return
+            opened = self._open_reasoning(delta.key)
         self.proofs[opened.item["id"]] = delta.raw
 
     def _close_delta(self, delta: CloseDelta) -> None:
@@ -507,6 +535,7 @@ class ResponseBuilder:
         self, key: Key, *, complete: bool = True, status: str | None = None
     ) -> None:
         opened = self._open.pop(key)
+        self._closed[key] = opened.item["id"]
         if opened.item["type"] == "function_call":
             complete = self._close_arguments(opened, complete)
         self._close_part(opened)
@@ -533,55 +562,62 @@ class ResponseBuilder:
 
     def _whole(self, item: Item) -> None:
         """An item that is done as it comes, told with its content."""
-        index, self._count = self._count, self._count + 1
-        empty = {**item, "status": "in_progress"}
-        for field in ("content", "summary"):
-            if field in item and isinstance(item[field], list):
-                empty[field] = []
-        if item["type"] == "function_call":
-            empty["arguments"] = ""
-        self._emit("response.output_item.added", output_index=index, item=empty)
-        opened = _Open(index, empty)
+        opened = self._begin(item)
         if item["type"] == "function_call":
             self._arguments(opened, item["arguments"])
             self._emit(
                 "response.function_call_arguments.done",
                 item_id=item["id"],
-                output_index=index,
+                output_index=opened.index,
                 arguments=item["arguments"],
             )
         elif item["type"] in ("message", "reasoning"):
             for part in [*item.get("summary", []), *item.get("content", [])]:
-                self._whole_part(opened, part)
-        self._waiting[index] = item
+                self._tell_part(opened, part)
+                self._close_part(opened)
+        self._waiting[opened.index] = item
         self._tell_done()
 
-    def _whole_part(self, opened: _Open, part: dict[str, Any]) -> None:
+    def _begin(self, item: Item) -> _Open:
+        """Tell `item` added, empty; its content is told after."""
+        opened = _Open(self._count, {**item, "status": "in_progress"})
+        self._count += 1
+        for field in ("content", "summary"):
+            if isinstance(item.get(field), list):
+                opened.item[field] = []
+        if item["type"] == "function_call":
+            opened.item["arguments"] = ""
+        self._emit(
+            "response.output_item.added",
+            output_index=opened.index,
+            item=dict(opened.item),
+        )
+        return opened
+
+    def _tell_part(self, opened: _Open, part: dict[str, Any]) -> None:
+        """Open `part` with all its text; it stays open."""
         if (field := _text_field(part)) not in part:
             return
         self._open_part(opened, {**part, field: ""})
-        if text := part[field]:
-            opened.text.append(text)
-            at = self._at(opened)
-            match part["type"]:
-                case "output_text":
-                    self._emit(
-                        "response.output_text.delta", **at, delta=text, logprobs=[]
-                    )
-                case "refusal":
-                    self._emit("response.refusal.delta", **at, delta=text)
-                case "reasoning_text":
-                    self._emit("response.reasoning.delta", **at, delta=text)
-                case "summary_text":
-                    at.pop("part")
-                    self._emit(
-                        "response.reasoning_summary_text.delta", **at, delta=text
-                    )
-        self._close_part(opened)
+        if not (text := part[field]):
+            return
+        opened.text.append(text)
+        at = self._at(opened)
+        match part["type"]:
+            case "output_text":
+                self._emit("response.output_text.delta", **at, delta=text, logprobs=[])
+            case "refusal":
+                self._emit("response.refusal.delta", **at, delta=text)
+            case "reasoning_text":
+                self._emit("response.reasoning.delta", **at, delta=text)
+            case "summary_text":
+                at.pop("part")
+                self._emit("response.reasoning_summary_text.delta", **at, delta=text)
 
     def _tell_done(self) -> None:
         """Report closed items done, once every item before them is."""
         while (item := self._waiting.pop(len(self.output), None)) is not None:
+            self.done_at.append(self._sequence)
             self._emit(
                 "response.output_item.done", output_index=len(self.output), item=item
             )

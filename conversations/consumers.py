@@ -1,0 +1,187 @@
+"""The WebSocket of one conversation: start turns, stop them, follow them.
+
+Channels hands a consumer its next message only when the last handler has returned. So
+handlers start work and return; following runs in tasks of its own, else nobody could
+stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.db import transaction
+from rest_framework.exceptions import APIException
+
+from conversations import engine
+from conversations.engine.embedded import group_of
+from conversations.models import Conversation, Turn
+from llm.errors import LLMError
+
+RESTART = 1012  # close code: the server goes down, come back
+
+
+class InvalidMessage(Exception):
+    """Send an object with a known type; see docs/websocket.md."""
+
+    def __init__(self, message: str = "", param: str | None = None) -> None:
+        super().__init__(message or self.__doc__)
+        self.param = param
+
+
+class ConversationConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
+    async def connect(self) -> None:
+        self._followers: dict[str, asyncio.Task[None]] = {}
+        self._group = ""
+        conversation_id = self.scope["url_route"]["kwargs"]["conversation_id"]
+        user = self.scope["user"]
+        if not user.is_authenticated:
+            await self.close(code=4401)
+            return
+        found = Conversation.objects.of(user).filter(pk=conversation_id)
+        self.conversation = await sync_to_async(found.first)()
+        if self.conversation is None:
+            await self.close(code=4404)
+            return
+        self._group = group_of(conversation_id)
+        await self.channel_layer.group_add(self._group, self.channel_name)
+        await self.accept()
+
+    async def disconnect(self, code: int) -> None:
+        for task in self._followers.values():
+            task.cancel()  # the turns themselves go on
+        await asyncio.gather(*self._followers.values(), return_exceptions=True)
+        if self._group:
+            await self.channel_layer.group_discard(self._group, self.channel_name)
+
+    async def receive(
+        self, text_data: str | None = None, bytes_data: bytes | None = None
+    ) -> None:
+        try:
+            await super().receive(text_data=text_data or "", bytes_data=None)
+        except InvalidMessage as exc:
+            await self._refuse(str(exc), exc.param)
+        except APIException as exc:
+            await self._refuse_api(exc)
+        except LLMError as exc:
+            await self._refuse(
+                str(exc), "model", code=exc.openai_code or exc.code, type=exc.type
+            )
+
+    @classmethod
+    async def decode_json(cls, text_data: str) -> Any:
+        try:
+            return await super().decode_json(text_data)
+        except ValueError as exc:
+            raise InvalidMessage("The message is not valid JSON.") from exc
+
+    async def receive_json(self, content: Any, **kwargs: Any) -> None:
+        match content:
+            case {"type": "turn.create"}:
+                await self._create(content)
+            case {"type": "turn.cancel", "turn": str(turn_id)}:
+                turn = await self._turn(turn_id)
+                await sync_to_async(engine.cancel)(turn)
+            case {"type": "turn.follow", "turn": str(turn_id)}:
+                after = _position(content.get("after"))
+                await self._turn(turn_id)
+                self._follow(turn_id, after)
+            case {"type": "turn.cancel" | "turn.follow" as kind}:
+                raise InvalidMessage(f"{kind} needs the id of a turn.", "turn")
+            case {"type": str(kind)}:
+                raise InvalidMessage(f"The type {kind!r} is not known.", "type")
+            case _:
+                raise InvalidMessage
+
+    async def turn_queued(self, hint: dict[str, Any]) -> None:
+        """A hint of the channel layer: a turn was opened in this conversation."""
+        if hint["turn"] not in self._followers:
+            queued = {"type": "parley:turn.queued", "turn": hint["turn"]}
+            await self.send_json(queued)
+
+    async def _create(self, fields: dict[str, Any]) -> None:
+        turn_id = await sync_to_async(self._open_turn)(fields)
+        await self.send_json(
+            {
+                "type": "parley:turn.queued",
+                "turn": turn_id,
+                "key": fields.get("key"),
+            }
+        )
+        self._follow(turn_id, None)
+
+    def _open_turn(self, fields: dict[str, Any]) -> str:
+        # The same door-keeper as REST's, so that both refuse the same with one voice.
+        from conversations.api.serializers import TurnRequestSerializer
+
+        asked = {k: v for k, v in fields.items() if k not in ("type", "key")}
+        with transaction.atomic():
+            serializer = TurnRequestSerializer(
+                data=asked,
+                context={
+                    "conversation": self.conversation,
+                    "user": self.scope["user"],
+                    "idempotency_key": fields.get("key"),
+                },
+            )
+            serializer.is_valid(raise_exception=True)
+            turn: Turn = serializer.save()
+        engine.submit(turn.pk, turn.conversation_id)
+        return turn.pk
+
+    async def _turn(self, turn_id: str) -> Turn:
+        turns = Turn.objects.filter(conversation=self.conversation, pk=turn_id)
+        if (turn := await sync_to_async(turns.first)()) is None:
+            raise InvalidMessage("There is no such turn in this conversation.", "turn")
+        return turn
+
+    def _follow(self, turn_id: str, after: str | None) -> None:
+        if task := self._followers.pop(turn_id, None):
+            task.cancel()
+        task = asyncio.ensure_future(self._forward(turn_id, after))
+        self._followers[turn_id] = task
+        task.add_done_callback(lambda done: self._forget(turn_id, done))
+
+    def _forget(self, turn_id: str, done: asyncio.Task[None]) -> None:
+        if self._followers.get(turn_id) is done:
+            del self._followers[turn_id]
+
+    async def _forward(self, turn_id: str, after: str | None) -> None:
+        over = False
+        async with aclosing(engine.follow(turn_id, after)) as batches:
+            async for entries in batches:
+                for entry in entries:
+                    await self.send(text_data=entry.ws)
+                over = entries[-1].is_last
+        if not over and engine.is_draining():
+            await self.close(code=RESTART)
+
+    async def _refuse(
+        self,
+        message: str,
+        param: str | None = None,
+        *,
+        code: str = "invalid_message",
+        type: str = "invalid_request_error",
+    ) -> None:
+        error = {"type": type, "code": code, "message": message, "param": param}
+        await self.send_json({"type": "error", "error": error})
+
+    async def _refuse_api(self, exc: APIException) -> None:
+        from conversations.api.errors import error_object
+
+        await self.send_json({"type": "error", "error": error_object(exc)})
+
+
+def _position(after: Any) -> str | None:
+    if after is None:
+        return None
+    try:
+        return str(engine.Position.parse(after))
+    except (ValueError, AttributeError) as exc:
+        raise InvalidMessage(
+            "'after' must be a position such as '1-42'.", "after"
+        ) from exc

@@ -1,0 +1,91 @@
+"""The places of an item where text stands, and the item with other text there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llm.wire.items import Item
+
+Path = tuple[str | int, ...]
+
+_FIXED = ("type", "id", "call_id", "role", "name", "status")
+_PARTS = ("content", "summary", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    path: Path
+    text: str
+
+    @property
+    def label(self) -> str:
+        """As staff read it: `content 1`."""
+        first, *rest = self.path
+        return f"{first} {int(rest[0]) + 1}" if rest else str(first)
+
+
+def places(item: Item) -> list[Place]:
+    """Every text of the item, in reading order."""
+    return list(_places(item))
+
+
+def with_text(item: Item, path: Path, text: str) -> Item:
+    """A copy with another text. What was said about the old one goes with it."""
+    field, *rest = path
+    if not rest:
+        return {**item, field: text}
+    number, name = rest
+    parts = list(item[field])
+    parts[number] = {**parts[number], name: text}
+    for about in ("annotations", "logprobs"):
+        if about in parts[number]:
+            parts[number][about] = []
+    return {**item, field: parts}
+
+
+def corrected(old: Item, new: Item, texts: Mapping[Path, str]) -> Item:
+    """`new` with `texts` put in. Raises ValueError where it could not stand in for
+    `old`: it says what for staff."""
+    for name in _FIXED:
+        if old.get(name) != new.get(name):
+            raise ValueError(f"{name!r} cannot be changed.")
+    for name in _PARTS:
+        _check_parts(new.get(name), name, old.get(name))
+    if not isinstance(new.get("arguments", ""), str):
+        raise ValueError("'arguments' must be a text.")
+    known = {place.path: place.text for place in places(new)}
+    if missing := [path for path in texts if path not in known]:
+        raise ValueError(f"{'.'.join(map(str, missing[0]))!r} is no longer there.")
+    before = {place.path: place.text for place in places(old)}
+    for path, text in {**known, **texts}.items():
+        if text != before.get(path):
+            new = with_text(new, path, text)
+    return new
+
+
+def _places(item: Item) -> Iterator[Place]:
+    for field in ("summary", "content", "arguments", "output"):
+        value = item.get(field)
+        if isinstance(value, str):
+            yield Place((field,), value)
+        elif isinstance(value, list):
+            for number, part in enumerate(value):
+                for name in ("text", "refusal"):
+                    if isinstance(part.get(name), str):
+                        yield Place((field, number, name), part[name])
+
+
+def _check_parts(value: Any, name: str, old: Any) -> None:
+    if value is None and old is None:
+        return
+    if isinstance(value, str) and name != "summary":
+        return
+    if not isinstance(value, list):
+        raise ValueError(f"{name!r} must be a text or a list of parts.")
+    for part in value:
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise ValueError(f"Each part of {name!r} must be an object with a type.")
+        if "text" in part and not isinstance(part["text"], str):
+            raise ValueError(f"The text of a part of {name!r} must be a text.")

@@ -1,0 +1,232 @@
+"""Rows to values: what a claimed turn needs to run, in a fixed number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+
+from conversations.engine.log import Position
+from conversations.engine.rows import Claim
+from conversations.history import mended, render_prompt
+from conversations.loop import Task
+from conversations.models import Item, ToolCall, Turn
+from llm import client, router
+from llm.provider import Route
+from llm.wire.items import Item as ItemPayload
+from llm.wire.request import Request
+from tools.execute import Outcome
+from tools.models import Tool as ToolRow
+from tools.registry import Context, Tool
+
+#: Options of a turn that go into every request as they are.
+_REQUEST_OPTIONS = (
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "temperature",
+    "text",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+)
+_OUTCOME_UNKNOWN = (
+    "Error: this call was interrupted and may or may not have taken effect. It is not"
+    " repeated; find out before you call it again."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A turn, ready to run."""
+
+    task: Task
+    route: Route
+    conversation_id: str
+    user_id: int
+    echo: Mapping[str, Any]
+    created_at: datetime
+    committed: Sequence[ItemPayload]
+    told: Mapping[int, Position]  # where a committed item was told done
+    usage: Mapping[str, Any] | None
+    inputs: int  # number of the turn's own items
+    cancel_requested: bool
+
+
+def load(claim: Claim) -> Work:
+    """Raises LLMError where the turn cannot run: no model, no key, too long."""
+    turn = Turn.objects.select_related(
+        "conversation__language_model__provider", "language_model__provider"
+    ).get(pk=claim.turn_id)
+    conversation = turn.conversation
+    model = turn.language_model or conversation.language_model
+    user = conversation.owner_id
+    route = router.route_of(model) if model else router.resolve(None)
+    own, before = _items(turn)
+    inputs = [row for row in own if row.origin == Item.Origin.INPUT]
+    outputs = [row for row in own if row.origin == Item.Origin.OUTPUT]
+    tools = _tools(turn)
+    options = {**route.defaults, **conversation.options, **turn.options}
+    template = _template(route, options, tools)
+    question = [_payload(row) for row in inputs]
+    # Rendered once now, so that what is hopeless fails before it costs anything.
+    prepare = partial(
+        _prepare,
+        template,
+        conversation.instructions or settings.SYSTEM_PROMPT,
+        [_payload(row) for row in before],
+        question,
+        route,
+    )
+    return Work(
+        task=Task(
+            question=question,
+            prepare=prepare,
+            stream=partial(client.stream, route.endpoint),
+            tools=tools,
+            context=Context(
+                user_id=user, conversation_id=conversation.pk, turn_id=turn.pk
+            ),
+            parallel=options.get("parallel_tool_calls") is not False,
+            max_steps=settings.TURN_MAX_STEPS,
+            outcomes=_outcomes(turn, tools) if claim.epoch > 1 else {},
+            partial=turn.partial or (),
+        ),
+        route=route,
+        conversation_id=conversation.pk,
+        user_id=user,
+        echo=_echo(options, tools, template),
+        created_at=turn.created_at,
+        committed=[row.payload for row in outputs],
+        told={
+            number: Position(row.epoch, row.sequence)
+            for number, row in enumerate(outputs)
+        },
+        usage=turn.usage,
+        inputs=len(inputs),
+        cancel_requested=turn.cancel_requested,
+    )
+
+
+def _items(turn: Turn) -> tuple[list[Item], list[Item]]:
+    """The turn's own items, and those of the turns it follows from, oldest first."""
+    parents = dict(
+        Turn.objects.filter(conversation_id=turn.conversation_id).values_list(
+            "pk", "parent_id"
+        )
+    )
+    line, ancestor = [], turn.parent_id
+    while ancestor and ancestor in parents:
+        line.append(ancestor)
+        ancestor = parents.pop(ancestor)
+    order = {pk: number for number, pk in enumerate(reversed(line))}
+    rows = Item.objects.filter(turn__conversation_id=turn.conversation_id)
+    own, before = [], []
+    for row in rows.order_by("position"):
+        if row.turn_id == turn.pk:
+            own.append(row)
+        elif row.turn_id in order:
+            before.append(row)
+    before.sort(key=lambda row: (order[row.turn_id], row.position))
+    return own, before
+
+
+def _payload(row: Item) -> ItemPayload:
+    """The item, with the proof that only its issuer gets to see."""
+    payload: ItemPayload = row.payload
+    if row.provider_data:
+        return {**payload, "provider_data": row.provider_data}
+    return payload
+
+
+def _tools(turn: Turn) -> dict[str, Tool]:
+    """By the name the model knows; none where the turn asked for none."""
+    if turn.options.get("tool_choice") == "none":
+        return {}
+    return {}  # TEMP
+
+
+def _template(
+    route: Route, options: Mapping[str, Any], tools: Mapping[str, Tool]
+) -> Request:
+    takes_tools = route.capabilities.get("tools", True)
+    chosen = {k: options[k] for k in _REQUEST_OPTIONS if options.get(k) is not None}
+    return Request(
+        **{
+            "model": route.model,
+            "items": (),
+            "tools": [t.definition for t in tools.values()] if takes_tools else (),
+            "max_output_tokens": route.max_output_tokens,
+            "issuer": route.endpoint.issuer(route.model),
+            **chosen,
+        }
+    )
+
+
+def _prepare(
+    template: Request,
+    instructions: str,
+    before: Sequence[ItemPayload],
+    question: Sequence[ItemPayload],
+    route: Route,
+    answered: Sequence[ItemPayload],
+) -> Request:
+    prompt = render_prompt(
+        instructions,
+        mended([*before, *question, *answered]),
+        tools=template.tools,
+        context_window=route.context_window,
+        max_output_tokens=template.max_output_tokens,
+    )
+    return replace(template, instructions=prompt.instructions, items=prompt.items)
+
+
+def _outcomes(turn: Turn, tools: Mapping[str, Tool]) -> dict[str, Outcome]:
+    """What an interrupted run has left of its calls.
+
+    A tool found running runs again only if it says that it may.
+    """
+    outcomes = {}
+    for row in ToolCall.objects.filter(turn=turn):
+        if row.output is not None:
+            outcomes[row.call_id] = Outcome(
+                row.call_id, row.state, row.output, row.error, row.seconds or 0.0
+            )
+        elif row.state == ToolCall.State.EXECUTING and not _may_repeat(row, tools):
+            outcomes[row.call_id] = Outcome(
+                row.call_id, "unknown", _OUTCOME_UNKNOWN, "outcome unknown", 0.0
+            )
+    return outcomes
+
+
+def _may_repeat(row: ToolCall, tools: Mapping[str, Tool]) -> bool:
+    tool = tools.get(row.name)
+    return tool is not None and tool.replay in ("safe", "idempotent")
+
+
+def _echo(
+    options: Mapping[str, Any], tools: Mapping[str, Tool], template: Request
+) -> dict[str, Any]:
+    """What the response repeats of the request."""
+    echo: dict[str, Any] = {
+        "tools": [tool.definition for tool in tools.values()],
+        "max_output_tokens": template.max_output_tokens,
+    }
+    for name in ("temperature", "top_p", "tool_choice", "parallel_tool_calls"):
+        if options.get(name) is not None:
+            echo[name] = options[name]
+    if isinstance(metadata := options.get("metadata"), dict):
+        echo["metadata"] = metadata
+    if reasoning := options.get("reasoning"):
+        echo["reasoning"] = {"effort": None, "summary": None, **reasoning}
+    if text := options.get("text"):
+        echo["text"] = {"format": {"type": "text"}, **text}
+    return echo

@@ -1,0 +1,73 @@
+"""The events of a turn that is over, made from its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conversations.engine.log import Entry, Position, TurnLog, entries_after
+from conversations.models import Item, Turn
+from llm.errors import LLMError
+from llm.wire.response import ResponseBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A turn that is over: all its events, in an epoch after its last."""
+
+    entries: list[Entry]
+    end: Position  # where its last run told the end
+
+    def after(self, after: Position | None) -> list[Entry]:
+        """What a follower at `after` has not been told yet."""
+        if after and self.end <= after < self.entries[0].place:
+            return []
+        return entries_after(self.entries, after)
+
+
+class _Recorded(LLMError):
+    """An error as it was told."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def replay(turn_id: str) -> Over | None:
+    """None while the turn is not over. Synchronous; two queries."""
+    turn = (
+        Turn.objects.select_related("language_model__provider")
+        .filter(pk=turn_id)
+        .first()
+    )
+    if turn is None or not turn.is_finished:
+        return None
+    rows = list(Item.objects.filter(turn=turn, origin=Item.Origin.OUTPUT))
+    builder = ResponseBuilder(
+        id=turn.pk,
+        model=turn.language_model.public_name if turn.language_model else "",
+        created_at=int(turn.created_at.timestamp()),
+    )
+    events = builder.start()
+    events += builder.restore([row.payload for row in rows], turn.usage)
+    events += _ending(turn, builder)
+    log = TurnLog(turn.pk)
+    end = Position(turn.epoch, turn.last_sequence or 0)
+    told = {n: Position(row.epoch, row.sequence) for n, row in enumerate(rows)}
+    log.append(turn.epoch + 1, events, told)
+    return Over(log.entries, end)
+
+
+def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:
+    match turn.status:
+        case Turn.Status.FAILED:
+            error = turn.error or {}
+            return builder.fail(
+                _Recorded(
+                    error.get("code", "E_INTERNAL"), error.get("message", "Failed.")
+                )
+            )
+        case Turn.Status.CANCELLED:
+            return builder.cancel()
+        case Turn.Status.INCOMPLETE:
+            return builder.complete(turn.incomplete_reason or "max_output_tokens")
+    return builder.complete()

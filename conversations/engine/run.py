@@ -1,0 +1,275 @@
+"""A turn going on in this process: rows to loop to rows, and to whoever follows."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Literal
+
+from django.conf import settings
+
+from conversations.engine import rows
+from conversations.engine.database import Database
+from conversations.engine.load import Work, load
+from conversations.engine.log import Fenced, Position, TurnLog
+from conversations.engine.rows import CallMade, Claim, Ending, Progress
+from conversations.loop import respond
+from conversations.models import Turn
+from llm.client import Call
+from llm.errors import LLMError
+from llm.wire.items import Event, Item, ProviderData
+from llm.wire.response import ResponseBuilder
+from tools.execute import Outcome
+
+logger = logging.getLogger(__name__)
+
+Stop = Literal["cancelled", "deadline", "released", "fenced"]
+
+
+class Interrupted(LLMError):
+    """The answer was interrupted too often; send the message again."""
+
+    code, status = "E_TURN_INTERRUPTED", 500
+
+
+class InternalError(LLMError):
+    """Something went wrong on our side; it is on record for the staff."""
+
+    code, status = "E_INTERNAL", 500
+
+
+class Run:
+    """Runs one claimed turn to its end, unless it is released or fenced before."""
+
+    def __init__(self, claim: Claim, log: TurnLog, database: Database) -> None:
+        self.claim = claim
+        self.next_turn: str | None = None  # that waits for this one's end
+        self._log = log
+        self._database = database
+        self._stop: Stop | None = None
+        self._in_loop: asyncio.Task[None] | None = None
+        self._builder = ResponseBuilder(id=claim.turn_id, model="")
+        self._work: Work | None = None
+        self._committed = 0  # items of the response that are on record
+        self._calls_made: list[CallMade] = []
+        self._snapshot_at = -1  # sequence number of the last snapshot
+
+    async def main(self) -> None:
+        """Raises nothing but CancelledError; a fault of ours ends the turn as
+        failed."""
+        try:
+            await self._run()
+        except Fenced:
+            logger.warning("turn %s was taken over", self.claim.turn_id)
+        except Exception:
+            logger.exception("turn %s failed", self.claim.turn_id)
+            await self._fail_safely()
+
+    def cancel(self, reason: Stop = "cancelled") -> None:
+        """Stop in whatever phase. The first reason counts."""
+        if self._stop is not None or self._builder.ended:
+            return
+        self._stop = reason
+        if self._in_loop is not None:
+            self._in_loop.cancel()
+
+    def snapshot(self) -> Sequence[Item] | None:
+        """What was said and is not on record; None where that is not news."""
+        if self._builder.sequence == self._snapshot_at:
+            return None
+        self._snapshot_at = self._builder.sequence
+        return self._uncommitted()
+
+    def _uncommitted(self) -> Sequence[Item]:
+        return [*self._builder.output[self._committed :], *self._builder.partial()]
+
+    async def _run(self) -> None:
+        try:
+            work = self._work = await self._database.read(load, self.claim)
+        except LLMError as exc:
+            self._publish(self._builder.start())
+            await self._finish(self._builder.fail(exc))
+            return
+        self._begin(work)
+        if self.claim.epoch > settings.TURN_MAX_CLAIMS:
+            await self._finish(self._builder.fail(Interrupted()))
+        elif work.cancel_requested or self._stop:
+            await self._finish(self._builder.cancel())
+        else:
+            await self._respond(work)
+
+    def _begin(self, work: Work) -> None:
+        self._builder = ResponseBuilder(
+            id=self.claim.turn_id,
+            model=work.route.name,
+            echo=work.echo,
+            created_at=int(work.created_at.timestamp()),
+        )
+        usage = dict(work.usage) if work.usage else None
+        events = [
+            *self._builder.start(),
+            *self._builder.restore(work.committed, usage),
+        ]
+        self._committed = len(work.committed)
+        told = work.told if self.claim.epoch > 1 else None
+        self._publish(events, told)
+
+    async def _respond(self, work: Work) -> None:
+        loop = asyncio.get_running_loop()
+        self._in_loop = asyncio.current_task()
+        deadline = loop.call_later(settings.TURN_DEADLINE, self.cancel, "deadline")
+        batches = respond(
+            work.task,
+            builder=self._builder,
+            record=self,
+            stop_reason=lambda: self._stop or "cancelled",
+        )
+        ending: list[Event] = []
+        try:
+            async with aclosing(batches):
+                async for events in batches:
+                    if self._builder.ended:
+                        ending = events
+                        break
+                    self._publish(events)
+        finally:
+            self._in_loop = None
+            deadline.cancel()
+        await _absorb_late_cancel()
+        if self._stop == "released":
+            partial = self._uncommitted()
+            made, self._calls_made = self._calls_made, []
+            await self._database.write(rows.release, self.claim, partial, made)
+        elif self._stop != "fenced":
+            await self._finish(ending)
+
+    async def _finish(self, ending: list[Event]) -> None:
+        """The rows first, then the terminal event."""
+        response = ending[-1]["response"]
+        self.next_turn = await self._database.write(
+            rows.finish,
+            self.claim,
+            Ending(
+                status=_status(response),
+                response=response,
+                last_sequence=ending[-1]["sequence_number"],
+                progress=self._progress(),
+            ),
+        )
+        self._log.append(self.claim.epoch, ending)
+
+    async def _fail_safely(self) -> None:
+        try:
+            if not self._builder.ended:
+                await self._finish(self._builder.fail(InternalError()))
+        except Exception:
+            # The sweeper takes the turn up again when the lease has run out.
+            logger.exception("turn %s could not be ended", self.claim.turn_id)
+
+    # Record
+
+    async def called(self, calls: Sequence[Item]) -> None:
+        await self._advance(executing=calls)
+
+    async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+        await self._advance(outcomes=outcomes, items=last)
+
+    def asked(self, call: Call) -> None:
+        builder, work = self._builder, self._work
+        assert work is not None
+        self._calls_made.append(
+            CallMade(
+                route=work.route,
+                call=call,
+                step=len(self._calls_made),
+                start=builder.start_delta,
+                usage=builder.call_usage,
+                finish=builder.finish,
+                cancelled=self._stop is not None,
+            )
+        )
+
+    async def _advance(
+        self,
+        *,
+        executing: Sequence[Item] = (),
+        outcomes: Sequence[Outcome] = (),
+        items: bool = True,
+    ) -> None:
+        """Raises Fenced, and CancelledError while the write goes on all the same."""
+        progress = self._progress(executing, outcomes, items)
+        writing = asyncio.ensure_future(
+            self._database.write(rows.advance, self.claim, progress)
+        )
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            writing.add_done_callback(_retrieve)
+            raise
+
+    def _progress(
+        self,
+        executing: Sequence[Item] = (),
+        outcomes: Sequence[Outcome] = (),
+        items: bool = True,
+    ) -> Progress:
+        """What is new since the last write; from now on it counts as written."""
+        builder, work = self._builder, self._work
+        first = self._committed
+        new = builder.output[first:] if items else []
+        made, self._calls_made = self._calls_made, []
+        self._committed += len(new)
+        return Progress(
+            items=[
+                (item, self._proof(item), told)
+                for item, told in zip(new, builder.done_at[first:], strict=False)
+            ],
+            first_position=(work.inputs if work else 0) + first,
+            calls_made=made,
+            executing=executing,
+            outcomes=outcomes,
+            usage=builder.usage,
+        )
+
+    def _proof(self, item: Item) -> ProviderData | None:
+        raw = self._builder.proofs.get(item["id"])
+        if raw is None or self._work is None:
+            return None
+        route = self._work.route
+        return {"issuer": route.endpoint.issuer(route.model), "raw": raw}
+
+    # Events
+
+    def _publish(
+        self, events: list[Event], told: Mapping[int, Position] | None = None
+    ) -> None:
+        if self._stop == "fenced":
+            return
+        self._log.append(self.claim.epoch, events, told)
+
+
+async def _absorb_late_cancel() -> None:
+    """A stop that came when the loop had nothing left to await is too late to count."""
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        task.uncancel()
+
+
+def _retrieve(writing: asyncio.Future[Any]) -> None:
+    """A write that nobody waits for any more; what follows it meets the same fence."""
+    exc = None if writing.cancelled() else writing.exception()
+    if exc and not isinstance(exc, Fenced):
+        logger.error("a write failed after a stop: %s", type(exc).__name__)
+
+
+def _status(response: Mapping[str, Any]) -> str:
+    if (response["incomplete_details"] or {}).get("reason") == "cancelled":
+        return Turn.Status.CANCELLED
+    status: str = response["status"]
+    return status

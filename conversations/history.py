@@ -1,0 +1,124 @@
+"""Which items fit the next request, and how the prompt is put together. Pure.
+
+Tokens are estimated, never counted: a tokenizer a provider would be slow and still
+wrong. The estimate only refuses what is hopeless; the provider has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llm.errors import ContextTooLarge
+from llm.wire.items import Item, function_call_output, text_of
+
+BYTES_A_TOKEN = 4
+IMAGE_TOKENS = 1000  # a large image at high detail
+ITEM_TOKENS = 4  # role and framing
+_STOPPED = "Error: the call was stopped before it had a result."
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """Something the model should know, under a heading of its own."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    instructions: str
+    items: Sequence[Item]
+    tokens: int  # estimated
+
+
+def render_prompt(
+    instructions: str,
+    items: Sequence[Item],
+    *,
+    context: Sequence[ContextBlock] = (),
+    tools: Sequence[dict[str, Any]] = (),
+    context_window: int | None = None,
+    max_output_tokens: int | None = None,
+) -> Prompt:
+    """System prompt first, then context, then the conversation without old system
+    turns.
+
+    Raises ContextTooLarge where prompt and answer cannot fit `context_window` (tokens).
+    """
+    system = [text_of(i) for i in items if i.get("role") == "system"][-1:]
+    blocks = [f"### {block.title}\n\n{block.text}" for block in context if block.text]
+    heading = ["## Context\n\n" + "\n\n".join(blocks)] if blocks else []
+    whole = "\n\n".join(filter(None, [instructions, *system, *heading]))
+    kept = mended([item for item in items if item.get("role") != "system"])
+    tokens = estimate(whole, kept, tools)
+    room = (context_window or 0) - (max_output_tokens or 0)
+    if context_window and tokens > max(room, context_window // 2):
+        raise ContextTooLarge(
+            f"The conversation needs about {tokens} tokens and the model takes"
+            f" {context_window}; shorten it or choose a larger model."
+        )
+    return Prompt(whole, kept, tokens)
+
+
+def mended(items: Iterable[Item]) -> list[Item]:
+    """History as every provider takes it: whole calls, each with its output.
+
+    A call that was cut short is left out; one that was stopped gets an output that says
+    so. Text that was begun anew after an interruption is told once.
+    """
+    history: list[Item] = []
+    open_calls: dict[str, Item] = {}
+    known: set[str] = set()
+    for item in items:
+        if item.get("parley:interrupted"):
+            continue
+        if item["type"] == "function_call":
+            if item.get("status", "completed") != "completed":
+                continue
+            open_calls[item["call_id"]] = item
+            known.add(item["call_id"])
+        elif item["type"] == "function_call_output":
+            if item["call_id"] not in known:
+                continue  # the answer to a call that is gone
+            open_calls.pop(item["call_id"], None)
+        elif item["type"] == "reasoning" and item.get("status") == "incomplete":
+            continue
+        elif item["type"] == "message" and item.get("role") != "assistant":
+            history += _stopped(open_calls)
+        history.append(item)
+    return history + _stopped(open_calls)
+
+
+def _stopped(open_calls: dict[str, Item]) -> list[Item]:
+    outputs = [function_call_output(call_id, _STOPPED) for call_id in open_calls]
+    open_calls.clear()
+    return outputs
+
+
+def estimate(
+    instructions: str, items: Sequence[Item], tools: Sequence[dict[str, Any]] = ()
+) -> int:
+    """Tokens, roughly."""
+    size = len(instructions.encode()) + sum(len(str(tool)) for tool in tools)
+    images = 0
+    for item in items:
+        for text, is_image in _texts(item):
+            images += is_image
+            size += 0 if is_image else len(text.encode(errors="replace"))
+    return size // BYTES_A_TOKEN + images * IMAGE_TOKENS + len(items) * ITEM_TOKENS
+
+
+def _texts(item: Item) -> Iterable[tuple[str, bool]]:
+    for field in ("arguments", "output", "content", "summary"):
+        value = item.get(field)
+        if isinstance(value, str):
+            yield value, False
+        elif isinstance(value, list):
+            for part in value:
+                if part.get("type") == "input_image":
+                    yield "", True
+                else:
+                    yield part.get("text") or part.get("file_data") or "", False

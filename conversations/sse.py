@@ -1,0 +1,186 @@
+"""The door of every stream of tokens over HTTP: one small ASGI responder.
+
+A view that has admitted the caller answers `FollowResponse`; `Streams`, which stands in
+front of Django, sends the live stream in its place, on the same connection. So a stream
+is admitted by Django and costs Django nothing while it runs, and a caller who hangs up
+is noticed at once, whatever the turn is waiting for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import aclosing, suppress
+from typing import Any, Literal
+
+import orjson
+from django.http import HttpResponse
+
+from conversations import engine
+from conversations.engine import Entry
+from llm.wire import sse
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Form = Literal["events", "text", "response"]
+
+HEARTBEAT = 15.0  # seconds
+_HEADER = b"x-parley-follow"  # from a view to `Streams`, never sent
+_RECONNECT = b"event: reconnect\ndata: {}\n\n"
+
+
+class FollowResponse(HttpResponse):
+    """Stands for the stream of a turn: its `events`, the bare `text` of its answer, or
+    the finished `response` once it is there."""
+
+    def __init__(
+        self, turn_id: str, after: str | None = None, form: Form = "events"
+    ) -> None:
+        super().__init__(status=202)
+        self.turn_id, self.after, self.form = turn_id, after, form
+        self["X-Parley-Follow"] = json.dumps([turn_id, after, form])
+
+
+class Streams:
+    """ASGI middleware that serves the streams Django's views have admitted."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        admitted: list[Any] | None = None
+        headers: list[tuple[bytes, bytes]] = []
+
+        async def send_or_keep(message: Message) -> None:
+            nonlocal admitted, headers
+            if message["type"] == "http.response.start":
+                headers = list(message["headers"])
+                for name, value in headers:
+                    if name.lower() == _HEADER:
+                        admitted = json.loads(value)
+            if admitted is None:
+                await send(message)
+
+        await self._app(scope, receive, send_or_keep)
+        if admitted is not None:
+            turn_id, after, form = admitted
+            await _Stream(turn_id, after, form, _kept(headers)).serve(receive, send)
+
+
+def _kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """What Django's answer says that is true of the stream as well."""
+    dropped = (_HEADER, b"content-type", b"content-length", b"cache-control", b"vary")
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+class _Stream:
+    def __init__(
+        self,
+        turn_id: str,
+        after: str | None,
+        form: Form,
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        self._turn_id = turn_id
+        self._after = after
+        self._form = form
+        self._headers = headers
+
+    async def serve(self, receive: Receive, send: Send) -> None:
+        """Ends with the turn, with the server, or at once when the caller hangs up."""
+        answer = self._respond if self._form == "response" else self._stream
+        answering = asyncio.ensure_future(answer(send))
+        watching = asyncio.ensure_future(_hang_up(receive))
+        try:
+            await asyncio.wait(
+                {answering, watching}, return_when=asyncio.FIRST_COMPLETED
+            )
+            if answering.done():
+                answering.result()
+        finally:
+            for task in (answering, watching):
+                task.cancel()
+            await asyncio.gather(answering, watching, return_exceptions=True)
+
+    async def _respond(self, send: Send) -> None:
+        try:
+            status, body = 200, await engine.response_of(self._turn_id)
+        except engine.NotRunning as exc:
+            error = {"message": str(exc) or engine.NotRunning.__doc__, "param": None}
+            error |= {"type": "server_error", "code": "not_running"}
+            status, body = 503, {"error": error}
+        await self._start(send, status, b"application/json")
+        await send({"type": "http.response.body", "body": orjson.dumps(body)})
+
+    async def _stream(self, send: Send) -> None:
+        if self._after and await engine.is_told(self._turn_id, self._after):
+            # 204 tells a browser's EventSource not to come back.
+            await self._start(send, 204, b"text/event-stream")
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._start(send, 200, b"text/event-stream; charset=utf-8")
+        beating = asyncio.ensure_future(_beat(send))
+        try:
+            last = _RECONNECT
+            async with aclosing(engine.follow(self._turn_id, self._after)) as batches:
+                async for entries in batches:
+                    await _send_body(send, self._frames(entries))
+                    if entries[-1].is_last:
+                        last = b"data: [DONE]\n\n" if self._form == "text" else b""
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
+        await send({"type": "http.response.body", "body": last})
+
+    def _frames(self, entries: list[Entry]) -> bytes:
+        frame = _text_frame if self._form == "text" else _event_frame
+        return b"".join(map(frame, entries))
+
+    async def _start(self, send: Send, status: int, content_type: bytes) -> None:
+        headers = [
+            *self._headers,
+            (b"content-type", content_type),
+            (b"cache-control", b"no-cache, no-transform"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await send(
+            {"type": "http.response.start", "status": status, "headers": headers}
+        )
+
+
+def _event_frame(entry: Entry) -> bytes:
+    return entry.frame
+
+
+def _text_frame(entry: Entry) -> bytes:
+    match entry.event:
+        case {"type": "response.output_text.delta", "delta": str(text)}:
+            lines = "".join(f"data: {line}\n" for line in text.split("\n"))
+            return f"id: {entry.position}\n{lines}\n".encode()
+        case {"type": "error", "error": {"message": str(message)}}:
+            return f"event: error\ndata: {message}\n\n".encode()
+        case {"type": "parley:step.reset"}:
+            return b"event: reset\ndata: the answer is told again\n\n"
+    return b""
+
+
+async def _send_body(send: Send, body: bytes) -> None:
+    if body:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _beat(send: Send) -> None:
+    """Something from second 0, so that no proxy takes silence for death."""
+    while True:
+        await _send_body(send, sse.comment("heartbeat"))
+        await asyncio.sleep(HEARTBEAT)
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

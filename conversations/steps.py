@@ -1,0 +1,99 @@
+"""What a turn does next, read off its items. Pure: no IO, no clock, no database.
+
+The items are the loop's whole state, so a turn that stopped (a restart, an answer that
+the client owes, a cancelled stream) goes on by asking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from llm.wire.items import Item
+
+REPEATS = 3  # identical rounds of calls after which the model is going in circles
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Ask the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTools:
+    """Run these calls ourselves."""
+
+    calls: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitClient:
+    """These calls are the client's to answer; the turn ends here."""
+
+    calls: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The model has had its last word, or for `reason` gets no other."""
+
+    reason: str | None = None
+
+
+Step = Generate | CallTools | AwaitClient | Finish
+
+
+def next_step(
+    items: Sequence[Item],
+    *,
+    client_tools: Collection[str] = (),
+    steps_left: int,
+) -> Step:
+    """`items` of this turn, oldest first: what was asked, then what was answered.
+
+    A call of a tool that nobody has is ours to answer: with an error.
+    """
+    pending = unanswered_calls(items)
+    if ours := [call for call in pending if call["name"] not in client_tools]:
+        return CallTools(ours)
+    if pending:
+        return AwaitClient(pending)
+    if not items or not _asks_the_model(items[-1]):
+        return Finish()
+    if goes_in_circles(items):
+        return Finish("repeated_tool_calls")
+    return Generate() if steps_left > 0 else Finish("max_steps")
+
+
+def unanswered_calls(items: Sequence[Item]) -> list[Item]:
+    """Whole calls without an output; one cut short is never run."""
+    answered = {i["call_id"] for i in items if i["type"] == "function_call_output"}
+    return [
+        item
+        for item in items
+        if item["type"] == "function_call"
+        and item["status"] == "completed"
+        and item["call_id"] not in answered
+    ]
+
+
+def goes_in_circles(items: Sequence[Item]) -> bool:
+    """True where the last rounds of calls asked for exactly the same."""
+    rounds: list[list[tuple[str, str]]] = []
+    before = ""
+    for item in items:
+        if item["type"] == "function_call":
+            if before != "function_call":
+                rounds.append([])
+            rounds[-1].append((item["name"], item["arguments"]))
+        before = item["type"]
+    last = rounds[-REPEATS:]
+    return len(last) == REPEATS and all(r == last[0] for r in last)
+
+
+def _asks_the_model(item: Item) -> bool:
+    return item["type"] == "function_call_output" or item.get("role") in (
+        "user",
+        "system",
+        "developer",
+    )

@@ -1,0 +1,160 @@
+"""The pages. Each view admits, reads or opens something of the user's own, and renders.
+
+Everything works by links and forms; static/js makes it live.
+"""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from conversations import engine
+from conversations.forms import SUGGESTIONS, MessageForm, RetryForm, TitleForm
+from conversations.models import Conversation, Turn
+from conversations.sidebar import PAGE, sidebar
+from conversations.transcript import Transcript, shown, transcript, with_parts
+
+GONE = "This conversation is gone. Your message is kept: send it to begin a new one."
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def chat(request: HttpRequest) -> HttpResponse:
+    """A page to begin a conversation; the first message makes it."""
+    form = MessageForm(request.POST or None, user=request.user)
+    if form.is_valid():
+        return _to(form.open_turn())
+    return _page(request, form)
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    row = _own(request).select_related("language_model").filter(pk=conversation_id)
+    if (found := row.first()) is None:
+        return _gone(request)
+    window = transcript(found, request.GET.get("before", ""))
+    last = window.turns[-1].turn.language_model if window.turns else None
+    data = request.POST if request.method == "POST" else None
+    form = MessageForm(data, user=request.user, conversation=found, last_model=last)
+    if form.is_valid():
+        return _to(form.open_turn())
+    return _page(request, form, window)
+
+
+@login_required
+@never_cache
+@require_GET
+def turn(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
+    """One turn of the transcript, to be put in the place of its live rendering."""
+    found = get_object_or_404(
+        with_parts(Turn.objects.of(request.user)),
+        pk=turn_id,
+        conversation_id=conversation_id,
+    )
+    return render(request, "conversations/_turn.html", {"shown": shown(found)})
+
+
+@login_required
+@require_POST
+def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
+    found = _turn(request, conversation_id, turn_id)
+    engine.cancel(found)
+    return _to(found)
+
+
+@login_required
+@require_POST
+def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
+    """Send a turn's question again; what became of it the first time stays."""
+    found = _turn(request, conversation_id, turn_id)
+    form = RetryForm(request.POST, turn=found, user=request.user)
+    if form.is_valid() and form.items():
+        return _to(form.open_turn())
+    return _page(request, form, transcript(found.conversation), status=400)
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def rename(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    row = get_object_or_404(_own(request), pk=conversation_id)
+    title = row.title
+    form = TitleForm(request.POST or None, instance=row)
+    if form.is_valid():
+        form.save()
+        return redirect("conversation", row.pk)
+    context = {"conversation": row, "title": title, "form": form}
+    return render(request, "conversations/rename.html", context)
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def delete(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    row = get_object_or_404(_own(request), pk=conversation_id)
+    if request.method == "POST":
+        row.delete_softly()
+        return redirect("chat")
+    return render(request, "conversations/delete.html", {"conversation": row})
+
+
+@login_required
+@never_cache
+@require_GET
+def conversation_list(request: HttpRequest) -> HttpResponse:
+    """The sidebar's list by itself, for pages that are open when it changes."""
+    context = {"sidebar": _sidebar(request), "current": request.GET.get("current")}
+    return render(request, "conversations/_list.html", context)
+
+
+def _own(request: HttpRequest):
+    return Conversation.objects.of(request.user)
+
+
+def _turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
+    turns = Turn.objects.of(request.user).select_related("conversation__language_model")
+    return get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
+
+
+def _sidebar(request: HttpRequest):
+    size = request.GET.get("chats", "")
+    return sidebar(request.user, int(size[:6]) if size.isdecimal() else PAGE)
+
+
+def _to(found: Turn) -> HttpResponse:
+    page = reverse("conversation", args=[found.conversation_id])
+    return redirect(f"{page}#turn-{found.pk}")
+
+
+def _gone(request: HttpRequest) -> HttpResponse:
+    """What was written to a deleted conversation is not lost with it."""
+    if request.method != "POST":
+        raise Http404
+    form = MessageForm(request.POST, user=request.user)
+    form.add_error(None, GONE)
+    return _page(request, form, status=404)
+
+
+def _page(
+    request: HttpRequest,
+    form: MessageForm | RetryForm,
+    window: Transcript | None = None,
+    status: int | None = None,
+) -> HttpResponse:
+    context = {
+        "form": form,
+        "conversation": form.conversation,
+        "current": form.conversation.pk if form.conversation else "",
+        "transcript": window,
+        "suggestions": SUGGESTIONS,
+        "sidebar": _sidebar(request),
+    }
+    status = status or (400 if form.is_bound else 200)
+    return render(request, "conversations/chat.html", context, status=status)

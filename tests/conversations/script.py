@@ -1,0 +1,47 @@
+"""A provider that says what it is told to, and people and rows to say it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from llm.client import Call
+from llm.errors import LLMError
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+
+HANG = "hang"
+
+
+class Script:
+    """One list of batches a call. A batch is a delta, a list of deltas, an error to
+    raise, an event to wait for, or HANG. The last call is said again when it is asked
+    for."""
+
+    def __init__(self, *calls: Sequence[Any], pause: bool = False) -> None:
+        self.calls = list(calls)
+        self.requests: list[Request] = []
+        self.pause = pause
+        self.closed = 0
+
+    async def __call__(self, *arguments: Any) -> AsyncGenerator[list[Delta], None]:
+        *_, request, call = arguments
+        assert isinstance(call, Call)
+        self.requests.append(request)
+        batches = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
+        try:
+            for batch in batches:
+                if isinstance(batch, LLMError):
+                    call.error = batch
+                    raise batch
+                if isinstance(batch, asyncio.Event):
+                    await batch.wait()
+                elif batch == HANG:
+                    await asyncio.Event().wait()
+                else:
+                    if self.pause:
+                        await asyncio.sleep(0)
+                    yield batch if isinstance(batch, list) else [batch]
+        finally:
+            self.closed += 1

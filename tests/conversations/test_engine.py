@@ -1,0 +1,457 @@
+"""The turn protocol in its embedded delivery, over real rows and a scripted
+provider."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from conversations import engine
+from conversations.engine import load, rows
+from conversations.engine.log import Fenced, Position
+from conversations.engine.replay import replay
+from conversations.models import Conversation, Item, ToolCall, Turn
+from llm.errors import ProviderDown
+from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.wire.deltas import (
+    FinishDelta,
+    ProofDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.items import output_text, user_message
+from tools.registry import Tool
+
+from .script import HANG, Script
+
+ANSWER = [
+    TextDelta(0, "Hello"),
+    TextDelta(0, " there."),
+    ProofDelta(0, {"signature": "s1g"}),
+    UsageDelta(10, 2),
+    FinishDelta("stop"),
+]
+CALL = [ToolCallDelta(0, "c1", "count", "{}"), FinishDelta("tool_calls")]
+
+
+@pytest.fixture
+def conversation(transactional_db):
+    user = User.objects.create_user("alice")
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
+    model = LanguageModel.objects.create(provider=provider, name="demo")
+    return Conversation.objects.create(owner=user, language_model=model)
+
+
+@pytest.fixture
+def say(monkeypatch):
+    """Make the provider say these calls."""
+
+    def say(*calls, **options):
+        script = Script(*calls, **options)
+        monkeypatch.setattr(load.client, "stream", script)
+        return script
+
+    return say
+
+
+@pytest.fixture
+def counter(monkeypatch):
+    """A tool that counts how often it has run."""
+    runs: list[str] = []
+
+    def offer(replay):
+        async def count(context, arguments):
+            runs.append(context.idempotency_key)
+            return f"{len(runs)}"
+
+        tool = Tool(
+            name="count",
+            description="",
+            parameters={"type": "object"},
+            call=count,
+            replay=replay,
+        )
+        monkeypatch.setattr(load, "_tools", lambda turn: {"count": tool})
+        return runs
+
+    return offer
+
+
+@pytest.fixture
+async def running(transactional_db, settings):
+    settings.DRAIN_GRACE = 0.1
+    await engine.start()
+    yield
+    await engine.drain()
+
+
+async def ask(conversation, text="Hi", **fields):
+    turn = await sync_to_async(conversation.open_turn)([user_message(text)])
+    if fields:
+        await Turn.objects.filter(pk=turn.pk).aupdate(**fields)
+    return turn
+
+
+async def follow(turn, after=None):
+    batches = engine.follow(turn.pk, after)
+    return [entry async for batch in batches for entry in batch]
+
+
+async def answer(conversation, **fields):
+    turn = await ask(conversation, **fields)
+    engine.submit(turn.pk, conversation.pk)
+    entries = await follow(turn)
+    await turn.arefresh_from_db()
+    return turn, entries
+
+
+def text_of(entries):
+    """What a client shows that obeys the resets."""
+    items: dict[int, str] = {}
+    for entry in entries:
+        event = entry.event
+        if event["type"] == "parley:step.reset":
+            items = {n: t for n, t in items.items() if n < event["output_index"]}
+        elif event["type"] == "response.output_item.added":
+            items[event["output_index"]] = ""
+        elif event["type"] == "response.output_text.delta":
+            items[event["output_index"]] += event["delta"]
+    return "".join(items.values())
+
+
+async def test_a_turn_is_answered_and_on_record(conversation, say, running):
+    say(ANSWER)
+    turn, entries = await answer(conversation)
+    assert text_of(entries) == "Hello there."
+    assert (turn.status, turn.epoch) == (Turn.Status.COMPLETED, 1)
+    assert turn.usage["total_tokens"] == 12
+    item = await Item.objects.aget(turn=turn, origin=Item.Origin.OUTPUT)
+    assert output_text([item.payload]) == "Hello there."
+    assert item.provider_data["raw"] == {"signature": "s1g"}
+    call = await ModelCall.objects.aget()
+    assert (call.turn_id, call.status, call.output_tokens) == (turn.pk, "completed", 2)
+    assert not any(b"s1g" in entry.data for entry in entries)
+
+
+async def test_the_next_turn_knows_the_last_with_its_proof(conversation, say, running):
+    script = say(ANSWER)
+    await answer(conversation)
+    await answer(conversation, text="And now?")
+    sent = script.requests[1]
+    assert [item.get("role") for item in sent.items] == ["user", "assistant", "user"]
+    assert sent.proof(sent.items[1]) == {"signature": "s1g"}
+
+
+async def test_a_follower_is_told_the_same_from_any_place(conversation, say, running):
+    say(ANSWER)
+    turn, entries = await answer(conversation)
+    for number, entry in enumerate(entries):
+        assert await follow(turn, entry.position) == entries[number + 1 :]
+    assert await engine.is_told(turn.pk, entries[-1].position)
+    assert not await engine.is_told(turn.pk, entries[-2].position)
+
+
+async def test_replayed_from_rows_the_items_are_the_same(conversation, say, running):
+    say([*CALL], ANSWER)
+    turn, live = await answer(conversation)
+    over = await sync_to_async(replay)(turn.pk)
+    assert text_of(over.entries) == text_of(live)
+    last, again = live[-1].event["response"], over.entries[-1].event["response"]
+    assert again["output"] == last["output"]
+    assert (again["status"], again["usage"]) == (last["status"], last["usage"])
+    numbers = [entry.place for entry in over.entries]
+    assert numbers == [Position(turn.epoch + 1, n) for n in range(len(numbers))]
+    assert over.after(live[-1].place) == []
+    for entry in live[2:-1]:
+        seen = [e for e in live if e.place <= entry.place]
+        assert text_of([*seen, *over.after(entry.place)]) == text_of(live)
+
+
+async def test_messages_sent_meanwhile_are_answered_in_their_order(
+    conversation, say, running
+):
+    gate = asyncio.Event()
+    script = say([gate, *ANSWER], ANSWER)
+    turns = [await ask(conversation, str(number)) for number in range(3)]
+    for turn in turns:
+        engine.submit(turn.pk)
+    first = asyncio.ensure_future(follow(turns[0]))
+    while not script.requests:
+        await asyncio.sleep(0)
+    second = await Turn.objects.aget(pk=turns[1].pk)
+    assert second.status == Turn.Status.QUEUED
+    gate.set()
+    await asyncio.gather(first, *map(follow, turns[1:]))
+    asked = [
+        [i["content"][0]["text"] for i in r.items if i.get("role") == "user"]
+        for r in script.requests
+    ]
+    assert asked == [["0"], ["0", "1"], ["0", "1", "2"]]
+
+
+async def test_stop_ends_a_running_turn_and_keeps_its_text(conversation, say, running):
+    script = say([TextDelta(0, "Well"), HANG])
+    turn = await ask(conversation)
+    engine.submit(turn.pk)
+    entries = []
+    async for batch in engine.follow(turn.pk):
+        entries += batch
+        if entries[-1].type == "response.output_text.delta":
+            await sync_to_async(engine.cancel)(turn)
+    assert entries[-1].type == "response.incomplete"
+    await turn.arefresh_from_db()
+    assert (turn.status, turn.incomplete_reason) == ("cancelled", "cancelled")
+    assert text_of(entries) == "Well"
+    assert script.closed == 1
+    assert (await ModelCall.objects.aget()).status == "cancelled"
+
+
+async def test_stop_ends_a_queued_turn_without_waiting_for_the_first(
+    conversation, say, running
+):
+    say([HANG])
+    first, second = await ask(conversation), await ask(conversation)
+    engine.submit(first.pk)
+    engine.submit(second.pk)
+    await sync_to_async(engine.cancel)(second)
+    entries = await follow(second)
+    assert entries[-1].event["response"]["incomplete_details"] == {
+        "reason": "cancelled"
+    }
+    await first.arefresh_from_db()
+    assert not first.is_finished
+    await sync_to_async(engine.cancel)(first)
+    await follow(first)
+
+
+async def test_a_provider_that_fails_ends_the_turn_with_its_reason(
+    conversation, say, running
+):
+    say([TextDelta(0, "Well"), ProviderDown(detail="quotes the prompt")])
+    turn, entries = await answer(conversation)
+    assert turn.status == Turn.Status.FAILED
+    assert turn.error["code"] == "E_LLM_PROVIDER_DOWN"
+    assert not any(b"quotes" in entry.data for entry in entries)
+    assert (await ModelCall.objects.aget()).error_detail == "quotes the prompt"
+
+
+async def test_a_turn_without_a_model_fails_with_a_sentence(conversation, running):
+    await LanguageModel.objects.aupdate(enabled=False)
+    turn, entries = await answer(conversation)
+    assert turn.status == Turn.Status.FAILED
+    assert turn.error["code"] == "E_MODEL_NOT_AVAILABLE"
+    assert entries[0].type == "response.created"
+
+
+async def test_a_fault_of_ours_ends_the_turn_too(
+    conversation, say, running, monkeypatch, caplog
+):
+    def broken(*arguments):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("conversations.engine.run.load", broken)
+    turn, entries = await answer(conversation)
+    assert turn.error["code"] == "E_INTERNAL"
+    assert not any(b"secret" in entry.data for entry in entries)
+
+
+# What a crash leaves behind
+
+
+async def interrupted(conversation, text, **fields):
+    """A turn whose process is gone, with what the last heartbeat kept of it."""
+    partial = [
+        {
+            "type": "message",
+            "id": "msg_1",
+            "status": "in_progress",
+            "role": "assistant",
+            "content": [
+                {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+            ],
+        }
+    ]
+    return await ask(
+        conversation,
+        **{
+            "status": Turn.Status.RUNNING,
+            "epoch": 1,
+            "lease_until": timezone.now() + timedelta(minutes=1),
+            "partial": partial if text else None,
+            **fields,
+        },
+    )
+
+
+async def test_an_interrupted_answer_goes_on_where_it_was(conversation, say, settings):
+    say(ANSWER)
+    turn = await interrupted(conversation, "Hello th")
+    await engine.start()
+    try:
+        entries = await follow(turn, "1-9")
+    finally:
+        await engine.drain()
+    assert entries[0].event == {
+        "type": "parley:step.reset",
+        "sequence_number": 10,
+        "output_index": 0,
+    }
+    told = [e.event["delta"] for e in entries if e.type.endswith("text.delta")]
+    assert told == ["Hello th", "ere."]
+    await turn.arefresh_from_db()
+    assert (turn.status, turn.epoch) == (Turn.Status.COMPLETED, 2)
+
+
+async def test_another_answer_does_not_wipe_out_the_first(conversation, say, running):
+    say(ANSWER)
+    turn = await interrupted(conversation, "Good day", lease_until=timezone.now())
+    await sync_to_async(rows.release_all)()
+    engine.submit(turn.pk)
+    entries = await follow(turn)
+    assert text_of(entries) == "Good dayHello there."
+
+
+@pytest.mark.parametrize(
+    ("replay", "runs", "state"),
+    [("safe", 1, "completed"), ("idempotent", 1, "completed"), ("once", 0, "unknown")],
+)
+async def test_an_interrupted_call_runs_again_only_if_it_may(
+    conversation, say, counter, replay, runs, state, settings
+):
+    script = say(ANSWER)
+    counted = counter(replay)
+    turn = await interrupted(conversation, "")
+    call = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "count",
+        "arguments": "{}",
+        "status": "completed",
+    }
+    await Item.objects.acreate(
+        turn=turn, position=1, origin="output", type="function_call", payload=call
+    )
+    await ToolCall.objects.acreate(
+        turn=turn, call_id="c1", name="count", state="executing", attempts=1
+    )
+    await engine.start()
+    try:
+        await follow(turn)
+    finally:
+        await engine.drain()
+    assert counted == [f"{turn.pk}:c1"] * runs
+    row = await ToolCall.objects.aget()
+    assert row.state == state
+    sent = script.requests[0].items
+    assert sent[-1]["type"] == "function_call_output"
+    assert ("may or may not" in sent[-1]["output"]) is (runs == 0)
+
+
+async def test_a_turn_interrupted_too_often_is_given_up(conversation, say, running):
+    say(ANSWER)
+    turn = await interrupted(
+        conversation, "", epoch=9, lease_until=timezone.now() - timedelta(seconds=1)
+    )
+    engine.submit(turn.pk)
+    await follow(turn)
+    await turn.arefresh_from_db()
+    assert turn.error["code"] == "E_TURN_INTERRUPTED"
+
+
+async def test_what_was_said_is_kept_once_a_second(conversation, say, running):
+    say([TextDelta(0, "Well"), HANG])
+    turn = await ask(conversation)
+    engine.submit(turn.pk)
+    async for batch in engine.follow(turn.pk):
+        if batch[-1].type == "response.output_text.delta":
+            break
+    await engine._engine._beat()
+    await turn.arefresh_from_db()
+    assert output_text(turn.partial) == "Well"
+    await sync_to_async(engine.cancel)(turn)
+    await follow(turn)
+
+
+async def test_a_zombie_changes_nothing(conversation, say, running):
+    gate = asyncio.Event()
+    say([TextDelta(0, "Well"), gate, *ANSWER])
+    turn = await ask(conversation)
+    engine.submit(turn.pk)
+    async for batch in engine.follow(turn.pk):
+        if batch[-1].type == "response.output_text.delta":
+            break
+    await Turn.objects.filter(pk=turn.pk).aupdate(epoch=7)  # somebody else has it
+    run = engine._engine.runs[turn.pk]
+    gate.set()
+    while engine._engine.runs:
+        await asyncio.sleep(0)
+    await turn.arefresh_from_db()
+    assert turn.status == Turn.Status.RUNNING
+    assert not await Item.objects.filter(turn=turn, origin="output").aexists()
+    with pytest.raises(Fenced):
+        await sync_to_async(rows.advance)(run.claim, rows.Progress())
+
+
+async def test_a_server_that_goes_down_hands_its_turns_over(
+    conversation, say, settings
+):
+    settings.DRAIN_GRACE = 0.05
+    say([TextDelta(0, "Hello"), HANG])
+    await engine.start()
+    turn = await ask(conversation)
+    engine.submit(turn.pk)
+    entries = []
+    async for batch in engine.follow(turn.pk):
+        entries += batch
+        if batch[-1].type == "response.output_text.delta":
+            break
+    await engine.drain()
+    await turn.arefresh_from_db()
+    assert turn.status == Turn.Status.RUNNING
+    assert turn.lease_until < timezone.now()
+    assert output_text(turn.partial) == "Hello"
+    say(ANSWER)
+    await engine.start()
+    try:
+        entries += await follow(turn, entries[-1].position)
+    finally:
+        await engine.drain()
+    assert text_of(entries) == "Hello there."
+
+
+async def test_a_claim_is_for_one(conversation, transactional_db):
+    turn = await ask(conversation)
+    claims = [await sync_to_async(rows.claim)(turn.pk) for _ in range(3)]
+    assert [claim is not None for claim in claims] == [True, False, False]
+
+
+async def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(
+    conversation, django_assert_num_queries
+):
+    def queries(turns):
+        from django.db import connection
+        from django.test.utils import CaptureQueriesContext
+
+        for _ in range(turns):
+            turn = conversation.open_turn([user_message("hi")])
+            turn.status = Turn.Status.COMPLETED
+            turn.save()
+        turn = conversation.open_turn([user_message("hi")])
+        claim = rows.claim(turn.pk)
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            load.load(claim)
+        turn.status = Turn.Status.COMPLETED
+        turn.save()
+        return len(captured)
+
+    assert await sync_to_async(queries)(1) == await sync_to_async(queries)(30)

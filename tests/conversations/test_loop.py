@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from conversations.loop import Task, respond
+from llm.errors import ProviderDown
+from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta, UsageDelta
+from llm.wire.items import user_message
+from llm.wire.request import Request
+from llm.wire.response import TERMINAL, ResponseBuilder
+from tools.registry import Context, Tool
+
+from .script import HANG, Script
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
+
+
+async def weather(context: Context, arguments: dict) -> str:
+    await asyncio.sleep(0)
+    context.progress("looking")
+    return f"sunny in {arguments['city']}"
+
+
+TOOLS = {
+    "weather": Tool(name="weather", description="", parameters=SCHEMA, call=weather)
+}
+CALLS = [
+    TextDelta("t", "Let me see."),
+    ToolCallDelta(0, "c1", "weather", '{"city": "Riga"}'),
+    ToolCallDelta(1, "c2", "weather", '{"city"'),
+    UsageDelta(10, 5),
+    FinishDelta("tool_calls"),
+]
+ANSWER = [TextDelta(0, "Sunny."), UsageDelta(20, 2), FinishDelta("stop")]
+
+
+class Rows:
+    """A record that takes its time, as a database does."""
+
+    def __init__(self):
+        self.log = []
+
+    async def called(self, calls):
+        await asyncio.sleep(0)
+        self.log.append(("called", [call["call_id"] for call in calls]))
+
+    async def answered(self, outcomes, *, last):
+        await asyncio.sleep(0)
+        self.log.append(("answered", [o.call_id for o in outcomes], last))
+
+    def asked(self, call):
+        self.log.append(("asked",))
+
+
+def start(script, **changes):
+    task = Task(
+        **{
+            "question": [user_message("hi")],
+            "prepare": lambda items: Request(model="m", items=items),
+            "stream": script,
+            "tools": TOOLS,
+            **changes,
+        }
+    )
+    builder, rows = ResponseBuilder(id="resp_1", model="m"), Rows()
+    builder.start()
+    return respond(task, builder=builder, record=rows), builder, rows
+
+
+async def run(script, **changes):
+    batches, builder, rows = start(script, **changes)
+    events = [event async for batch in batches for event in batch]
+    return events, builder, rows
+
+
+def kinds(builder):
+    return [item["type"] for item in builder.output]
+
+
+async def test_calls_are_run_and_answered_in_their_order():
+    script = Script(CALLS, ANSWER)
+    events, builder, rows = await run(script)
+    assert kinds(builder) == [
+        "message",
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+        "message",
+    ]
+    assert builder.output[3]["output"] == "sunny in Riga"
+    assert builder.output[4]["output"].startswith("Error:")
+    assert events[-1]["type"] == "response.completed"
+    assert events[-1]["response"]["usage"]["total_tokens"] == 37
+    assert len(script.requests[1].items) == 5
+    told = [e["type"] for e in events if e["type"].startswith("parley:tool_call")]
+    assert sorted(told) == [
+        "parley:tool_call.completed",
+        "parley:tool_call.failed",
+        "parley:tool_call.progress",
+        "parley:tool_call.started",
+        "parley:tool_call.started",
+    ]
+    assert rows.log[:2] == [("asked",), ("called", ["c1", "c2"])]
+    assert rows.log[-2][0::2] == ("answered", True)
+
+
+async def test_one_after_another_where_that_is_wanted():
+    *_, rows = await run(Script(CALLS, ANSWER), parallel=False)
+    answered = [entry for entry in rows.log if entry[0] == "answered"]
+    assert answered == [("answered", ["c1"], False), ("answered", ["c2"], True)]
+
+
+async def test_the_clients_own_tools_are_left_to_it():
+    events, builder, rows = await run(Script(CALLS), client_tools={"weather"})
+    assert events[-1]["type"] == "response.completed"
+    assert kinds(builder) == ["message", "function_call", "function_call"]
+    assert rows.log == [("asked",)]
+
+
+async def test_a_tool_nobody_has_is_answered_with_an_error():
+    _, builder, _ = await run(Script(CALLS, ANSWER), tools={})
+    assert all("Error" in i["output"] for i in builder.output[3:5])
+
+
+async def test_steps_are_limited_and_the_reason_is_told():
+    def say(number):
+        arguments = f'{{"city": "{number}"}}'
+        return [ToolCallDelta(0, f"c{number}", "weather", arguments)]
+
+    events, *_ = await run(Script(*map(say, range(9))), max_steps=3)
+    assert events[-1]["response"]["incomplete_details"] == {"reason": "max_steps"}
+    assert sum(e["type"] == "parley:step.started" for e in events) == 3
+
+
+async def test_an_empty_answer_is_an_answer():
+    script = Script([FinishDelta("stop")])
+    events, *_ = await run(script)
+    assert events[-1]["type"] == "response.completed"
+    assert len(script.requests) == 1
+
+
+async def test_a_failure_keeps_what_was_said():
+    events, builder, _ = await run(Script([TextDelta(0, "Well"), ProviderDown()]))
+    assert [e["type"] for e in events[-2:]] == ["error", "response.failed"]
+    assert builder.output[0]["status"] == "incomplete"
+
+
+async def test_calls_of_a_cut_off_answer_are_never_run():
+    events, builder, rows = await run(Script([*CALLS[:3], ProviderDown()]))
+    assert kinds(builder) == ["message", "function_call", "function_call"]
+    assert {item["status"] for item in builder.output[1:]} == {"incomplete"}
+    assert rows.log == [("asked",)]
+    assert events[-1]["type"] == "response.failed"
+
+
+async def test_stopped_it_ends_in_order_and_hangs_up():
+    script = Script([TextDelta(0, "Well"), HANG])
+    batches, builder, _ = start(script)
+    events = []
+
+    async def follow():
+        async for batch in batches:
+            events.extend(batch)
+
+    task = asyncio.ensure_future(follow())
+    while not builder.partial():
+        await asyncio.sleep(0)
+    task.cancel()
+    await task
+    assert script.closed == 1
+    assert events[-1]["response"]["incomplete_details"] == {"reason": "cancelled"}
+    assert builder.output[0]["content"][0]["text"] == "Well"
+
+
+@pytest.mark.parametrize("moment", range(40))
+async def test_stopped_at_any_moment_it_ends_in_order(moment):
+    script = Script(CALLS, ANSWER, pause=True)
+    batches, builder, _ = start(script)
+    events = []
+
+    async def follow():
+        async for batch in batches:
+            events.extend(batch)
+
+    task = asyncio.ensure_future(follow())
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    if moment:
+        task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [e["type"] in TERMINAL for e in events] == [False] * (len(events) - 1) + [
+        True
+    ]
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == list(range(2, 2 + len(numbers)))
+    for kind in ("added", "done"):
+        told = [e for e in events if e["type"] == f"response.output_item.{kind}"]
+        assert len(told) == len(builder.output)
+    assert len(asyncio.all_tasks()) == 1

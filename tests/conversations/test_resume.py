@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.resume import Resumption
+from llm.wire.deltas import ProofDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from llm.wire.items import text_of
+from llm.wire.response import ResponseBuilder
+
+
+def partial_of(*deltas):
+    builder = ResponseBuilder(id="r", model="m")
+    builder.feed(list(deltas))
+    return [*builder.output, *builder.partial()]
+
+
+def resume(partial, *batches):
+    builder = ResponseBuilder(id="r", model="m")
+    events = builder.start()
+    resumption = Resumption(builder, partial)
+    events += resumption.start()
+    builder.begin_call()
+    for batch in batches:
+        events += resumption.feed(list(batch))
+    events += resumption.end()
+    events += builder.complete()
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    return builder.output, events
+
+
+def cut(text, borders):
+    edges = [0, *sorted(borders), len(text)]
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+@given(st.integers(1, 29), st.sets(st.integers(1, 29)))
+def test_the_same_answer_goes_on_where_it_was_cut(kept, borders):
+    text = "".join(f"{n} " for n in range(10, 20))
+    partial = partial_of(TextDelta(0, text[:kept]))
+    output, events = resume(partial, *([TextDelta(5, t)] for t in cut(text, borders)))
+    assert [text_of(item) for item in output] == [text]
+    told = [e["delta"] for e in events if e["type"] == "response.output_text.delta"]
+    assert told[0] == text[:kept]
+    assert "".join(told) == text
+
+
+@given(st.sets(st.integers(1, 10)))
+def test_another_answer_stands_beside_the_one_that_was_cut(borders):
+    partial = partial_of(TextDelta(0, "It is sunny and"))
+    text = "It is rainy"
+    output, _ = resume(partial, *([TextDelta(0, t)] for t in cut(text, borders)))
+    assert [text_of(item) for item in output] == ["It is sunny and", "It is rainy"]
+    assert output[0]["parley:interrupted"]
+    assert "parley:interrupted" not in output[1]
+
+
+def test_a_shorter_answer_is_another_answer():
+    partial = partial_of(TextDelta(0, "It is sunny and"))
+    output, _ = resume(partial, [TextDelta(0, "It is")])
+    assert [text_of(item) for item in output] == ["It is sunny and", "It is"]
+
+
+def test_thinking_is_not_told_twice_and_its_proof_is_the_new_one():
+    partial = partial_of(ReasoningDelta("r", "hm", "summary"), TextDelta("t", "Wel"))
+    builder = ResponseBuilder(id="r", model="m")
+    resumption = Resumption(builder, partial)
+    resumption.start()
+    resumption.feed([ReasoningDelta(1, "hmm", "summary"), ProofDelta(1, {"s": "new"})])
+    resumption.feed([TextDelta(2, "Well."), ProofDelta(2, {"raw": "message"})])
+    builder.complete()
+    thought, said = builder.output
+    assert (thought["summary"][0]["text"], text_of(said)) == ("hm", "Well.")
+    assert builder.proofs == {
+        thought["id"]: {"s": "new"},
+        said["id"]: {"raw": "message"},
+    }
+
+
+def test_a_half_told_call_is_forgotten():
+    partial = partial_of(ToolCallDelta(0, "c1", "weather", '{"ci'))
+    output, _ = resume(partial, [ToolCallDelta(0, "c2", "weather", "{}")])
+    assert [item["call_id"] for item in output] == ["c2"]
+
+
+def test_text_before_a_call_is_kept_and_the_call_follows():
+    partial = partial_of(TextDelta(0, "Let me see."), ToolCallDelta(1, "c1", "f", "{"))
+    output, _ = resume(
+        partial, [TextDelta(0, "Let me see."), ToolCallDelta(1, "c1", "f", "{}")]
+    )
+    assert [item["type"] for item in output] == ["message", "function_call"]
+    assert text_of(output[0]) == "Let me see."
+
+
+@given(
+    st.lists(st.builds(TextDelta, st.integers(0, 2), st.text(max_size=3)), max_size=9)
+)
+def test_nothing_that_was_said_is_lost(deltas):
+    partial = partial_of(TextDelta(0, "abc"))
+    output, _ = resume(partial, deltas)
+    assert text_of(output[0]).startswith("abc")

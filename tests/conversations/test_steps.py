@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from conversations.steps import (
+    AwaitClient,
+    CallTools,
+    Finish,
+    Generate,
+    next_step,
+    unanswered_calls,
+)
+from llm.wire.items import function_call_output, message, user_message
+
+USER = user_message("hi")
+SAID = message("assistant", "Hello.")
+
+
+def call(number, name="weather", arguments="{}", status="completed"):
+    return {
+        "type": "function_call",
+        "id": f"fc_{number}",
+        "call_id": f"call_{number}",
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def output(number):
+    return function_call_output(f"call_{number}", "sunny")
+
+
+CUT = call(1, status="incomplete")
+
+
+@pytest.mark.parametrize(
+    ("items", "step"),
+    [
+        ([USER], Generate()),
+        ([USER, SAID], Finish()),
+        ([USER, call(1)], CallTools([call(1)])),
+        ([USER, call(1), call(2)], CallTools([call(1), call(2)])),
+        ([USER, call(1), call(2), output(1)], CallTools([call(2)])),
+        ([USER, call(1), output(1)], Generate()),
+        ([USER, CUT], Finish()),
+        ([USER, call(1, "theirs")], AwaitClient([call(1, "theirs")])),
+        ([USER, call(1, "theirs"), call(2)], CallTools([call(2)])),
+        (
+            [USER, call(1, "theirs"), call(2), output(2)],
+            AwaitClient([call(1, "theirs")]),
+        ),
+        ([], Finish()),
+    ],
+    ids=str,
+)
+def test_the_items_say_what_is_next(items, step):
+    assert next_step(items, client_tools={"theirs"}, steps_left=3) == step
+
+
+def test_without_steps_left_the_model_is_not_asked_again():
+    items = [USER, call(1), output(1)]
+    assert next_step(items, steps_left=0) == Finish("max_steps")
+
+
+def test_a_model_in_circles_is_stopped():
+    items = [USER]
+    for number in range(3):
+        items += [call(number), output(number)]
+    assert next_step(items, steps_left=9) == Finish("repeated_tool_calls")
+    items[-2] = call(2, arguments='{"city": "Riga"}')
+    assert next_step(items, steps_left=9) == Generate()
+
+
+def test_a_call_cut_short_is_never_run():
+    assert unanswered_calls([USER, CUT, call(2)]) == [call(2)]
