@@ -151,7 +151,7 @@ def _tools(turn: Turn) -> dict[str, Tool]:
     """By the name the model knows; none where the turn asked for none."""
     if turn.options.get("tool_choice") == "none":
         return {}
-    return {}  # TEMP
+    return ToolRow.objects.available(turn.conversation.owner)
 
 
 def _template(
@@ -186,7 +186,18 @@ def _prepare(
         context_window=route.context_window,
         max_output_tokens=template.max_output_tokens,
     )
-    return replace(template, instructions=prompt.instructions, items=prompt.items)
+    return replace(
+        template,
+        instructions=prompt.instructions,
+        items=prompt.items,
+        tool_choice=_still_forced(template.tool_choice, answered),
+    )
+
+
+def _still_forced(choice: Any, answered: Sequence[ItemPayload]) -> Any:
+    """A tool that must be called is called once; then the model may answer."""
+    called = any(item["type"] == "function_call" for item in answered)
+    return "auto" if called and choice not in (None, "none", "auto") else choice
 
 
 def _outcomes(turn: Turn, tools: Mapping[str, Tool]) -> dict[str, Outcome]:

@@ -1,0 +1,357 @@
+"""The demo's Chat Completions wire: bodies in; chunks, or one completion, out.
+
+Reasoning travels as `reasoning_content`, as hosts other than OpenAI send it.
+
+Source: https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from llm.demo.problem import Problem, broken
+from llm.demo.prompt import (
+    ANY_OBJECT,
+    TOOL_CHOICE,
+    Calls,
+    Message,
+    Offer,
+    Prompt,
+    check,
+    choose,
+)
+from llm.demo.steps import Call, Say, Script, Step, Think
+from llm.demo.wire import Frame, Ids, half
+from llm.demo.words import pieces, words
+
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
+_FUNCTION_CALL = {
+    "type": "object",
+    "required": ["id", "function"],
+    "properties": {
+        "id": {"type": "string", "minLength": 1},
+        "function": {
+            "type": "object",
+            "required": ["name", "arguments"],
+            "properties": {
+                "name": {"type": "string"},
+                "arguments": {"type": "string"},
+            },
+        },
+    },
+}
+_MESSAGE = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {
+            "anyOf": [
+                {"type": ["string", "null"]},
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["type"],
+                        "properties": {
+                            "type": {"type": "string"},
+                            "text": {"type": "string"},
+                            "refusal": {"type": "string"},
+                        },
+                    },
+                },
+            ]
+        },
+        "tool_calls": {"type": ["array", "null"], "items": _FUNCTION_CALL},
+        "tool_call_id": {"type": "string"},
+    },
+    "if": {"properties": {"role": {"const": "tool"}}},
+    "then": {"required": ["content", "tool_call_id"]},
+}
+_BODY = jsonschema_rs.validator_for(
+    {
+        "type": "object",
+        "required": ["model", "messages"],
+        "properties": {
+            "model": {"type": "string"},
+            "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+            "n": {"enum": [1, None]},
+            "stream": {"type": ["boolean", "null"]},
+            "stream_options": {"type": ["object", "null"]},
+            "tools": {
+                "type": ["array", "null"],
+                "items": {
+                    "type": "object",
+                    "required": ["type"],
+                    "if": {"properties": {"type": {"const": "function"}}},
+                    "then": {"required": ["function"]},
+                    "properties": {
+                        "function": {
+                            "type": "object",
+                            "required": ["name"],
+                            "properties": {
+                                "name": {
+                                    "type": "string",
+                                    "pattern": "^[A-Za-z0-9_-]{1,64}$",
+                                },
+                                "description": _OPTIONAL_TEXT,
+                                "parameters": {"type": ["object", "null"]},
+                            },
+                        },
+                    },
+                },
+            },
+            "tool_choice": TOOL_CHOICE,
+            "parallel_tool_calls": {"type": ["boolean", "null"]},
+            "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1},
+            "max_tokens": {"type": ["integer", "null"], "minimum": 1},
+            "reasoning_effort": _OPTIONAL_TEXT,
+            "response_format": {
+                "type": ["object", "null"],
+                "required": ["type"],
+                "if": {"properties": {"type": {"const": "json_schema"}}},
+                "then": {
+                    "required": ["json_schema"],
+                    "properties": {
+                        "json_schema": {
+                            "type": "object",
+                            "required": ["name", "schema"],
+                            "properties": {"schema": {"type": "object"}},
+                        }
+                    },
+                },
+            },
+        },
+    }
+)
+
+
+class ChatWire:
+    def __init__(self, body: dict[str, Any]) -> None:
+        check(_BODY, body)
+        self.model: str = body["model"]
+        self.stream = bool(body.get("stream"))
+        self.prompt = _read(body)
+        self._ids = Ids(body)
+        options = body.get("stream_options") or {}
+        self._tells_usage = bool(options.get("include_usage"))
+
+    def frames(self, script: Script) -> Iterator[Frame]:
+        if script.ending in ("error", "cut"):
+            yield from half(self._frames(script), self._frames(script))
+            if script.ending == "error":
+                yield _frame({"error": broken().error})
+            return
+        yield from self._frames(script)
+        yield Frame(b"data: [DONE]\n\n")
+
+    def whole(self, script: Script) -> dict[str, Any]:
+        if script.ending == "error":
+            raise broken()
+        choice = {
+            "index": 0,
+            "message": self._message(script.steps),
+            "logprobs": None,
+            "finish_reason": _finish(script),
+        }
+        return {
+            **self._head("chat.completion"),
+            "choices": [choice],
+            "usage": self._usage(script),
+        }
+
+    # Chunks
+
+    def _frames(self, script: Script) -> Iterator[Frame]:
+        yield self._chunk({"role": "assistant", "content": "", "refusal": None})
+        calls = 0
+        for step in script.steps:
+            match step:
+                case Think():
+                    for word in words(_thought(step)):
+                        yield self._chunk({"reasoning_content": word}, word=True)
+                case Say():
+                    for word in words(step.text):
+                        yield self._chunk({"content": word}, word=True)
+                case Call():
+                    yield from self._call(calls, step)
+                    calls += 1
+        yield self._chunk({}, finish=_finish(script))
+        if self._tells_usage:
+            head = self._head("chat.completion.chunk")
+            yield _frame({**head, "choices": [], "usage": self._usage(script)})
+
+    def _call(self, index: int, step: Call) -> Iterator[Frame]:
+        call = {"index": index, **self._tool_call(index, step), "type": "function"}
+        call["function"] = {"name": step.name, "arguments": ""}
+        yield self._chunk({"tool_calls": [call]})
+        for word in pieces(step.arguments):
+            piece = {"index": index, "function": {"arguments": word}}
+            yield self._chunk({"tool_calls": [piece]}, word=True)
+
+    def _chunk(
+        self, delta: dict[str, Any], *, finish: str | None = None, word: bool = False
+    ) -> Frame:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
+        if self._tells_usage:
+            chunk["usage"] = None
+        return _frame(chunk, word=word)
+
+    # Objects
+
+    def _message(self, steps: Sequence[Step]) -> dict[str, Any]:
+        text = "".join(step.text for step in steps if isinstance(step, Say))
+        thoughts = [_thought(step) for step in steps if isinstance(step, Think)]
+        calls = [step for step in steps if isinstance(step, Call)]
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": None if calls and not text else text,
+            "refusal": None,
+            "annotations": [],
+        }
+        if thoughts:
+            message["reasoning_content"] = "".join(thoughts)
+        if calls:
+            numbered = enumerate(calls)
+            message["tool_calls"] = [self._tool_call(i, call) for i, call in numbered]
+        return message
+
+    def _tool_call(self, index: int, step: Call) -> dict[str, Any]:
+        return {
+            "id": self._ids.make("call_", index),
+            "type": "function",
+            "function": {"name": step.name, "arguments": step.arguments},
+        }
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self._ids.make("chatcmpl-"),
+            "object": kind,
+            "created": self._ids.created_at,
+            "model": self.model,
+            "service_tier": "default",
+            "system_fingerprint": None,
+        }
+
+    def _usage(self, script: Script) -> dict[str, Any]:
+        read, written = self.prompt.size, script.size
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": script.thought,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
+        }
+
+
+# Reading
+
+
+def _read(body: Mapping[str, Any]) -> Prompt:
+    messages, calls = _conversation(body["messages"])
+    tools, must_call = choose(_offers(body), body.get("tool_choice"))
+    effort = body.get("reasoning_effort") or ""
+    return Prompt(
+        messages=messages,
+        answered=calls.answered,
+        tools=tools,
+        must_call=must_call,
+        parallel=body.get("parallel_tool_calls") is not False,
+        effort="" if effort == "none" else effort,
+        schema=_schema(body.get("response_format") or {}),
+        max_words=body.get("max_completion_tokens") or body.get("max_tokens"),
+    )
+
+
+def _conversation(given: Sequence[Mapping[str, Any]]) -> tuple[list[Message], Calls]:
+    messages, calls = [], Calls()
+    for message in given:
+        if message["role"] == "tool":
+            if not calls.output(message["tool_call_id"], _spoken(message["content"])):
+                raise _bad_messages(
+                    "messages with role 'tool' must be a response to a preceding "
+                    "message with 'tool_calls'."
+                )
+            continue
+        _check_answered(calls)
+        messages.append(_message(message))
+        if message["role"] == "user":
+            calls.turn()
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            calls.call(call["id"], function["name"], function["arguments"])
+    _check_answered(calls)
+    return messages, calls
+
+
+def _check_answered(calls: Calls) -> None:
+    if waiting := calls.waiting:
+        raise _bad_messages(
+            "An assistant message with 'tool_calls' must be followed by tool messages "
+            "responding to each 'tool_call_id'. The following tool_call_ids did not "
+            f"have response messages: {', '.join(waiting)}"
+        )
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    content = message.get("content")
+    if content is None and message["role"] != "assistant":
+        raise _bad_messages("A message needs 'content'.")
+    attached = 0
+    if isinstance(content, list):
+        attached = sum(part["type"] in ("image_url", "file") for part in content)
+    return Message(message["role"], _spoken(content), attached)
+
+
+def _spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+
+
+def _offers(body: Mapping[str, Any]) -> list[Offer]:
+    tools = [t for t in body.get("tools") or () if t["type"] == "function"]
+    functions = [tool["function"] for tool in tools]
+    return [
+        Offer(f["name"], f.get("description") or "", f.get("parameters") or {})
+        for f in functions
+    ]
+
+
+def _schema(format: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if format.get("type") == "json_schema":
+        schema: Mapping[str, Any] = format["json_schema"]["schema"]
+        return schema
+    return ANY_OBJECT if format.get("type") == "json_object" else None
+
+
+def _bad_messages(message: str) -> Problem:
+    return Problem(400, message, param="messages")
+
+
+# Pieces
+
+
+def _finish(script: Script) -> str:
+    if script.ending == "length":
+        return "length"
+    calls = any(isinstance(step, Call) for step in script.steps)
+    return "tool_calls" if calls else "stop"
+
+
+def _thought(step: Think) -> str:
+    return "\n\n".join(step.parts)
+
+
+def _frame(chunk: dict[str, Any], *, word: bool = False) -> Frame:
+    return Frame(b"data: %b\n\n" % orjson.dumps(chunk), word)

@@ -1,0 +1,198 @@
+"""What the demo understands of a request, whichever wire brought it. Pure.
+
+The two wire files read a body into a `Prompt`; `script` knows nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from llm.demo.problem import Problem
+from llm.demo.words import words
+
+#: What `json_object` asks for: any object will do.
+ANY_OBJECT: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+}
+#: JSON Schema of `tool_choice` on both wires.
+TOOL_CHOICE: Mapping[str, Any] = {
+    "anyOf": [
+        {"enum": ["none", "auto", "required", None]},
+        {
+            "type": "object",
+            "required": ["type"],
+            "properties": {
+                "type": {"type": "string"},
+                "tools": {"type": "array"},
+                "allowed_tools": {
+                    "type": "object",
+                    "properties": {"tools": {"type": "array"}},
+                },
+            },
+        },
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: str
+    text: str
+    attachments: int = 0  # images and files
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool we may call."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # JSON Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A call of ours with what the tool said."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    messages: Sequence[Message]  # oldest first
+    answered: Sequence[Answered] = ()  # since the last user message, oldest first
+    tools: Sequence[Offer] = ()  # those that `tool_choice` leaves
+    must_call: bool = False
+    parallel: bool = True
+    effort: str = ""  # of reasoning; "" does not think
+    schema: Mapping[str, Any] | bool | None = None  # of a structured answer
+    max_words: int | None = None
+
+    @property
+    def asked(self) -> list[Message]:
+        """What the person said, oldest first."""
+        return [message for message in self.messages if message.role == "user"]
+
+    @property
+    def question(self) -> str:
+        return self.asked[-1].text if self.asked else ""
+
+    def asking(self, question: str) -> Prompt:
+        """The same with other words in the last user message."""
+        messages = list(self.messages)
+        for index in reversed(range(len(messages))):
+            if messages[index].role == "user":
+                messages[index] = replace(messages[index], text=question)
+                break
+        return replace(self, messages=messages)
+
+    @property
+    def size(self) -> int:
+        """Words of all that was sent, the demo's measure of input tokens."""
+        texts = [message.text for message in self.messages]
+        texts += [f"{call.name} {call.output}" for call in self.answered]
+        texts += [f"{tool.name} {tool.description}" for tool in self.tools]
+        return sum(len(words(text)) for text in texts)
+
+
+@dataclass(slots=True)
+class Calls:
+    """Pairs the calls of a history with their outputs, as strictly as OpenAI does."""
+
+    _open: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _answered: list[Answered] = field(default_factory=list)
+
+    def call(self, id: str, name: str, arguments: str) -> None:
+        self._open[id] = (name, arguments)
+
+    def output(self, id: str, text: str) -> bool:
+        """False where no such call waits."""
+        if id not in self._open:
+            return False
+        name, arguments = self._open.pop(id)
+        self._answered.append(Answered(name, _object(arguments), text))
+        return True
+
+    def turn(self) -> None:
+        """The person spoke: what tools said before belongs to an earlier question."""
+        self._answered.clear()
+
+    @property
+    def waiting(self) -> list[str]:
+        return list(self._open)
+
+    @property
+    def answered(self) -> list[Answered]:
+        return list(self._answered)
+
+
+def choose(
+    tools: Sequence[Offer], choice: str | Mapping[str, Any] | None
+) -> tuple[Sequence[Offer], bool]:
+    """The tools that `tool_choice` leaves, and whether one of them must be called.
+
+    Takes the choices of both wires: Chat nests what Responses says flat.
+    """
+    if choice in (None, "auto"):
+        return tools, False
+    if choice == "none":
+        return (), False
+    required = True
+    allowed = list(tools)
+    if isinstance(choice, Mapping) and choice["type"] == "allowed_tools":
+        nested = choice.get("allowed_tools") or choice
+        names = [_name(tool) for tool in nested.get("tools") or ()]
+        allowed = [tool for tool in tools if tool.name in names]
+        required = nested.get("mode") == "required"
+    elif choice != "required":
+        allowed = [tool for tool in tools if tool.name == _name(choice)]
+    if not allowed:
+        raise Problem(
+            400, "'tool_choice' names no tool of 'tools'.", param="tool_choice"
+        )
+    return allowed, required
+
+
+def check(validator: jsonschema_rs.Validator, body: Any) -> None:
+    """Raises Problem, naming the field, where `body` is not what the API takes."""
+    try:
+        validator.validate(body)
+    except jsonschema_rs.ValidationError as exc:
+        path = list(exc.instance_path)
+        missing = exc.kind.name == "required"
+        if missing:
+            path.append(exc.kind.as_dict()["property"])
+        param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
+        param = param.lstrip(".")
+        problem = "Missing required parameter:" if missing else "Invalid value for"
+        raise Problem(
+            400,
+            f"{problem} '{param}'." if param else "The body must be a JSON object.",
+            code="missing_required_parameter" if missing else "invalid_value",
+            param=param or None,
+        ) from exc
+
+
+def _name(choice: Any) -> Any:
+    """Of a tool that a choice names; None where it names none."""
+    if not isinstance(choice, Mapping):
+        return None
+    function = choice.get("function")
+    return (function if isinstance(function, Mapping) else choice).get("name")
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,118 @@
+"""What the demo says around its tool calls, made from their arguments and outputs.
+Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from llm.demo.calling import MATHS_TOOL, TIME_TOOL, WEATHER_TOOL
+from llm.demo.prompt import Answered
+from llm.demo.steps import Call
+
+MAX_OUTPUT = 2_000  # characters of one output that are told again
+MAX_LINES = 20  # of one output
+
+_CLOSING = (
+    "The facts come from the tools, the sentences from a script: I am a demo and no AI."
+)
+_TIME = re.compile(
+    r"\d{4}-(0[1-9]|1[0-2])-([01]\d|2[0-8])T([01]\d|2[0-3])(:[0-5]\d){1,2}"
+    r"([+-][01]\d:[0-5]\d|Z)?"
+)
+_SPECIAL = re.compile(r"([\\`*])")
+
+
+def preamble(calls: Sequence[Call]) -> str:
+    names = [f"`{name}`" for name in dict.fromkeys(call.name for call in calls)]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    return f"Let me look that up with {listed}."
+
+
+def report(answered: Sequence[Answered]) -> str:
+    """One entry a call, in the order of calling."""
+    found = "\n".join(line for call in answered for line in _entry(call))
+    return f"### Here is what I found\n\n{found}\n\n{_CLOSING}"
+
+
+def _entry(call: Answered) -> Iterator[str]:
+    title = _title(call)
+    match _value(call.output):
+        case dict(fields) if fields:
+            yield f"- **{title}**"
+            given = list(call.arguments.values())
+            news = [
+                (name, value) for name, value in fields.items() if value not in given
+            ]
+            for name, value in news[:MAX_LINES]:
+                yield f"    - {_spoken(name)}: {_told(value)}"
+        case list(entries) if entries:
+            yield f"- **{title}**"
+            yield from (f"    - {_told(entry)}" for entry in entries[:MAX_LINES])
+        case value:
+            yield from _text(title, value)
+
+
+def _text(title: str, value: Any) -> Iterator[str]:
+    lines = [line for line in _told(value).splitlines() if line.strip()] or ["nothing"]
+    if len(lines) == 1:
+        yield f"- **{title}:** {lines[0].strip()}"
+        return
+    yield f"- **{title}**"
+    yield from (f"    - {line.strip()}" for line in lines[:MAX_LINES])
+
+
+def _title(call: Answered) -> str:
+    subject = next((v for v in call.arguments.values() if isinstance(v, str)), "")
+    subject = subject[:80]
+    if not subject:
+        return f"`{call.name}`"
+    if WEATHER_TOOL.search(call.name):
+        return f"Weather in {_plain(subject)}"
+    if TIME_TOOL.search(call.name):
+        return f"Time in {_plain(subject.rpartition('/')[2].replace('_', ' '))}"
+    if MATHS_TOOL.search(call.name):
+        return f"`{subject.replace('`', '')}`"
+    return f"`{call.name}` for {_plain(subject)}"
+
+
+def _value(output: str) -> Any:
+    """The output as JSON where it is JSON of many parts, else as it is."""
+    if len(output) > MAX_OUTPUT:
+        return f"{output[:MAX_OUTPUT]}…"
+    try:
+        value = orjson.loads(output)
+    except orjson.JSONDecodeError:
+        return output
+    return value if isinstance(value, dict | list | str) else output
+
+
+def _told(value: Any) -> str:
+    match value:
+        case str() if _TIME.fullmatch(value):
+            time = datetime.fromisoformat(value)
+            return f"{time.day} {time:%B %Y, %H:%M}"
+        case str():
+            return _plain(value)
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "nothing"
+        case Mapping() | list():
+            return f"`{orjson.dumps(value).decode().replace('`', '')}`"
+    return str(value)
+
+
+def _spoken(name: str) -> str:
+    """`wind_speed` as "Wind speed"."""
+    text = _plain(name.replace("_", " ").strip())
+    return (text[:1].upper() + text[1:]).replace("Utc", "UTC")
+
+
+def _plain(text: str) -> str:
+    """What a tool says is text and never becomes our Markdown."""
+    return _SPECIAL.sub(r"\\\1", text)

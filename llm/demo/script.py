@@ -1,0 +1,220 @@
+"""What the demo answers: a prompt in, a script out. Pure, and the same every time.
+
+It knows a handful of questions, the tools it is offered, and instructions that begin
+with a slash, with which people and tests bring about each failure. Of these, *stage
+directions* (`/think`, `/slow 5`, `/cut`, `/fail stream`) say how the rest of the
+message is answered and may be combined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import orjson
+
+from llm.demo.calling import MAX_READ, is_about, wanted
+from llm.demo.problem import Problem, staged
+from llm.demo.prompt import Prompt
+from llm.demo.report import preamble, report
+from llm.demo.sample import Endless, sample
+from llm.demo.steps import Call, Ending, Say, Script, Step, Think
+from llm.demo.texts import (
+    GREETING,
+    HELP,
+    NO_NAME,
+    NO_TOOL,
+    NOTHING_BEFORE,
+    SHOWPIECE,
+    THANKS,
+)
+
+MAX_DELAY = 600.0  # seconds that `/slow` may take
+MAX_NUMBERS = 100_000  # words of `/long`
+MAX_DIRECTIONS = 10
+STAGED_NUMBERS = 60  # what `/cut` and `/fail stream` break off, if nothing else
+
+_DIRECTION = re.compile(
+    r"\s*/(?:(think)|(cut)|slow +(\d{1,4}(?:\.\d{1,3})?)|fail +(stream))(?:\s+|\Z)"
+)
+_THINK = re.compile(
+    r"^think\b|\bthink (hard|harder|carefully|first|about|it through)\b"
+    r"|\bstep by step\b",
+    re.IGNORECASE,
+)
+_INSTRUCTION = re.compile(r"\s*(/\S+)\s?(.*)", re.DOTALL)
+_EXACTLY = re.compile(
+    r"\b(?:(?:reply|say|answer|respond|repeat)\b[^:\n]{0,60}\bexactly|repeat after me)"
+    r"[^:\n]{0,20}:\s*(?=\S)",
+    re.IGNORECASE,
+)
+_COUNT = re.compile(
+    r"\bcount (?:slowly )?(?:from (\d{1,6}) )?(?:down )?to (\d{1,6})", re.IGNORECASE
+)
+_MY_NAME = re.compile(r"\b(?:my name is|call me|i am called) (\w[\w'’-]*)", re.I)
+_WHOSE_NAME = re.compile(r"\bwhat(?:’s|'s| is) my name\b|\bwho am i\b", re.IGNORECASE)
+_BEFORE = re.compile(
+    r"\bwhat did i (?:just )?(?:say|ask|write)\b"
+    r"|\bmy (?:last|previous) (?:message|question)\b",
+    re.IGNORECASE,
+)
+_THANKS = re.compile(r"\s*(thanks|thank you|thx|cheers)\b", re.IGNORECASE)
+
+
+def script_for(prompt: Prompt) -> Script:
+    """Raises Problem where the prompt asks for a failure before the answer."""
+    prompt, staging = _directed(prompt)
+    steps = _steps(prompt)
+    if prompt.effort or _THINK.search(prompt.question[:200]):
+        steps = [Think(_thoughts(prompt, steps)), *steps]
+    return replace(staging, steps=steps).limited(prompt.max_words)
+
+
+def _directed(prompt: Prompt) -> tuple[Prompt, Script]:
+    """Takes the stage directions off the question."""
+    position, effort, delay = 0, prompt.effort, 0.0
+    ending: Ending = "whole"
+    for _ in range(MAX_DIRECTIONS):
+        if not (match := _DIRECTION.match(prompt.question, position)):
+            break
+        position = match.end()
+        effort = "medium" if match[1] else effort
+        delay = min(delay + float(match[3] or 0), MAX_DELAY)
+        ending = "cut" if match[2] else "error" if match[4] else ending
+    question = prompt.question[position:]
+    if ending != "whole" and not question:
+        question = f"/long {STAGED_NUMBERS}"
+    staging = Script(steps=(), delay=delay, ending=ending)
+    return replace(prompt.asking(question), effort=effort), staging
+
+
+def _steps(prompt: Prompt) -> list[Step]:
+    text = _instructed(prompt)
+    if text is not None and not prompt.must_call:
+        return [Say(text)]
+    if calls := wanted(prompt):
+        said = [] if prompt.answered else [Say(preamble(calls), phase="commentary")]
+        return [*said, *calls]
+    if prompt.schema is not None:
+        return [Say(_structured(prompt))]
+    if prompt.answered:
+        return [Say(report(prompt.answered))]
+    return [Say(_reply(prompt))]
+
+
+def _instructed(prompt: Prompt) -> str | None:
+    """The answer to a message that begins with a slash; None where a tool gives it."""
+    match = _INSTRUCTION.match(prompt.question)
+    if match is None:
+        return None
+    return _INSTRUCTIONS.get(match[1], _unknown)(prompt, match[2])
+
+
+def _fail(prompt: Prompt, rest: str) -> str:
+    if problem := staged(rest.strip() or "500"):
+        raise problem
+    return _unknown(prompt, rest)
+
+
+def _long(prompt: Prompt, rest: str) -> str:
+    number = rest.strip() or "1000"
+    if not number.isdecimal() or len(number) > 6:
+        return _unknown(prompt, rest)
+    return " ".join(map(str, range(1, min(int(number), MAX_NUMBERS) + 1)))
+
+
+def _tool(prompt: Prompt, rest: str) -> str | None:
+    name = rest.partition(" ")[0]
+    if prompt.answered or any(tool.name == name for tool in prompt.tools):
+        return None
+    offered = ", ".join(f"`{tool.name}`" for tool in prompt.tools) or "none"
+    return f"I was not offered that tool. The tools on offer: {offered}."
+
+
+def _unknown(prompt: Prompt, rest: str) -> str:
+    return f"I do not know that instruction.\n\n{HELP}"
+
+
+_INSTRUCTIONS: dict[str, Callable[[Prompt, str], str | None]] = {
+    "/fail": _fail,
+    "/long": _long,
+    "/tool": _tool,
+    "/markdown": lambda prompt, rest: SHOWPIECE,
+    "/echo": lambda prompt, rest: rest,
+    "/help": lambda prompt, rest: HELP,
+}
+
+
+def _structured(prompt: Prompt) -> str:
+    assert prompt.schema is not None
+    try:
+        return orjson.dumps(sample(prompt.schema)).decode()
+    except Endless as exc:
+        raise Problem(
+            400,
+            f"Invalid schema for response_format: {exc}",
+            code="invalid_json_schema",
+            param="text.format.schema",
+        ) from exc
+
+
+def _reply(prompt: Prompt) -> str:
+    question = prompt.question[:MAX_READ]
+    if match := _EXACTLY.search(question):
+        return prompt.question[match.end() :].rstrip()
+    if match := _COUNT.search(question):
+        return _counted(int(match[1] or 1), int(match[2]))
+    if _WHOSE_NAME.search(question):
+        return _name(prompt)
+    if _BEFORE.search(question):
+        return _before(prompt)
+    if topic := is_about(question):
+        return NO_TOOL[topic]
+    if _THANKS.match(question):
+        return THANKS
+    return _greeting(prompt)
+
+
+def _counted(first: int, last: int) -> str:
+    step = 1 if first <= last else -1
+    last = max(min(last, first + MAX_NUMBERS), first - MAX_NUMBERS)
+    return ", ".join(map(str, range(first, last + step, step)))
+
+
+def _name(prompt: Prompt) -> str:
+    for message in reversed(prompt.asked):
+        if match := _MY_NAME.search(message.text):
+            return f"Your name is {match[1]}."
+    return NO_NAME
+
+
+def _before(prompt: Prompt) -> str:
+    if len(prompt.asked) < 2:
+        return NOTHING_BEFORE
+    before = prompt.asked[-2].text[:300].replace("\n", "\n> ")
+    return f"Before this you wrote:\n\n> {before}"
+
+
+def _greeting(prompt: Prompt) -> str:
+    attached = prompt.asked[-1].attachments if prompt.asked else 0
+    if not attached:
+        return GREETING
+    things = "one attachment" if attached == 1 else f"{attached} attachments"
+    return f"I got {things}, but a script cannot look inside.\n\n{GREETING}"
+
+
+def _thoughts(prompt: Prompt, steps: Sequence[Step]) -> tuple[str, ...]:
+    """What a model would show of its thinking; scripted as all the rest."""
+    question = " ".join(prompt.question.split())
+    quoted = question if len(question) <= 120 else f"{question[:119]}…"
+    reading = f"**Reading the question**\n\nThe person wrote: “{quoted}”."
+    calls = [step.name for step in steps if isinstance(step, Call)]
+    names = " and ".join(f"`{name}`" for name in dict.fromkeys(calls))
+    if calls:
+        plan = f"This needs {names}; with the results I can answer."
+    elif prompt.answered:
+        plan = "The tools have answered; what is left is to put it in a few words."
+    else:
+        plan = "No tool is needed for this; the script has the words."
+    return reading, f"**Planning the answer**\n\n{plan}"

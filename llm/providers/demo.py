@@ -1,0 +1,31 @@
+"""Our own demo: a script, no AI, that speaks OpenAI's wires; see `llm.demo`."""
+
+from __future__ import annotations
+
+import re
+
+from llm.provider import Provider
+from llm.wire.codecs import openai_chat, openai_responses
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+
+PROVIDER = Provider(
+    name="demo",
+    label="Demo (no AI)",
+    base_url="self:/demo/v1",  # this very server, wherever it listens
+    codecs={
+        "openai_responses": OpenAIResponsesCodec(
+            options=openai_responses.OPENAI_OPTIONS,
+            reasoners=re.compile("demo"),
+        ),
+        "openai_chat": OpenAIChatCodec(
+            max_tokens_field="max_completion_tokens",
+            options=openai_chat.OPENAI_OPTIONS,
+            system_role="developer",
+            files=True,
+            strict_tools=True,
+            allowed_tools=True,
+        ),
+    },
+    default_model="demo",
+)
