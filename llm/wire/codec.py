@@ -24,7 +24,8 @@ class Decoder(Protocol):
 
 
 class Codec(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def path(self, request: Request) -> str:
         """The URL's path below the provider's base URL."""

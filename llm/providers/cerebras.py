@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="cerebras",
+    label="Cerebras",
+    base_url="https://api.cerebras.ai/v1",
+    codecs={
+        "openai_chat": OpenAIChatCodec(
+            max_tokens_field="max_completion_tokens", strict_tools=True
+        )
+    },
+    key_env="CEREBRAS_API_KEY",
+    model_env="CEREBRAS_MODEL",
+    base_url_env="CEREBRAS_API_BASE",
+    default_model="gpt-oss-120b",
+    docs_url="https://inference-docs.cerebras.ai/api-reference/chat-completions",
+)

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="deepseek",
+    label="DeepSeek",
+    base_url="https://api.deepseek.com/v1",
+    codecs={
+        # A call made while thinking is refused without the thoughts that led to it.
+        "openai_chat": OpenAIChatCodec(reasoning_echo="reasoning_content")
+    },
+    key_env="DEEPSEEK_API_KEY",
+    model_env="DEEPSEEK_MODEL",
+    base_url_env="DEEPSEEK_API_BASE",
+    default_model="deepseek-chat",
+    docs_url="https://api-docs.deepseek.com",
+)

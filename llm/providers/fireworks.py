@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="fireworks",
+    label="Fireworks AI",
+    base_url="https://api.fireworks.ai/inference/v1",
+    codecs={
+        "openai_chat": OpenAIChatCodec(
+            # Else the answer is silently cut to what is left of the window.
+            defaults={"context_length_exceeded_behavior": "error"},
+            options=frozenset({"prompt_cache_key"}),
+        )
+    },
+    key_env="FIREWORKS_API_KEY",
+    model_env="FIREWORKS_MODEL",
+    base_url_env="FIREWORKS_API_BASE",
+    default_model="accounts/fireworks/models/gpt-oss-120b",
+    docs_url="https://docs.fireworks.ai/api-reference/post-chatcompletions",
+)

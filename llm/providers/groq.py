@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="groq",
+    label="Groq",
+    base_url="https://api.groq.com/openai/v1",
+    codecs={
+        "openai_chat": OpenAIChatCodec(
+            max_tokens_field="max_completion_tokens",
+            options=frozenset({"service_tier"}),
+            drops=frozenset({"logprobs", "top_logprobs"}),  # 400 for both
+        )
+    },
+    key_env="GROQ_API_KEY",
+    model_env="GROQ_MODEL",
+    base_url_env="GROQ_API_BASE",
+    default_model="openai/gpt-oss-120b",
+    docs_url="https://console.groq.com/docs/api-reference",
+)

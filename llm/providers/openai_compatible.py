@@ -1,0 +1,23 @@
+"""Any host that speaks Chat Completions and has no file of its own here."""
+
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="openai_compatible",
+    label="OpenAI-compatible",
+    base_url="",
+    codecs={
+        "openai_chat": OpenAIChatCodec(),
+        "openai_chat_think_tags": OpenAIChatCodec(
+            name="openai_chat_think_tags", think_tags=True
+        ),
+    },
+    needs_key=False,
+    needs_base_url=True,
+    key_env="OPENAI_COMPATIBLE_API_KEY",
+    model_env="OPENAI_COMPATIBLE_MODEL",
+    base_url_env="OPENAI_COMPATIBLE_API_BASE",
+)

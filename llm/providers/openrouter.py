@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from llm.errors import ContentPolicy
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="openrouter",
+    label="OpenRouter",
+    base_url="https://openrouter.ai/api/v1",
+    codecs={
+        "openai_chat": OpenAIChatCodec(
+            effort_field="reasoning",
+            options=frozenset({"verbosity"}),
+            files=True,
+            strict_tools=True,
+            statuses={403: ContentPolicy},  # its moderation; a wrong key is a 401
+        )
+    },
+    key_env="OPENROUTER_API_KEY",
+    model_env="OPENROUTER_MODEL",
+    base_url_env="OPENROUTER_API_BASE",
+    default_model="openrouter/auto",
+    docs_url="https://openrouter.ai/docs/api-reference/overview",
+)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="perplexity",
+    label="Perplexity",
+    base_url="https://api.perplexity.ai",
+    codecs={
+        "openai_chat": OpenAIChatCodec(stream_options={}),  # usage in every chunk
+        # The reasoning models think inside the text.
+        "openai_chat_think_tags": OpenAIChatCodec(
+            name="openai_chat_think_tags", stream_options={}, think_tags=True
+        ),
+    },
+    key_env="PERPLEXITY_API_KEY",
+    model_env="PERPLEXITY_MODEL",
+    base_url_env="PERPLEXITY_API_BASE",
+    default_model="sonar",
+    docs_url="https://docs.perplexity.ai/api-reference/chat-completions-post",
+)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="vllm",
+    label="vLLM",
+    base_url="http://localhost:8000/v1",
+    codecs={
+        "openai_chat": OpenAIChatCodec(merge_system=True),
+        # A server started without --reasoning-parser.
+        "openai_chat_think_tags": OpenAIChatCodec(
+            name="openai_chat_think_tags", merge_system=True, think_tags=True
+        ),
+    },
+    needs_key=False,
+    key_env="VLLM_API_KEY",
+    model_env="VLLM_MODEL",
+    base_url_env="VLLM_API_BASE",
+    docs_url="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
+)

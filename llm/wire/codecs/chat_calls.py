@@ -1,0 +1,156 @@
+"""The tool calls of a Chat Completions answer, told apart although hosts blur them.
+
+In: the entries of `tool_calls`, whole or in pieces. Out: their deltas. The index may be
+missing, shared by all or begin at 1; the id may be empty, repeated, a number or come
+with every piece; the arguments may be whole, an object, null, or cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from llm.wire.deltas import CloseDelta, Delta, ItemDelta, ProofDelta, ToolCallDelta
+
+#: Fields of an entry that must go back as they are; Gemini's, and LiteLLM's name.
+_OPAQUE = ("extra_content", "provider_specific_fields")
+
+
+class Calls:
+    """All calls of one answer."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def feed(self, entry: dict[str, Any]) -> Iterator[Delta]:
+        piece = _Piece(entry)
+        call = self._find(piece)
+        if call is None:
+            call = _Call(len(self._calls), piece.index)
+            self._calls.append(call)
+        return call.add(piece)
+
+    def are_whole(self) -> bool:
+        return all(call.is_whole() for call in self._calls)
+
+    def close(self) -> Iterator[Delta]:
+        for call in self._calls:
+            if call.custom:
+                yield call.custom_item()
+            elif not call.is_whole():
+                yield CloseDelta(call.key, complete=False)
+
+    def _find(self, piece: _Piece) -> _Call | None:
+        """The call that `piece` goes on with; None where it begins a new one."""
+        candidates = [
+            call
+            for call in self._calls
+            if piece.index is None or call.index == piece.index
+        ]
+        if not candidates:
+            return None
+        last = candidates[-1]
+        if piece.id:
+            return self._find_by_id(piece, candidates)
+        # Without ids, only a call that is whole can be followed by another.
+        new = piece.name and last.name and last.is_followed_by(piece)
+        return None if new else last
+
+    def _find_by_id(self, piece: _Piece, candidates: list[_Call]) -> _Call | None:
+        for call in reversed(candidates):
+            if call.id == piece.id:
+                return call
+        last = candidates[-1]
+        # Cerebras and Mistral give every call the index 0, and an id of its own.
+        new = piece.index is None or (last.id and piece.name)
+        return None if new else last
+
+
+class _Piece:
+    """One entry of `tool_calls`, whatever its host left out."""
+
+    __slots__ = ("arguments", "custom", "id", "index", "name", "raw")
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        custom, function = entry.get("custom") or {}, entry.get("function") or {}
+        self.custom = bool(custom.get("name") or custom.get("input")) or (
+            entry.get("type") == "custom"
+        )
+        said = custom if self.custom else function
+        self.index = entry.get("index")
+        self.id = str(entry["id"]) if entry.get("id") not in (None, "") else ""
+        self.name: str = said.get("name") or ""
+        arguments = said.get("input") if self.custom else said.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = orjson.dumps(arguments).decode()
+        self.arguments: str = arguments or ""
+        self.raw = {name: entry[name] for name in _OPAQUE if entry.get(name)}
+
+
+class _Call:
+    """A call as far as it has come."""
+
+    __slots__ = ("arguments", "custom", "id", "index", "key", "name", "raw", "told")
+
+    def __init__(self, number: int, index: Any) -> None:
+        self.key = ("call", number)
+        self.index = index
+        self.id = self.name = ""
+        self.custom = False
+        self.arguments: list[str] = []
+        self.raw: dict[str, Any] = {}
+        self.told = False  # its name
+
+    def add(self, piece: _Piece) -> Iterator[Delta]:
+        first = not self.told
+        self.id = self.id or piece.id
+        self.name = self.name or piece.name  # some repeat it, nobody splits it
+        self.custom = self.custom or piece.custom
+        self.raw |= piece.raw
+        if piece.arguments:
+            self.arguments.append(piece.arguments)
+        if self.custom:
+            return  # told whole, at the end
+        self.told = bool(self.name)
+        if first:
+            yield ToolCallDelta(self.key, self.id, self.name, piece.arguments)
+        elif piece.arguments:
+            yield ToolCallDelta(self.key, arguments=piece.arguments)
+        if self.told and self.raw:
+            yield ProofDelta(self.key, self.raw)
+            self.raw = {}
+
+    def is_whole(self) -> bool:
+        """Whether the arguments can be run: a JSON text, or none at all."""
+        text = "".join(self.arguments).strip()
+        return self.custom or not text or _is_json(text)
+
+    def is_followed_by(self, piece: _Piece) -> bool:
+        if piece.name != self.name:
+            return True
+        return bool(piece.arguments and self.arguments) and self.is_whole()
+
+    def custom_item(self) -> ItemDelta:
+        item = {
+            "type": "custom_tool_call",
+            "call_id": self.id,
+            "name": self.name,
+            "input": "".join(self.arguments),
+            "status": "completed",
+        }
+        return ItemDelta(self.key, item, done=True)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text.encode(errors="replace"))
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,471 @@
+"""Chat Completions answers: chunks, or one whole message, in; deltas out.
+
+Theory of operation: everything of choice 0 is said as it comes, under the key of the
+text, of the reasoning or of its call. What a host wants back unchanged is gathered in
+`_raw` and told as one proof when the reasoning is over. Three things wait for the end,
+because hosts say them early, twice, wrongly or never: why it finished, which calls were
+cut short, and whether the answer is whole.
+
+Each rule here is some host's habit: `finish_reason` may be "stop" with tool calls, may
+come twice or with more text after it; usage may sit in any chunk, or in all of them; an
+error may come in any shape beside anything.
+
+Source: https://platform.openai.com/docs/api-reference/chat/streaming
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import orjson
+
+from llm.errors import BadResponse, ProviderDown
+from llm.wire.classify import classify_error
+from llm.wire.codecs.chat_calls import Calls
+from llm.wire.codecs.chat_reasoning import (
+    BLOCKS,
+    OPAQUE,
+    THINKING,
+    ThinkTags,
+    blocks_of,
+    joined,
+    mended,
+    thought_of,
+    words,
+)
+from llm.wire.deltas import (
+    AnnotationDelta,
+    Delta,
+    FinishDelta,
+    FinishReason,
+    ItemDelta,
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    StartDelta,
+    TextDelta,
+    UsageDelta,
+)
+from llm.wire.sse import ServerSentEvent
+
+TEXT, REASONING = "text", "reasoning"
+
+#: Keys of a chunk beside which plain text is not all there is to read.
+_TELLING = frozenset({"error", "x_groq", "citations", "search_results"})
+#: Keys of a delta that are plain text, or nothing.
+_PLAIN = frozenset({"content", "role", "token_id"})
+#: What is gathered in pieces to go back whole; "content" are Mistral's thinking parts.
+_PIECED = {*BLOCKS, "content"}
+
+_FINISH: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "sensitive": "content_filter",
+}
+#: Reasons that mean the answer failed although the stream ends in order.
+_FAILED = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
+
+
+class ChatDecoder:
+    """One call's answer. `echo` names the field that gets plain reasoning back.
+
+    With `think_tags`, an answer that begins with "<think>" is read as reasoning up to
+    "</think>": servers without a reasoning parser pass such text on as it is.
+    """
+
+    __slots__ = (
+        "_annotations",
+        "_calls",
+        "_done",
+        "_echo",
+        "_finish",
+        "_garbled",
+        "_in_text",
+        "_native",
+        "_raw",
+        "_sources",
+        "_start",
+        "_tags",
+        "_thought",
+    )
+
+    def __init__(self, *, echo: str = "", think_tags: bool = False) -> None:
+        self._echo = echo
+        self._tags = ThinkTags() if think_tags else None
+        self._start: StartDelta | None = StartDelta()  # None: all told
+        self._in_text = False  # text was the last thing said
+        self._calls = Calls()
+        self._raw: dict[str, Any] = {}  # what goes back with the next proof
+        self._thought: list[str] = []
+        self._annotations: list[dict[str, Any]] = []
+        self._sources: list[Any] = []
+        self._finish: str | None = None
+        self._native: str | None = None  # the upstream's own reason
+        self._done = False
+        self._garbled = b""
+
+    def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
+        """Raises LLMError for an error inside the stream."""
+        if self._garbled:
+            raise BadResponse(detail=_excerpt(self._garbled))
+        if event.data.startswith(b"[DONE]"):
+            self._done = True
+            return ()
+        try:
+            chunk = event.json()
+        except ValueError:
+            chunk = event.data.decode(errors="replace")
+        if event.event == "error":
+            raise classify_error(chunk)
+        if isinstance(chunk, str):
+            self._garbled = event.data or b"?"  # forgiven where nothing follows
+        if not isinstance(chunk, dict):
+            return ()
+        text = self._plain_text(chunk) if self._in_text else None
+        if text is None:
+            return list(self._chunk(chunk))
+        return [TextDelta(TEXT, text)] if text else ()
+
+    def close(self) -> Iterator[Delta]:
+        """Raises ProviderDown where the answer is not whole."""
+        yield from self._flush_tags()
+        yield from self._cite()
+        yield from self._prove()
+        yield from self._calls.close()
+        if self._finish is None and not self._done:
+            raise ProviderDown(detail="The stream ended before its finish_reason.")
+        if self._finish in _FAILED:
+            raise ProviderDown(detail=f"finish_reason: {self._finish}")
+        yield FinishDelta(self._reason(), self._finish)
+
+    def answer(self, body: dict[str, Any]) -> Iterator[Delta]:
+        """A whole `chat.completion`. Raises LLMError for an error in its place."""
+        self._raise_error(body)
+        choices = body.get("choices")
+        if not isinstance(choices, list) or not choices:
+            raise BadResponse(detail="An answer without choices.")
+        yield from self._head(body)
+        choice = choices[0]
+        yield from self._message(choice.get("message") or {})
+        self._finish = choice.get("finish_reason")
+        self._native = choice.get("native_finish_reason")
+        self._done = True
+        yield from self.close()
+
+    # Chunks
+
+    def _plain_text(self, chunk: dict[str, Any]) -> str | None:
+        """The text of a chunk that says nothing else; None for any other chunk."""
+        choices = chunk.get("choices")
+        if (
+            not choices
+            or len(choices) > 1
+            or chunk.get("usage") is not None
+            or not _TELLING.isdisjoint(chunk)
+        ):
+            return None
+        choice = choices[0]
+        delta = choice.get("delta")
+        if (
+            not delta
+            or choice.get("index")
+            or choice.get("finish_reason") is not None
+            or not delta.keys() <= _PLAIN
+        ):
+            return None
+        text = delta.get("content")
+        return text if type(text) is str and self._tags is None else None
+
+    def _chunk(self, chunk: dict[str, Any]) -> Iterator[Delta]:
+        self._raise_error(chunk)
+        yield from self._head(chunk)
+        for choice in chunk.get("choices") or ():
+            if choice.get("index"):
+                continue  # only the first of n answers is ours
+            # `message` repeats the whole text at Perplexity; only `delta` is new.
+            yield from self._message(choice.get("delta") or {})
+            self._native = choice.get("native_finish_reason") or self._native
+            if reason := choice.get("finish_reason"):
+                self._finish = reason
+                yield FinishDelta(self._reason(), reason)  # so far
+
+    def _raise_error(self, body: dict[str, Any]) -> None:
+        groq = body.get("x_groq")
+        if body.get("error") or body.get("object") == "error":
+            raise classify_error(body)
+        if isinstance(groq, dict) and groq.get("error"):
+            raise classify_error(groq)
+        if "choices" not in body and ("detail" in body or "errors" in body):
+            raise classify_error(body)
+
+    def _head(self, body: dict[str, Any]) -> Iterator[Delta]:
+        """Who answers, what it costs, what it cites."""
+        if self._start is not None:
+            yield from self._begin(body)
+        usage = body.get("usage")
+        if not usage and isinstance(groq := body.get("x_groq"), dict):
+            usage = groq.get("usage")
+        if isinstance(usage, dict) and usage:
+            yield usage_of(usage)
+        sources = body.get("search_results") or body.get("citations")
+        if isinstance(sources, list) and sources:
+            self._sources = sources  # the same list in every chunk
+
+    def _begin(self, body: dict[str, Any]) -> Iterator[Delta]:
+        """The first id and model that are not empty; Azure's first chunk has none."""
+        assert self._start is not None
+        known = self._start
+        start = StartDelta(
+            known.response_id or str(body.get("id") or ""),
+            known.model or str(body.get("model") or ""),
+        )
+        if start != known:
+            yield start
+        self._start = None if start.response_id and start.model else start
+
+    # What the assistant says
+
+    def _message(self, message: dict[str, Any]) -> Iterator[Delta]:
+        yield from self._reasoning(message)
+        if content := message.get("content"):
+            yield from self._content(content, message.get("extra_content"))
+        if refusal := message.get("refusal"):
+            yield from self._begin_text()
+            yield RefusalDelta(TEXT, refusal)
+        if extra := message.get("extra_content"):
+            yield from self._opaque(extra)
+        for entry in message.get("tool_calls") or ():
+            yield from self._call(entry)
+        if legacy := message.get("function_call"):
+            yield from self._legacy(legacy)
+        for image in message.get("images") or ():
+            yield from self._image(image)
+        if annotations := message.get("annotations"):
+            yield from self._annotated(annotations)
+
+    def _content(self, content: Any, extra: Any) -> Iterator[Delta]:
+        if isinstance(content, dict):  # Cloudflare parses structured output for us
+            content = orjson.dumps(content).decode()
+        if isinstance(content, str):
+            if isinstance(extra, dict) and (extra.get("google") or {}).get("thought"):
+                yield from self._think(content)
+            elif self._tags is None:
+                yield from self._say(content)
+            else:
+                yield from self._tagged(self._tags.feed(content))
+            return
+        for part in content if isinstance(content, list) else ():
+            if not isinstance(part, dict):
+                yield from self._say(str(part))
+            elif part.get("type") == "thinking":  # Mistral
+                self._raw.setdefault("content", []).append(part)
+                yield from self._think(words(part.get("thinking")))
+            elif part.get("type") in ("text", "output_text"):
+                yield from self._say(words(part.get("text")))
+
+    def _say(self, text: str) -> Iterator[Delta]:
+        if not text:
+            return
+        yield from self._begin_text()
+        yield TextDelta(TEXT, text)
+        for annotation in self._annotations:
+            yield AnnotationDelta(TEXT, annotation)
+        self._annotations = []
+
+    def _begin_text(self) -> Iterator[Delta]:
+        """What comes between two texts waits, so that the message stays one."""
+        if not self._in_text:
+            yield from self._prove()
+            self._in_text = True
+
+    def _think(
+        self, text: str, kind: Literal["text", "summary"] = "text"
+    ) -> Iterator[Delta]:
+        if text:
+            self._in_text = False
+            self._thought.append(text)
+            yield ReasoningDelta(REASONING, text, kind)
+
+    def _tagged(self, pieces: Iterable[tuple[bool, str]]) -> Iterator[Delta]:
+        for is_thought, text in pieces:
+            yield from self._think(text) if is_thought else self._say(text)
+
+    def _flush_tags(self) -> Iterator[Delta]:
+        if self._tags is not None:
+            yield from self._tagged(self._tags.close())
+
+    def _reasoning(self, message: dict[str, Any]) -> Iterator[Delta]:
+        if message.keys().isdisjoint(THINKING):
+            return
+        for name, block in blocks_of(message):
+            self._raw.setdefault(name, []).append(block)
+        for name in OPAQUE:
+            if value := message.get(name):
+                self._raw[name] = value
+        text, kind = thought_of(message)
+        if text:
+            yield from self._think(text, kind)
+
+    def _opaque(self, extra: Any) -> Iterator[Delta]:
+        """Gemini's signature beside its text."""
+        if not isinstance(extra, dict):
+            return
+        if not (extra.get("google") or {}).get("thought_signature"):
+            return
+        if self._in_text:
+            yield ProofDelta(TEXT, {"extra_content": extra})
+        else:
+            self._raw["extra_content"] = extra
+
+    def _prove(self) -> Iterator[Delta]:
+        """Tell what must go back, before something else begins."""
+        if not self._raw and not (self._echo and self._thought):
+            return
+        raw, self._raw = self._raw, {}
+        thought, self._thought = mended("".join(self._thought)), []
+        if self._echo != "content":
+            raw.pop("content", None)  # only Mistral takes its thinking parts back
+        for name in raw.keys() & _PIECED:
+            raw[name] = joined(raw[name])
+        if self._echo and self._echo != "content" and thought:
+            raw[self._echo] = thought
+        if "reasoning_opaque" in raw and thought:
+            raw["reasoning_text"] = thought
+        if raw:
+            yield ProofDelta(REASONING, raw)
+
+    # Annotations and pictures
+
+    def _annotated(self, annotations: Iterable[Any]) -> Iterator[Delta]:
+        for annotation in annotations:
+            if not isinstance(annotation, dict):
+                continue
+            if (told := _annotation(annotation)) is None:
+                continue
+            if self._in_text:
+                yield AnnotationDelta(TEXT, told)
+            else:
+                self._annotations.append(told)
+
+    def _cite(self) -> Iterator[Delta]:
+        """Perplexity's and xAI's sources; they stand for the answer as a whole."""
+        if not self._in_text:
+            return
+        for source in self._sources:
+            given = source if isinstance(source, dict) else {"url": source}
+            if url := given.get("url"):
+                yield AnnotationDelta(TEXT, _citation(given, str(url)))
+
+    def _image(self, image: Any) -> Iterator[Delta]:
+        url = ((image or {}).get("image_url") or {}).get("url") or ""
+        if not url.startswith("data:"):
+            return
+        self._in_text = False
+        item = {"type": "image_generation_call", "result": url.partition(",")[2]}
+        yield ItemDelta(("image", url[-32:]), {**item, "status": "completed"}, True)
+
+    # Calls
+
+    def _call(self, entry: Any) -> Iterator[Delta]:
+        if not isinstance(entry, dict):
+            return
+        yield from self._prove()
+        self._in_text = False
+        yield from self._calls.feed(entry)
+
+    def _legacy(self, function: dict[str, Any]) -> Iterator[Delta]:
+        """The one call of the days before tools; Snowflake sends an empty one."""
+        if function.get("name") or function.get("arguments"):
+            yield from self._call({"index": "legacy", "function": function})
+
+    def _reason(self) -> FinishReason:
+        raw = self._finish or ""
+        if self._native and not self._calls.are_whole():
+            # OpenRouter: "tool_calls" over arguments that the length has cut.
+            raw = self._native if _finish(self._native) == "length" else raw
+        return _finish(raw) or ("tool_calls" if self._calls else "stop")
+
+
+def usage_of(usage: dict[str, Any]) -> UsageDelta:
+    """A host's `usage` in canonical meaning; its own object stays in `raw`."""
+    into = usage.get("prompt_tokens_details") or {}
+    out = usage.get("completion_tokens_details") or {}
+    read, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    cached = _first(
+        _count(into, "cached_tokens"),
+        _count(usage, "prompt_cache_hit_tokens"),  # DeepSeek
+        _count(usage, "cached_tokens"),  # Together
+        _count(usage, "cache_read_input_tokens"),
+    )
+    reasoned = _first(
+        _count(out, "reasoning_tokens"), _count(usage, "reasoning_tokens")
+    )
+    if read is not None and cached and cached > read:
+        read += cached  # Grok on Azure counts them apart
+    if written is not None and reasoned:
+        total = _count(usage, "total_tokens")
+        apart = (_count(usage, "prompt_tokens") or 0) + written + reasoned
+        if total == apart or (total is None and reasoned > written):
+            written += reasoned  # xAI counts them apart
+    return UsageDelta(
+        input_tokens=read,
+        output_tokens=written,
+        cached_tokens=cached,
+        cache_write_tokens=_first(
+            _count(into, "cache_write_tokens"),
+            _count(usage, "cache_creation_input_tokens"),
+        ),
+        reasoning_tokens=reasoned,
+        cost=_cost(usage),
+        raw=usage,
+    )
+
+
+def _annotation(annotation: dict[str, Any]) -> dict[str, Any] | None:
+    nested = annotation.get("url_citation")
+    if annotation.get("type") != "url_citation":
+        return None
+    given = nested if isinstance(nested, dict) else annotation
+    return _citation(given, str(given.get("url") or ""))
+
+
+def _citation(given: dict[str, Any], url: str) -> dict[str, Any]:
+    return {
+        "type": "url_citation",
+        "url": url,
+        "title": given.get("title") or "",
+        "start_index": given.get("start_index") or 0,
+        "end_index": given.get("end_index") or 0,
+    }
+
+
+def _finish(raw: str) -> FinishReason | None:
+    return _FINISH.get(raw.lower())
+
+
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    value = usage.get(name)
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _cost(usage: dict[str, Any]) -> float | None:
+    """USD: OpenRouter's number, Perplexity's object, xAI's ticks of 1e-10."""
+    cost = usage.get("cost")
+    if isinstance(cost, dict):
+        cost = cost.get("total_cost")
+    if isinstance(cost, int | float):
+        return float(cost)
+    ticks = usage.get("cost_in_usd_ticks")
+    return ticks / 1e10 if isinstance(ticks, int | float) and ticks else None
+
+
+def _excerpt(data: bytes) -> str:
+    return f"Not JSON: {data[:200].decode(errors='replace')}"

@@ -1,0 +1,311 @@
+"""Canonical items in, the `messages` of Chat Completions out.
+
+Everything the assistant did between two others' words becomes one message: its text,
+its calls and, where they go back to their maker, its proofs. The outputs follow in the
+order of the calls. A tool message carries only text, so pictures that a tool returned
+come in a user's message behind the last output.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+from llm.errors import BadRequest
+from llm.wire.codecs.chat_reasoning import THOUGHTS, joined
+from llm.wire.items import Item, is_portable_call_id
+from llm.wire.request import Request
+
+if TYPE_CHECKING:
+    from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+Message = dict[str, Any]
+Part = dict[str, Any]
+
+_MAX_CALL_ID = 40  # characters, OpenAI's limit here; on Responses it is 64
+#: Receipts of tools that another provider ran, and notes of our own: not for this wire.
+_LEFT_OUT = frozenset(
+    {
+        "code_interpreter_call",
+        "compaction",
+        "computer_call",
+        "computer_call_output",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "web_search_call",
+    }
+)
+_TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
+
+
+def messages(request: Request, codec: OpenAIChatCodec) -> list[Message]:
+    """Raises BadRequest for what this host cannot be told."""
+    writer = _Writer(request, codec)
+    if request.instructions:
+        writer.system(request.instructions)
+    for item in request.items:
+        writer.item(item)
+    return writer.finish()
+
+
+def wire_call_id(call_id: str, length: int | None = None) -> str:
+    """`call_id` as this host takes it; the same always gives the same."""
+    digest = hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
+    if length is not None:
+        fits = len(call_id) == length and call_id.isalnum() and call_id.isascii()
+        return call_id if fits else digest[:length]
+    if is_portable_call_id(call_id) and len(call_id) <= _MAX_CALL_ID:
+        return call_id
+    return f"call_{digest[:24]}"
+
+
+@dataclass(slots=True)
+class _Assistant:
+    """The assistant's message as it is being put together."""
+
+    texts: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    proofs: dict[str, Any] = field(default_factory=dict)
+
+    def prove(self, raw: Mapping[str, Any]) -> None:
+        for name, value in raw.items():
+            if isinstance(value, list):
+                self.proofs[name] = joined([*self.proofs.get(name, []), *value])
+            elif name in THOUGHTS and name in self.proofs:
+                self.proofs[name] += value
+            else:
+                self.proofs[name] = value
+
+    def message(self) -> Message | None:
+        if not self.texts and not self.calls:
+            return None  # a thought that led to nothing
+        content: Any = "\n\n".join(self.texts) or None
+        proofs = dict(self.proofs)
+        if thinking := proofs.pop("content", None):  # Mistral's parts
+            said = [{"type": "text", "text": content}] if content else []
+            content = [*thinking, *said]
+        told: Message = {"role": "assistant", "content": content, **proofs}
+        if self.calls:
+            told["tool_calls"] = self.calls
+        return told
+
+
+class _Writer:
+    def __init__(self, request: Request, codec: OpenAIChatCodec) -> None:
+        self._request = request
+        self._codec = codec
+        self._messages: list[Message] = []
+        self._system: list[str] = []  # gathered for hosts that want one, in front
+        self._assistant: _Assistant | None = None
+        self._order: dict[str, int] = {}  # of the calls now being answered
+        self._outputs: list[Message] = []
+        self._pictures: list[Part] = []
+
+    def item(self, item: Item) -> None:
+        match item.get("type", "message"):
+            case "message":
+                self._message(item)
+            case "reasoning":
+                if raw := self._proof(item):
+                    self._turn().prove(raw)
+            case "function_call" | "custom_tool_call":
+                self._turn().calls.append(self._call(item))
+            case "function_call_output" | "custom_tool_call_output":
+                self._output(item)
+            case str(type) if type in _LEFT_OUT or type.startswith("parley:"):
+                pass
+            case type:
+                raise BadRequest(
+                    f"Items of the type {type!r} cannot be sent to this provider.",
+                    param="input",
+                )
+
+    def system(self, text: str) -> None:
+        if self._codec.merge_system:
+            self._system.append(text)
+        else:
+            self._messages.append({"role": self._codec.system_role, "content": text})
+
+    def finish(self) -> list[Message]:
+        self._end_turn()
+        if not self._system:
+            return self._messages
+        front = {"role": self._codec.system_role, "content": "\n\n".join(self._system)}
+        return [front, *self._messages]
+
+    # The assistant
+
+    def _turn(self) -> _Assistant:
+        """The message that what the assistant did now belongs to."""
+        if self._outputs or self._pictures:
+            self._end_turn()
+        if self._assistant is None:
+            self._assistant = _Assistant()
+        return self._assistant
+
+    def _end_assistant(self) -> None:
+        turn, self._assistant = self._assistant, None
+        if turn is None or (message := turn.message()) is None:
+            return
+        self._messages.append(message)
+        self._order = {call["id"]: n for n, call in enumerate(turn.calls)}
+
+    def _end_turn(self) -> None:
+        self._end_assistant()
+        last = len(self._order)
+        self._outputs.sort(key=lambda told: self._order.get(told["tool_call_id"], last))
+        self._messages += self._outputs
+        if self._pictures:
+            self._messages.append({"role": "user", "content": self._pictures})
+        self._outputs, self._pictures, self._order = [], [], {}
+
+    def _proof(self, item: Item) -> Mapping[str, Any]:
+        raw = self._request.proof(item)
+        return raw if isinstance(raw, Mapping) else {}
+
+    def _call(self, item: Item) -> dict[str, Any]:
+        id = wire_call_id(item["call_id"], self._codec.call_id_length)
+        if item["type"] == "custom_tool_call":
+            custom = {"name": item["name"], "input": item["input"]}
+            return {"id": id, "type": "custom", "custom": custom}
+        function = {"name": item["name"], "arguments": _arguments(item["arguments"])}
+        return {
+            "id": id,
+            "type": "function",
+            "function": function,
+            **self._proof(item),
+        }
+
+    # The others
+
+    def _message(self, item: Item) -> None:
+        role, content = item["role"], item["content"]
+        if role == "assistant":
+            turn = self._turn()
+            turn.prove(self._proof(item))
+            if text := self._text(content):
+                turn.texts.append(text)
+            return
+        self._end_turn()
+        if role in ("system", "developer"):
+            self.system(self._text(content))
+        else:
+            self._messages.append({"role": "user", "content": self._content(content)})
+
+    def _output(self, item: Item) -> None:
+        self._end_assistant()
+        output = item["output"]
+        text = output if isinstance(output, str) else self._output_text(output)
+        call_id = wire_call_id(item["call_id"], self._codec.call_id_length)
+        self._outputs.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def _output_text(self, parts: Sequence[Part]) -> str:
+        """The words; a picture is shown later, and its place is marked."""
+        lines: list[str] = []
+        for part in parts:
+            told = self._part(part)
+            if told["type"] == "text":
+                lines.append(told["text"])
+                continue
+            number = sum(p["type"] != "text" for p in self._pictures) + 1
+            label = f"[{part['type'].removeprefix('input_')} {number} of the tools]"
+            lines.append(f"{label} follows below.")
+            self._pictures += [{"type": "text", "text": label}, told]
+        return "\n".join(lines)
+
+    def _text(self, content: str | Sequence[Part]) -> str:
+        if isinstance(content, str):
+            return content
+        return "".join(_plain(part) for part in content)
+
+    def _content(self, content: str | Sequence[Part]) -> str | list[Part]:
+        """A plain string where there is only text: some hosts take nothing else."""
+        if isinstance(content, str):
+            return content
+        parts = [self._part(part) for part in content]
+        if all(part["type"] == "text" for part in parts):
+            return "\n".join(part["text"] for part in parts)
+        return parts
+
+    def _part(self, part: Part) -> Part:
+        match part["type"]:
+            case "input_image":
+                return self._image(part)
+            case "input_file":
+                return self._file(part)
+            case "input_audio":
+                return {"type": "input_audio", "input_audio": part["input_audio"]}
+            case _:
+                return {"type": "text", "text": _plain(part)}
+
+    def _image(self, part: Part) -> Part:
+        url = part.get("image_url")
+        if isinstance(url, Mapping):
+            url = url.get("url")
+        if not url:
+            raise _unsupported("an image by its file id; send the image itself")
+        if not self._codec.image_urls and not url.startswith("data:"):
+            raise _unsupported("an image by its address; send the image itself")
+        image = {"url": url}
+        if (detail := part.get("detail")) and detail != "auto":
+            image["detail"] = detail
+        return {"type": "image_url", "image_url": image}
+
+    def _file(self, part: Part) -> Part:
+        name, data = part.get("filename") or "file", part.get("file_data") or ""
+        if self._codec.files and part.get("file_id"):
+            return {"type": "file", "file": {"file_id": part["file_id"]}}
+        if self._codec.files and data:
+            return {"type": "file", "file": {"filename": name, "file_data": data}}
+        if (text := _text_file(data)) is None:
+            raise _unsupported("this file; send its text")
+        return {"type": "text", "text": f"{name}:\n\n{text}"}
+
+
+def _plain(part: Part) -> str:
+    text = part.get("text")
+    text = part.get("refusal") if text is None else text
+    if not isinstance(text, str):
+        raise _unsupported(f"a part of the type {part.get('type')!r} in a message")
+    return text
+
+
+def _arguments(text: str) -> str:
+    """What a chat template can parse: strict hosts refuse anything else."""
+    try:
+        whole = isinstance(json.loads(text or "{}"), dict)
+    except ValueError:
+        whole = False
+    return (text or "{}") if whole else json.dumps({"_raw": text})
+
+
+def _text_file(data_url: str) -> str | None:
+    """The text of a data URL that holds one; None for anything else."""
+    head, comma, data = data_url.partition(",")
+    if not comma or not _TEXT_FILE.match(head.removeprefix("data:")):
+        return None
+    try:
+        if head.endswith(";base64"):
+            return base64.b64decode(data, validate=True).decode()
+        return unquote_to_bytes(data).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _unsupported(what: str) -> BadRequest:
+    return BadRequest(f"This provider cannot be sent {what}.", param="input")

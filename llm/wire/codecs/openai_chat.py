@@ -1,0 +1,226 @@
+"""Chat Completions, as OpenAI and the many hosts that copied it speak it.
+
+In: a `Request` becomes the JSON body of `POST {base}/chat/completions`. Out: the
+answer, streamed or whole, becomes deltas (`chat_decoder`). Hosts differ in a few ways;
+each way is a field of the codec, and a host is a file in `llm/providers` that sets
+some.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from llm.errors import BadRequest, BadResponse, LLMError
+from llm.wire.classify import classify
+from llm.wire.codecs.chat_decoder import ChatDecoder
+from llm.wire.codecs.chat_messages import messages
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+
+#: What OpenAI itself takes besides; other hosts ignore these at best.
+OPENAI_OPTIONS = frozenset(
+    {
+        "metadata",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "verbosity",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIChatCodec:
+    """The defaults are what most hosts understand, not what OpenAI offers."""
+
+    name: str = "openai_chat"
+    path_template: str = "/chat/completions"  # may hold {model}
+
+    max_tokens_field: str = "max_tokens"
+    seed_field: str = "seed"
+    #: How usage is asked for in a stream; {} where it comes unasked.
+    stream_options: Mapping[str, Any] = field(
+        default_factory=lambda: {"include_usage": True}
+    )
+    options: frozenset[str] = frozenset()  # of OPENAI_OPTIONS, those it takes
+    drops: frozenset[str] = frozenset()  # what the host refuses or ignores
+    #: Of every request, unless the model's extras say otherwise.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    #: "reasoning_effort"; "reasoning" for OpenRouter's object.
+    effort_field: str = "reasoning_effort"
+    efforts: Mapping[str, str] = field(default_factory=dict)  # ours to the host's
+    #: Field in which plain thinking goes back with its message; "" for none.
+    reasoning_echo: str = ""
+    think_tags: bool = False  # thinking comes as "<think>…</think>" in the text
+
+    system_role: str = "system"
+    merge_system: bool = False  # one system message, in front (strict templates)
+    image_urls: bool = True  # images by address, besides those sent along
+    files: bool = False
+    call_id_length: int | None = None  # Mistral: 9 letters and digits, nothing else
+
+    strict_tools: bool = False  # knows `strict`
+    allowed_tools: bool = False  # knows a choice among some tools
+
+    #: What a status means here, where that is not the usual.
+    statuses: Mapping[int, type[LLMError]] = field(default_factory=dict)
+
+    def path(self, request: Request) -> str:
+        return self.path_template.format(model=quote(request.model, safe=""))
+
+    def encode(self, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": request.model,
+            "messages": messages(request, self),
+            **self._delivery(request),
+            **self._tools(request),
+            **self._sampling(request),
+            **self._form(request),
+            **self._extras(request),
+        }
+        known = {
+            name: value
+            for name, value in body.items()
+            if value is not None and name not in self.drops
+        }
+        return {**self.defaults, **known, **request.extra}
+
+    def decoder(self) -> ChatDecoder:
+        return ChatDecoder(echo=self.reasoning_echo, think_tags=self.think_tags)
+
+    def decode(self, body: bytes) -> list[Delta]:
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError as exc:
+            raise BadResponse(detail="The answer is not JSON.") from exc
+        if not isinstance(answer, dict):
+            raise BadResponse(detail="The answer is not a JSON object.")
+        return list(self.decoder().answer(answer))
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
+        return classify(status, headers, body, statuses=self.statuses)
+
+    # The body
+
+    def _delivery(self, request: Request) -> dict[str, Any]:
+        if not request.stream:
+            return {}
+        options = dict(self.stream_options) or None
+        return {"stream": True, "stream_options": options}
+
+    def _sampling(self, request: Request) -> dict[str, Any]:
+        logprobs = request.top_logprobs
+        return {
+            self.max_tokens_field: request.max_output_tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "stop": list(request.stop) or None,
+            self.seed_field: request.seed,
+            "presence_penalty": request.presence_penalty,
+            "frequency_penalty": request.frequency_penalty,
+            "logprobs": True if logprobs else None,
+            "top_logprobs": logprobs or None,
+        }
+
+    def _form(self, request: Request) -> dict[str, Any]:
+        """How hard to think, and in which form to answer."""
+        form = (request.text or {}).get("format") or {}
+        effort = (request.reasoning or {}).get("effort")
+        effort = self.efforts.get(effort, effort) if effort else None
+        as_object = effort and self.effort_field == "reasoning"
+        return {
+            "response_format": _response_format(form),
+            self.effort_field: {"effort": effort} if as_object else effort,
+        }
+
+    def _extras(self, request: Request) -> dict[str, Any]:
+        offered = {
+            "metadata": dict(request.metadata) if request.metadata else None,
+            "prompt_cache_key": request.prompt_cache_key,
+            "safety_identifier": request.safety_identifier,
+            "service_tier": request.service_tier,
+            "verbosity": (request.text or {}).get("verbosity"),
+        }
+        return {name: offered[name] for name in OPENAI_OPTIONS & self.options}
+
+    # Tools
+
+    def _tools(self, request: Request) -> dict[str, Any]:
+        if not request.tools:
+            return {}  # a choice without tools is an error
+        choice, tools = request.tool_choice, list(request.tools)
+        if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+            choice, tools = self._allowed(choice, tools)
+        elif isinstance(choice, Mapping):
+            choice = _named(choice)
+        return {
+            "tools": [self._tool(tool) for tool in tools],
+            "tool_choice": choice,
+            "parallel_tool_calls": request.parallel_tool_calls,
+        }
+
+    def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
+        if tool["type"] not in ("function", "custom"):
+            raise BadRequest(
+                f"This provider has no tool of the type {tool['type']!r}.",
+                param="tools",
+            )
+        names = ["name", "description", "parameters", "format"]
+        names += ["strict"] if self.strict_tools else []
+        given = {name: tool[name] for name in names if tool.get(name) is not None}
+        if tool["type"] == "custom":
+            return {"type": "custom", "custom": _custom_format(given)}
+        given.setdefault("parameters", {"type": "object", "properties": {}})
+        return {"type": "function", "function": given}
+
+    def _allowed(
+        self, choice: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[Any, list[Any]]:
+        """A choice among some tools; hosts that know none are shown only those."""
+        mode, names = choice.get("mode", "auto"), [t["name"] for t in choice["tools"]]
+        if not self.allowed_tools:
+            return mode, [tool for tool in tools if tool.get("name") in names]
+        allowed = {"mode": mode, "tools": [_named(tool) for tool in choice["tools"]]}
+        return {"type": "allowed_tools", "allowed_tools": allowed}, list(tools)
+
+
+def _named(choice: Mapping[str, Any]) -> dict[str, Any]:
+    kind = choice.get("type")
+    if kind not in ("function", "custom"):
+        raise BadRequest(
+            f"This provider cannot be told to use a tool of the type {kind!r}.",
+            param="tool_choice",
+        )
+    return {"type": kind, kind: {"name": choice["name"]}}
+
+
+def _custom_format(tool: dict[str, Any]) -> dict[str, Any]:
+    """A grammar is nested here; on Responses it is flat."""
+    form = tool.get("format") or {}
+    if form.get("type") != "grammar" or "grammar" in form:
+        return tool
+    grammar = {name: form[name] for name in ("syntax", "definition")}
+    return {**tool, "format": {"type": "grammar", "grammar": grammar}}
+
+
+def _response_format(form: Mapping[str, Any]) -> dict[str, Any] | None:
+    match form.get("type"):
+        case "json_schema":
+            schema = {
+                name: form[name]
+                for name in ("name", "description", "schema", "strict")
+                if form.get(name) is not None
+            }
+            return {"type": "json_schema", "json_schema": schema}
+        case "json_object":
+            return {"type": "json_object"}
+        case _:
+            return None

@@ -1,0 +1,178 @@
+"""The Responses API: OpenAI's own, Azure's, xAI's and that of compatible servers.
+
+In: a `Request` becomes the JSON body of `POST {base}/responses`, always stateless
+(`store: false`). Out: the answer, streamed or whole, becomes deltas
+(`responses_decoder`). Our canonical items have this shape already, so a host differs by
+what it takes and by little else; the codec's fields say how.
+
+Source: https://platform.openai.com/docs/api-reference/responses
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llm.errors import BadRequest, LLMError
+from llm.wire.classify import classify
+from llm.wire.codecs.responses_decoder import ResponsesDecoder
+from llm.wire.codecs.responses_input import ResponsesInput, without_ours
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+
+#: What OpenAI takes and compatible servers may not know.
+OPENAI_OPTIONS = frozenset(
+    {
+        "metadata",
+        "phase",  # of an assistant's message
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "stream_options",
+        "top_logprobs",
+        "verbosity",
+    }
+)
+#: OpenAI's models that reason; the others refuse to be asked for encrypted reasoning.
+OPENAI_REASONERS = re.compile(r"o\d|codex|gpt-([6-9]|5(?!.*chat))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIResponsesCodec:
+    """The wire format; the fields are what distinguishes one host's dialect."""
+
+    name: str = "openai_responses"
+    options: frozenset[str] = frozenset()  # of OPENAI_OPTIONS, those it takes
+    #: The models to ask for `encrypted_content`, by the beginning of their names. They
+    #: are asked too when a request sets `reasoning` or carries such proofs.
+    reasoners: re.Pattern[str] | None = None
+    efforts: Mapping[str, str] = field(default_factory=dict)  # ours to the host's
+    developer_role: bool = True
+    #: False where `additionalProperties: false` is refused, and strict means nothing.
+    strict_schemas: bool = True
+
+    def path(self, request: Request) -> str:
+        return "/responses"
+
+    def encode(self, request: Request) -> dict[str, Any]:
+        _refuse_unsayable(request)
+        wire = ResponsesInput(
+            request,
+            developer_role=self.developer_role,
+            phases="phase" in self.options,
+        )
+        known: dict[str, Any] = {
+            "instructions": request.instructions or None,
+            **self._sampling(request),
+            **self._tools(request),
+            **self._extras(request),
+            "reasoning": self._reasoning(request) or None,
+            "text": self._text(request) or None,
+        }
+        body: dict[str, Any] = {
+            "model": request.model,
+            "input": wire.items,
+            "store": False,
+            "stream": request.stream,
+            **{name: value for name, value in known.items() if value is not None},
+        }
+        if wire.reasoned or self._reasons(request):
+            body["include"] = ["reasoning.encrypted_content"]
+        body.update(request.extra)
+        if body.get("background") and not body["stream"]:
+            raise BadRequest("A background response must be streamed.", param="stream")
+        return body
+
+    def decoder(self) -> ResponsesDecoder:
+        return ResponsesDecoder()
+
+    def decode(self, body: bytes) -> list[Delta]:
+        return list(ResponsesDecoder().answer(body))
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
+        return classify(status, headers, body)
+
+    # The body
+
+    def _sampling(self, request: Request) -> dict[str, Any]:
+        return {
+            "max_output_tokens": request.max_output_tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+        }
+
+    def _tools(self, request: Request) -> dict[str, Any]:
+        if not request.tools:
+            return {}  # a choice without tools is an error
+        return {
+            "tools": [self._tool(tool) for tool in request.tools],
+            "tool_choice": request.tool_choice,
+            "parallel_tool_calls": request.parallel_tool_calls,
+        }
+
+    def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
+        ours = without_ours(tool)
+        if ours.get("type") != "function":
+            return ours
+        schema, strict = ours.get("parameters"), bool(ours.get("strict"))
+        if not self.strict_schemas:
+            schema, strict = _open_schema(schema), False
+        # Left out, OpenAI tries strict first, and fails on schemas not made for it.
+        return {**ours, "parameters": schema, "strict": strict}
+
+    def _extras(self, request: Request) -> dict[str, Any]:
+        # Random padding against eavesdroppers, a third of every delta's bytes.
+        unpadded = {"include_obfuscation": False}
+        offered: dict[str, Any] = {
+            "metadata": dict(request.metadata) if request.metadata else None,
+            "prompt_cache_key": request.prompt_cache_key,
+            "safety_identifier": request.safety_identifier,
+            "service_tier": request.service_tier,
+            "top_logprobs": request.top_logprobs or None,
+            "stream_options": unpadded if request.stream else None,
+        }
+        return {name: offered[name] for name in offered.keys() & self.options}
+
+    def _reasoning(self, request: Request) -> dict[str, Any]:
+        reasoning = dict(request.reasoning or {})
+        if effort := reasoning.get("effort"):
+            reasoning["effort"] = self.efforts.get(effort, effort)
+        return {name: value for name, value in reasoning.items() if value is not None}
+
+    def _text(self, request: Request) -> dict[str, Any]:
+        text = {k: v for k, v in (request.text or {}).items() if v is not None}
+        if "verbosity" not in self.options:
+            text.pop("verbosity", None)
+        if "format" in text and not self.strict_schemas:
+            text["format"] = _open_schema(text["format"])
+        return text
+
+    def _reasons(self, request: Request) -> bool:
+        if request.reasoning and request.reasoning.get("effort") != "none":
+            return True
+        return bool(self.reasoners and self.reasoners.match(request.model))
+
+
+def _refuse_unsayable(request: Request) -> None:
+    """`seed` is a wish and may go unheard; these would change the answer."""
+    for name in ("stop", "presence_penalty", "frequency_penalty"):
+        if getattr(request, name):
+            raise BadRequest(
+                f"This model's API has no {name!r}; leave it out.", param=name
+            )
+
+
+def _open_schema(schema: Any) -> Any:
+    """`schema` without `additionalProperties: false`, at any depth."""
+    match schema:
+        case dict():
+            return {
+                name: _open_schema(value)
+                for name, value in schema.items()
+                if not (name == "additionalProperties" and value is False)
+            }
+        case list():
+            return [_open_schema(value) for value in schema]
+    return schema

@@ -1,0 +1,406 @@
+"""The events of one response, or a whole one, to deltas.
+
+* Items are told apart by `output_index` alone: GitHub Copilot changes ids with every
+  event.
+* `output_item.done` is the truth about an item. What it has and no delta said (text of
+  servers that do not stream, arguments sent whole) is said then, and never twice.
+* The terminal event is the truth about the rest, but its `output` may be empty
+  (ChatGPT-Codex); then what was streamed counts.
+* Each finished item is its own proof: it goes back to its maker as it came.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llm.errors import BadResponse, LLMError, ProviderDown
+from llm.wire.classify import classify_error
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    FinishReason,
+    ItemDelta,
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.items import Item
+from llm.wire.sse import ServerSentEvent
+
+_INCOMPLETE: dict[str, FinishReason] = {
+    "max_output_tokens": "length",
+    "max_messages": "length",
+    "content_filter": "content_filter",
+    "steered": "stop",
+}
+_USD_PER_TICK = 1e-10  # xAI bills in ticks
+
+
+@dataclass(slots=True)
+class _Item:
+    """An output item as far as it has been told."""
+
+    key: int
+    type: str = ""  # empty before the item itself has been seen
+    id: str = ""
+    phase: str | None = None
+    named: bool = False  # a call whose name has been said
+    done: bool = False
+    annotations: int = 0  # said so far
+    #: What deltas have said, by kind and part.
+    heard: defaultdict[tuple[str, int], list[str]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def missing(self, kind: str, whole: str, part: int | None = None) -> str:
+        """What `whole` has beyond the deltas of this kind (and part)."""
+        told = sorted(at for at in self.heard if at[0] == kind)
+        said = "".join(
+            "".join(self.heard[at]) for at in told if part is None or at[1] == part
+        )
+        return whole[len(said) :] if whole.startswith(said) else ""
+
+
+_Teller = Callable[["ResponsesDecoder", dict[str, Any]], list[Delta] | Iterator[Delta]]
+
+
+class ResponsesDecoder:
+    """Events of one response in, deltas out. `output_index` names an item."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, _Item] = {}  # by output_index, the latest of each
+        self._all: list[_Item] = []
+        self._current: _Item | None = None  # the message or reasoning being told
+        self._start = StartDelta()
+        self._ended = False
+
+    def feed(self, event: ServerSentEvent) -> list[Delta] | Iterator[Delta]:
+        if self._ended or event.data == b"[DONE]":
+            return []
+        data = _json(event)
+        type = data.get("type")
+        if type == "response.output_text.delta":  # nearly all there is: no detours
+            item = self._items.get(data.get("output_index", 0)) or self._new(data)
+            text = data["delta"]
+            item.heard["text", data.get("content_index", 0)].append(text)
+            self._current = item
+            return [TextDelta(item.key, text, item.phase)]
+        if type == "error" or (
+            not type and (event.event == "error" or "error" in data)
+        ):
+            raise _error_of(data)
+        tell = self._EVENTS.get(type)
+        return tell(self, data) if tell else []
+
+    def close(self) -> list[Delta]:
+        if not self._ended:
+            raise ProviderDown(detail="The stream ended before the response did.")
+        return []
+
+    def answer(self, body: bytes) -> Iterator[Delta]:
+        """A response that did not stream."""
+        response = _json(ServerSentEvent(body))
+        failed = response.get("status") == "failed"
+        if not failed and (response.get("error") or "output" not in response):
+            raise _error_of(response)
+        yield from self._whole(response)
+
+    def _whole(self, response: dict[str, Any]) -> Iterator[Delta]:
+        """A response told at once, or the end of one that streamed."""
+        self._ended = True
+        yield from self._started(response)
+        yield from self._untold(response.get("output") or [])
+        if usage := response.get("usage"):
+            yield _usage(usage)
+        yield self._finish(response)
+
+    # Events
+
+    def _created(self, data: dict[str, Any]) -> list[Delta]:
+        return self._started(data["response"])
+
+    def _added(self, data: dict[str, Any]) -> list[Delta]:
+        fields = data.get("item")
+        if not fields or "type" not in fields:
+            return []  # some hosts announce nothing with null
+        item = self._items.get(data.get("output_index", 0))
+        if item is None or item.type:
+            item = self._new(data)
+        self._begin(item, fields)
+        match item.type:
+            case "message":
+                return []
+            case "reasoning":
+                self._current = item
+                return [ReasoningDelta(item.key, "")]
+            case "function_call":
+                return self._named(item, fields)
+        return [ItemDelta(item.key, _receipt(fields, done=False))]
+
+    def _refusal(self, data: dict[str, Any]) -> list[Delta]:
+        item = self._hear(data, "refusal", data.get("content_index", 0))
+        self._current = item
+        return [RefusalDelta(item.key, data["delta"])]
+
+    def _annotated(self, data: dict[str, Any]) -> list[Delta]:
+        item = self._item(data)
+        item.annotations += 1
+        return [AnnotationDelta(item.key, data["annotation"])]
+
+    def _summary(self, data: dict[str, Any]) -> list[Delta]:
+        part = data.get("summary_index", 0)
+        item = self._hear(data, "summary", part)
+        self._current = item
+        return [ReasoningDelta(item.key, data["delta"], "summary", part)]
+
+    def _reasoning(self, data: dict[str, Any]) -> list[Delta]:
+        part = data.get("content_index", 0)
+        item = self._hear(data, "reasoning", part)
+        self._current = item
+        return [ReasoningDelta(item.key, data["delta"], "text", part)]
+
+    def _arguments(self, data: dict[str, Any]) -> list[Delta]:
+        item = self._hear(data, "arguments", 0)
+        return [ToolCallDelta(item.key, arguments=data["delta"])]
+
+    def _arguments_done(self, data: dict[str, Any]) -> list[Delta]:
+        """LM Studio sends the arguments here and nowhere before."""
+        item = self._item(data)
+        rest = item.missing("arguments", data.get("arguments") or "")
+        return self._arguments({**data, "delta": rest}) if rest else []
+
+    def _done(self, data: dict[str, Any]) -> list[Delta]:
+        fields = data.get("item")
+        if not fields or "type" not in fields:
+            return []
+        item = self._item(data)
+        return [] if item.done else self._complete(item, fields)
+
+    def _terminal(self, data: dict[str, Any]) -> Iterator[Delta]:
+        status = data["type"].removeprefix("response.")
+        status = "completed" if status == "done" else status  # "done": early xAI
+        return self._whole({"status": status, **data["response"]})
+
+    _EVENTS: dict[
+        Any,
+        Callable[[ResponsesDecoder, dict[str, Any]], list[Delta] | Iterator[Delta]],
+    ] = {
+        "response.created": _created,
+        "response.queued": _created,
+        "response.in_progress": _created,
+        "response.output_item.added": _added,
+        "response.refusal.delta": _refusal,
+        "response.output_text.annotation.added": _annotated,
+        "response.reasoning_summary_text.delta": _summary,
+        "response.reasoning_text.delta": _reasoning,
+        "response.reasoning.delta": _reasoning,
+        "response.function_call_arguments.delta": _arguments,
+        "response.function_call_arguments.done": _arguments_done,
+        "response.output_item.done": _done,
+        "response.completed": _terminal,
+        "response.incomplete": _terminal,
+        "response.failed": _terminal,
+        "response.cancelled": _terminal,
+        "response.done": _terminal,
+        # The rest (obfuscated keepalives, progress of hosted tools, `*.done` of parts)
+        # says nothing that `output_item.done` does not say.
+    }
+
+    # Items
+
+    def _new(self, data: Mapping[str, Any]) -> _Item:
+        item = _Item(len(self._all))
+        self._all.append(item)
+        self._items[data.get("output_index", 0)] = item
+        return item
+
+    def _item(self, data: dict[str, Any]) -> _Item:
+        return self._items.get(data.get("output_index", 0)) or self._new(data)
+
+    def _hear(self, data: dict[str, Any], kind: str, part: int) -> _Item:
+        item = self._item(data)
+        item.heard[kind, part].append(data["delta"])
+        return item
+
+    def _begin(self, item: _Item, fields: dict[str, Any]) -> None:
+        item.type = fields["type"]
+        item.id = fields.get("id") or item.id
+        item.phase = fields.get("phase") or item.phase
+
+    def _named(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
+        name = fields.get("name")
+        if item.named or not name:
+            return []
+        item.named, self._current = True, None
+        return [ToolCallDelta(item.key, fields.get("call_id") or "", name)]
+
+    def _complete(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
+        """What is not said yet of an item that is done, its proof and its end."""
+        self._begin(item, fields)
+        item.done = True
+        proof = ProofDelta(item.key, fields)
+        match item.type:
+            case "message":
+                deltas = self._message_rest(item, fields)
+            case "reasoning":
+                deltas = self._reasoning_rest(item, fields)
+            case "function_call":
+                deltas = self._call_rest(item, fields)
+            case _:
+                receipt = _receipt(fields, done=True)
+                opened = ItemDelta(item.key, _receipt(fields, done=False))
+                return [opened, proof, ItemDelta(item.key, receipt, done=True)]
+        complete = fields.get("status") != "incomplete"
+        return [*deltas, proof, CloseDelta(item.key, complete)]
+
+    def _over(self, item: _Item) -> bool:
+        """True where another item has begun since: this one takes no more text.
+
+        OpenRouter says `done` of the reasoning after that of the message.
+        """
+        return bool(item.heard) and self._current is not item
+
+    def _message_rest(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
+        if self._over(item):
+            return []
+        parts = fields.get("content") or []
+        if isinstance(parts, str):
+            parts = [{"type": "output_text", "text": parts}]
+        texts = [part for part in parts if part.get("type") == "output_text"]
+        text = item.missing("text", "".join(part.get("text") or "" for part in texts))
+        refusal = item.missing(
+            "refusal", "".join(part.get("refusal") or "" for part in parts)
+        )
+        deltas: list[Delta] = []
+        if text or not item.heard:  # an empty message is a message
+            deltas.append(TextDelta(item.key, text, item.phase))
+        if refusal:
+            deltas.append(RefusalDelta(item.key, refusal))
+        notes = [note for part in texts for note in part.get("annotations") or []]
+        deltas += [AnnotationDelta(item.key, n) for n in notes[item.annotations :]]
+        self._current = item
+        return deltas
+
+    def _reasoning_rest(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
+        if self._over(item):
+            return []
+        self._current = item
+        deltas: list[Delta] = [] if item.heard else [ReasoningDelta(item.key, "")]
+        for index, part in enumerate(fields.get("summary") or []):
+            if rest := item.missing("summary", part.get("text") or "", index):
+                deltas.append(ReasoningDelta(item.key, rest, "summary", index))
+        content = fields.get("content") or []
+        raw = "".join(part.get("text") or "" for part in content)
+        if rest := item.missing("reasoning", raw):
+            deltas.append(ReasoningDelta(item.key, rest))
+        return deltas
+
+    def _call_rest(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
+        deltas = self._named(item, fields)
+        if rest := item.missing("arguments", fields.get("arguments") or ""):
+            deltas.append(ToolCallDelta(item.key, arguments=rest))
+        return deltas
+
+    # The response
+
+    def _started(self, response: dict[str, Any]) -> list[Delta]:
+        start = StartDelta(response.get("id") or "", response.get("model") or "")
+        if start == self._start:
+            return []
+        self._start = start
+        return [start]
+
+    def _untold(self, output: list[dict[str, Any]]) -> list[Delta]:
+        """Items of the finished response that were not streamed, or not whole."""
+        told = len(self._all)
+        if told >= len(output) and all(item.done for item in self._all):
+            return []
+        deltas: list[Delta] = []
+        for position, fields in enumerate(output):
+            item = self._same(position, fields, told)
+            if item is None:
+                item = self._new({"output_index": -1})
+            if not item.done:
+                deltas += self._complete(item, fields)
+        return deltas
+
+    def _same(self, position: int, fields: dict[str, Any], told: int) -> _Item | None:
+        """The streamed item that `fields` repeats: by id, else by place and type."""
+        for item in self._all[:told]:
+            if item.id and item.id == fields.get("id"):
+                return item
+        if position < told and self._all[position].type in ("", fields["type"]):
+            return self._all[position]
+        return None
+
+    def _finish(self, response: dict[str, Any]) -> FinishDelta:
+        """How it ended. Raises LLMError for an answer that failed."""
+        match response.get("status") or "completed":
+            case "failed":
+                raise _error_of(response)
+            case "cancelled":
+                raise ProviderDown(detail="The provider cancelled the response.")
+            case "incomplete":
+                details = response.get("incomplete_details") or {}
+                reason = details.get("reason") or ""
+                return FinishDelta(_INCOMPLETE.get(reason, "length"), "incomplete")
+            case "completed":
+                calls = any(item.type == "function_call" for item in self._all)
+                return FinishDelta("tool_calls" if calls else "stop", "completed")
+            case status:  # queued, in_progress: it goes on in the background
+                return FinishDelta("stop", status)
+
+
+def _json(event: ServerSentEvent) -> dict[str, Any]:
+    try:
+        data = event.json()
+    except ValueError as exc:
+        raise BadResponse(detail="What came is no JSON.") from exc
+    if not isinstance(data, dict):
+        raise BadResponse(detail="What came is no JSON object.")
+    return data
+
+
+def _error_of(data: dict[str, Any]) -> LLMError:
+    """An error object: nested, or flat with the event's own `type` beside it."""
+    if isinstance(data.get("error"), dict):
+        return classify_error(data["error"])
+    if not data.get("error") and "message" not in data:
+        return BadResponse(detail="The answer is neither a response nor an error.")
+    return classify_error({k: v for k, v in data.items() if v != "error"})
+
+
+def _receipt(fields: dict[str, Any], *, done: bool) -> Item:
+    """A hosted tool's item without the provider's id, as clients may see it."""
+    item = {k: v for k, v in fields.items() if k not in ("id", "status")}
+    if done and fields.get("status") in ("incomplete", "failed"):
+        item["status"] = fields["status"]
+    return item
+
+
+def _usage(usage: dict[str, Any]) -> UsageDelta:
+    read = usage.get("input_tokens_details") or {}
+    written = usage.get("output_tokens_details") or {}
+    cost = usage.get("cost")
+    if (ticks := usage.get("cost_in_usd_ticks")) is not None:
+        cost = ticks * _USD_PER_TICK
+    return UsageDelta(
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+        cached_tokens=read.get("cached_tokens"),
+        cache_write_tokens=read.get("cache_write_tokens"),
+        reasoning_tokens=written.get("reasoning_tokens"),
+        cost=cost,
+        raw=usage,
+    )

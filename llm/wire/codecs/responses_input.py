@@ -1,0 +1,161 @@
+"""Our items as the Responses API takes them back.
+
+An item goes to its maker as it came, byte for byte; to anybody else, and where staff
+have edited it, it is rebuilt: without ids and states, without reasoning and without
+the receipts of hosted tools. What only we know never leaves.
+
+Source: https://platform.openai.com/docs/guides/conversation-state
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from llm.wire.items import Item, is_portable_call_id, text_of
+from llm.wire.request import Request
+
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+#: Hosted tools' receipts, which are refused without an id.
+_RECEIPTS = frozenset(
+    {
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+        "web_search_call",
+    }
+)
+_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+class ResponsesInput:
+    """The `input` of a request.
+
+    A reasoning item must stand before the item it led to, and that item's id means
+    something only after its reasoning. So reasoning goes back when its maker can read
+    it and what follows goes back too; where it does not, messages and calls lose their
+    ids, and receipts, which cannot, stay out.
+    """
+
+    def __init__(self, request: Request, *, developer_role: bool, phases: bool) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.reasoned = False  # encrypted reasoning is among them
+        self._request = request
+        self._developer_role = developer_role
+        self._phases = phases
+        self._call_ids: dict[str, str] = {}  # ours to the wire's
+        self._taken: set[str] = set()  # call ids on the wire
+        self._answered = {
+            item["call_id"] for item in request.items if item.get("type") in _OUTPUTS
+        }
+        self._anchored = True  # ids are still good
+        for index, item in enumerate(request.items):
+            following = request.items[index + 1 : index + 2]
+            self._add(item, following[0] if following else None)
+
+    def _add(self, item: Item, following: Item | None) -> None:
+        raw = self._request.proof(item)
+        kind = item.get("type", "message")
+        if kind == "reasoning":
+            self._anchored = self._is_replayable(raw, following)
+            if raw is not None and self._anchored:
+                self.reasoned |= bool(raw.get("encrypted_content"))
+                self.items.append(raw)
+        elif raw is not None:
+            if self._anchored or kind not in _RECEIPTS:
+                self.items.append(self._replayed(kind, item, raw))
+        else:
+            self._anchored = True  # ours or a person's: a new answer follows
+            self._rebuild(kind, item)
+
+    def _is_replayable(self, raw: Any, following: Item | None) -> bool:
+        if not raw or not (raw.get("encrypted_content") or raw.get("content")):
+            return False
+        return following is not None and self._request.proof(following) is not None
+
+    def _replayed(self, kind: str, item: Item, raw: dict[str, Any]) -> dict[str, Any]:
+        if not self._anchored and kind in {"message", *_CALLS}:
+            raw = {k: v for k, v in raw.items() if k not in ("id", "status")}
+        if kind not in _CALLS:
+            return raw
+        call_id = raw["call_id"]
+        if not call_id or call_id in self._taken:
+            call_id = _portable(item["call_id"])
+            raw = {**raw, "call_id": call_id}
+        self._name(item, call_id)
+        return raw
+
+    def _name(self, call: Item, call_id: str) -> None:
+        self._call_ids[call["call_id"]] = call_id
+        self._taken.add(call_id)
+
+    def _rebuild(self, kind: str, item: Item) -> None:
+        match kind:
+            case "message":
+                self._message(item)
+            case "custom_tool_call" if item["call_id"] not in self._answered:
+                pass  # xAI's own, which was never for us to run
+            case "function_call" | "custom_tool_call":
+                call_id = _portable(item["call_id"])
+                self._name(item, call_id)
+                self.items.append({**_bare(item), "call_id": call_id})
+            case "function_call_output" | "custom_tool_call_output":
+                ours, output = item["call_id"], _parts(item["output"])
+                call_id = self._call_ids.get(ours) or _portable(ours)
+                self.items.append({**_bare(item), "call_id": call_id, "output": output})
+            case _ if "provider_data" in item or kind.startswith("parley:"):
+                pass  # another maker's receipt says nothing here
+            case _:
+                self.items.append(without_ours(item))
+
+    def _message(self, item: Item) -> None:
+        role = item["role"]
+        if role == "assistant":
+            # The easy form: typed output parts would have to carry an id.
+            if text := text_of({**item, "type": "message"}):
+                said = {"type": "message", "role": role, "content": text}
+                if self._phases and item.get("phase"):
+                    said["phase"] = item["phase"]
+                self.items.append(said)
+            return
+        if role == "developer" and not self._developer_role:
+            role = "system"
+        content = _parts(item["content"])
+        self.items.append({"type": "message", "role": role, "content": content})
+
+
+def _parts(content: Any) -> Any:
+    """Text, or a list of input parts."""
+    if not isinstance(content, list):
+        return content
+    return [_part(part) for part in content]
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    part = {k: v for k, v in without_ours(part).items() if v is not None}
+    if part.get("type") == "input_image":
+        part.setdefault("detail", "auto")
+    if part.get("type") in ("output_text", "text"):
+        return {"type": "input_text", "text": part["text"]}
+    return part
+
+
+def _bare(item: Item) -> dict[str, Any]:
+    """Without ids, states and all that only we know."""
+    return {k: v for k, v in without_ours(item).items() if k not in ("id", "status")}
+
+
+def without_ours(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in item.items()
+        if name != "provider_data" and not name.startswith("parley:")
+    }
+
+
+def _portable(call_id: str) -> str:
+    if is_portable_call_id(call_id):
+        return call_id
+    return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:32]}"
