@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -29,8 +29,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
 from conversations import engine
+from conversations.admin_forms import TurnForm, item_form, text_fields
 from conversations.corrections import places
-from conversations.forms import TurnForm, item_form, text_fields
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -48,7 +48,7 @@ INSPECT = "conversations.inspect_turn"
 EDIT = "conversations.edit_items"
 
 
-class _SaidAdmin(admin.ModelAdmin):
+class _SaidAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """For what people said, and models to them.
 
     Staff read their own; all of it with `inspect_turn`. What they read they may correct
@@ -109,11 +109,9 @@ class ConversationAdmin(_SaidAdmin):
     list_select_related = ["owner", "language_model"]
     search_fields = ["=id", "title", "owner__username", "=owner__email"]
     search_help_text = _("An id, words of the title, or the owner's name or e-mail.")
-    fields = [
+    readonly_fields = [
         "id",
         "owner",
-        "title",
-        "instructions",
         "language_model",
         "options",
         "turns_link",
@@ -121,7 +119,7 @@ class ConversationAdmin(_SaidAdmin):
         "updated_at",
         "deleted_at",
     ]
-    readonly_fields = [f for f in fields if f not in ("title", "instructions")]
+    fields = ["title", "instructions", *readonly_fields]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Conversation]:
         turns = Turn.objects.filter(conversation=OuterRef("pk")).order_by()
@@ -170,7 +168,7 @@ class TurnAdmin(_SaidAdmin):
         "The id of a turn, a conversation, an item, a tool call, a provider's request"
         " or response; or the owner's name."
     )
-    fields = [
+    readonly_fields = [
         "id",
         "conversation_link",
         "owner_name",
@@ -178,7 +176,6 @@ class TurnAdmin(_SaidAdmin):
         "status",
         "incomplete_reason",
         "error",
-        "options",
         "duration",
         "tokens",
         "cost",
@@ -187,7 +184,7 @@ class TurnAdmin(_SaidAdmin):
         "started_at",
         "finished_at",
     ]
-    readonly_fields = [f for f in fields if f != "options"]
+    fields = [*readonly_fields, "options"]
     change_form_template = "admin/conversations/turn/change_form.html"
 
     class Media:
@@ -221,12 +218,10 @@ class TurnAdmin(_SaidAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         turn = self.get_object(request, unquote(object_id))
-        shown = turn is not None and self.has_view_permission(request, turn)
-        context = {
-            "timeline": timeline(turn) if shown else [],
-            "may_stop": shown and not turn.is_finished and _may_stop(request),
-            **(extra_context or {}),
-        }
+        context = extra_context or {}
+        if turn is not None and self.has_view_permission(request, turn):
+            context["timeline"] = timeline(turn)
+            context["may_stop"] = not turn.is_finished and _may_stop(request)
         return super().change_view(request, object_id, form_url, context)
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -425,7 +420,7 @@ class AttachmentAdmin(_SaidAdmin):
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(admin.ModelAdmin):
+class AccessTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """A token opens its user's conversations, so only superusers issue others'."""
 
     list_display = [
@@ -457,12 +452,10 @@ class AccessTokenAdmin(admin.ModelAdmin):
         rows: QuerySet[AccessToken] = super().get_queryset(request)
         return rows if request.user.is_superuser else rows.filter(user=request.user.pk)
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Sequence[Any]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.fields if obj else self.fields[:3]
 
-    def get_readonly_fields(
-        self, request: HttpRequest, obj: Any = None
-    ) -> Sequence[Any]:
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [*self.readonly_fields, "user"] if obj else self.readonly_fields
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -484,8 +477,8 @@ class AccessTokenAdmin(admin.ModelAdmin):
             return
         token = obj.draw()
         super().save_model(request, obj, form, change)
-        said = _("Copy the token now; it is not shown again: <code>{}</code>")
-        messages.warning(request, format_html(said, token))
+        said = _("Copy the token now; it is not shown again:")
+        messages.warning(request, format_html("{} <code>{}</code>", said, token))
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
     def revoke(self, request: HttpRequest, tokens: QuerySet[AccessToken]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from llm.wire.items import Item
 
-Path = tuple[str | int, ...]
+Path = tuple[str] | tuple[str, int, str]  # a field, or the text of a part of it
 
 _FIXED = ("type", "id", "call_id", "role", "name", "status")
 _PARTS = ("content", "summary", "output")
@@ -22,8 +22,11 @@ class Place:
     @property
     def label(self) -> str:
         """As staff read it: `content 1`."""
-        first, *rest = self.path
-        return f"{first} {int(rest[0]) + 1}" if rest else str(first)
+        match self.path:
+            case (field,):
+                return field
+            case (field, number, _):
+                return f"{field} {number + 1}"
 
 
 def places(item: Item) -> list[Place]:
@@ -33,16 +36,16 @@ def places(item: Item) -> list[Place]:
 
 def with_text(item: Item, path: Path, text: str) -> Item:
     """A copy with another text. What was said about the old one goes with it."""
-    field, *rest = path
-    if not rest:
-        return {**item, field: text}
-    number, name = rest
-    parts = list(item[field])
-    parts[number] = {**parts[number], name: text}
-    for about in ("annotations", "logprobs"):
-        if about in parts[number]:
-            parts[number][about] = []
-    return {**item, field: parts}
+    match path:
+        case (field,):
+            return {**item, field: text}
+        case (field, number, name):
+            parts = list(item[field])
+            parts[number] = {**parts[number], name: text}
+            for about in ("annotations", "logprobs"):
+                if about in parts[number]:
+                    parts[number][about] = []
+            return {**item, field: parts}
 
 
 def corrected(old: Item, new: Item, texts: Mapping[Path, str]) -> Item:

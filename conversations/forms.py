@@ -1,111 +1,159 @@
 from __future__ import annotations
 
-import json
+import hashlib
+import uuid
+from functools import partial
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy as _
+from django.conf import settings
+from django.template.defaultfilters import filesizeformat
+from django.utils.functional import cached_property
+from django.utils.text import normalize_newlines
 
-from conversations.api.checks import InputError
-from conversations.api.inputs import options_of
-from conversations.corrections import Place, corrected, places
-from conversations.models import Item, Turn
+from conversations import engine
+from conversations.models import Conversation, IdempotencyKey, Item, Turn
+from llm import router
+from llm.models import LanguageModel
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import new_id, user_message
 
-
-class _Indented(json.JSONEncoder):
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "indent": 2})
-
-
-class ObjectField(forms.JSONField):
-    """A JSON object, indented."""
-
-    widget = forms.Textarea(attrs={"rows": 12, "cols": 100, "spellcheck": "false"})
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"encoder": _Indented, **kwargs})
-
-    def to_python(self, value: Any) -> Any:
-        value = super().to_python(value)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise forms.ValidationError(_("Enter a JSON object."))
-        return value
+SUGGESTIONS = [
+    "What is the weather in Paris, and what time is it there?",
+    "What is 18 % of 2,340?",
+    "Explain in three short steps how a rainbow forms.",
+    "Write a Python function that merges two sorted lists.",
+]
 
 
-class SaidField(forms.CharField):
-    """A text as it was said; a browser's line ends are not a change."""
+class TurnForm(forms.Form):
+    """What every way to open a turn has in common: a model and a key.
 
-    widget = forms.Textarea(attrs={"rows": 6, "cols": 100, "dir": "auto"})
+    The key makes a second press of the button harmless.
+    """
 
-    def __init__(self, place: Place, **kwargs: Any) -> None:
-        self.place = place
-        super().__init__(
-            label=place.label,
-            initial=_unix(place.text),
-            required=False,
-            strip=False,
-            **kwargs,
+    model = forms.CharField(required=False)
+    key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        user: Any,
+        conversation: Conversation | None = None,
+        last_model: LanguageModel | None = None,
+    ) -> None:
+        super().__init__(data, initial={"key": uuid.uuid4().hex})
+        self.user = user
+        self.conversation = conversation
+        self._used = last_model or (conversation and conversation.language_model)
+
+    @cached_property
+    def models(self) -> list[LanguageModel]:
+        """Those the user may choose from, by provider."""
+        return list(router.available(self.user).order_by("provider__name", "name"))
+
+    @cached_property
+    def chosen(self) -> LanguageModel | None:
+        """The model that the picker shows: chosen now, used last, or the default."""
+        if named := self._named(self.data.get("model", "")):
+            return named
+        if self._used in self.models:
+            return self._used
+        default = (model for model in self.models if model.is_default)
+        return next(default, self.models[0] if self.models else None)
+
+    def clean_model(self) -> LanguageModel:
+        if self.chosen is None:
+            raise forms.ValidationError(
+                "No model is available yet; ask the staff to set one up."
+            )
+        name = self.cleaned_data["model"]
+        if not name:
+            return self.chosen
+        if model := self._named(name):
+            return model
+        raise forms.ValidationError(
+            "The model “%(name)s” is not available; choose another one.",
+            params={"name": name[:100]},
         )
 
-    def to_python(self, value: Any) -> str:
-        return _unix(super().to_python(value))
+    def items(self) -> list[ItemPayload]:
+        """What is asked."""
+        raise NotImplementedError
+
+    def open_turn(self) -> Turn:
+        """Open the turn, once for each key, and hand it to the engine."""
+        items = self.items()
+        turn, _ = IdempotencyKey.objects.once(
+            self.user, self._key(items), "page", partial(self._open, items)
+        )
+        engine.submit(turn.pk, turn.conversation_id)
+        return turn
+
+    def _named(self, name: str) -> LanguageModel | None:
+        return next((m for m in self.models if m.public_name == name), None)
+
+    def _open(self, items: list[ItemPayload]) -> Turn:
+        model = self.cleaned_data["model"]
+        conversation = self.conversation or Conversation.objects.create(
+            owner=self.user, language_model=model
+        )
+        return conversation.open_turn(items, language_model=model)
+
+    def _key(self, items: list[ItemPayload]) -> str:
+        """The form's key is that of a page, which may send different things."""
+        key = self.cleaned_data["key"] or uuid.uuid4().hex
+        place = self.conversation.pk if self.conversation else ""
+        sent = [place, *(item["content"] for item in items)]
+        return f"page:{key}:{hashlib.sha256(repr(sent).encode()).hexdigest()[:32]}"
 
 
-def _unix(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-class ItemForm(forms.ModelForm):
-    """An item's texts one by one, and the whole as JSON. Made for one item by
-    `item_form`."""
-
-    payload = ObjectField(label=_("JSON"))
-
-    class Meta:
-        model = Item
-        fields = ["payload"]
+class MessageForm(TurnForm):
+    text = forms.CharField(required=False, strip=False)
+    #: A suggestion's button; what was typed comes first.
+    suggestion = forms.CharField(required=False)
 
     def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or {}
-        if "payload" in cleaned:
-            try:
-                cleaned["payload"] = corrected(
-                    self.initial["payload"], cleaned["payload"], self._texts(cleaned)
-                )
-            except ValueError as exc:
-                self.add_error("payload", str(exc))
-        return cleaned
+        data = self.cleaned_data
+        text = normalize_newlines(data.get("text") or data.get("suggestion") or "")
+        size = len(text.encode())
+        if "text" not in self.errors and not text.strip():
+            self.add_error("text", "Write a message first.")
+        elif size > settings.MAX_INPUT_SIZE:
+            most = filesizeformat(settings.MAX_INPUT_SIZE)
+            self.add_error(
+                "text",
+                f"The message is too long: {filesizeformat(size)} of at most {most}."
+                " Shorten it, or send it in parts.",
+            )
+        return {**data, "text": text}
 
-    def _texts(self, cleaned: dict[str, Any]) -> dict[Any, str]:
-        return {
-            field.place.path: cleaned[name]
-            for name, field in self.fields.items()
-            if isinstance(field, SaidField) and name in self.changed_data
-        }
-
-
-def text_fields(item: Item) -> dict[str, SaidField]:
-    return {
-        f"text_{number}": SaidField(place)
-        for number, place in enumerate(places(item.payload))
-    }
+    def items(self) -> list[ItemPayload]:
+        return [user_message(self.cleaned_data["text"])]
 
 
-def item_form(item: Item) -> type[ItemForm]:
-    return type("ItemForm", (ItemForm,), text_fields(item))
+class RetryForm(TurnForm):
+    """Ask again what a turn asked, of the model that the picker shows."""
+
+    def __init__(self, data: Any, *, turn: Turn, user: Any) -> None:
+        super().__init__(data, user=user, conversation=turn.conversation)
+        self._turn = turn
+
+    def items(self) -> list[ItemPayload]:
+        return [
+            {**row.payload, "id": new_id("msg")}
+            for row in self._turn.items.filter(origin=Item.Origin.INPUT)
+            if row.payload.get("role") == "user"
+        ]
 
 
-class TurnForm(forms.ModelForm):
-    options = ObjectField(required=False)
-
+class TitleForm(forms.ModelForm):
     class Meta:
-        model = Turn
-        fields = ["options"]
+        model = Conversation
+        fields = ["title"]
+        widgets = {"title": forms.TextInput(attrs={"autocomplete": "off"})}
 
-    def clean_options(self) -> dict[str, Any]:
-        try:
-            return options_of(self.cleaned_data["options"])
-        except InputError as exc:
-            raise forms.ValidationError(str(exc)) from exc
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["title"].required = True

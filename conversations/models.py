@@ -366,7 +366,7 @@ class AccessToken(models.Model):
 
     @classmethod
     def issue(
-        cls, user: AbstractBaseUser, label: str, expires_at: datetime | None = None
+        cls, user: Any, label: str, expires_at: datetime | None = None
     ) -> tuple[AccessToken, str]:
         """The row and the token itself, which is never seen again."""
         row = cls(user=user, label=label, expires_at=expires_at)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.urls import reverse
@@ -77,19 +78,23 @@ def _milestones(turn: Turn) -> Iterable[Entry]:
             kind="turn",
             at=turn.started_at,
             title=_("Taken up"),
-            facts=[waited, epoch],
+            facts=_told([waited, epoch]),
             order=(1, 0),
         )
     if turn.finished_at:
         error = turn.error or {}
-        facts = [(_("reason"), turn.incomplete_reason), (_("error"), error.get("code"))]
+        facts = [
+            (_("reason"), turn.incomplete_reason),
+            (_("error"), error.get("code")),
+            (_("message"), error.get("message")),
+        ]
         yield Entry(
             kind="turn",
             at=turn.finished_at,
             title=_("Ended"),
             state=turn.get_status_display(),
             bad=turn.status == Turn.Status.FAILED,
-            facts=_told([*facts, (_("message"), error.get("message"))]),
+            facts=_told(facts),
             order=(5, 0),
         )
 
@@ -103,10 +108,10 @@ def _model_call(call: ModelCall) -> Entry:
         (_("of them reasoning"), call.reasoning_tokens),
     ]
     facts = [
-        (_("step"), call.step),
+        (_("step"), call.step + 1),
         (_("attempt"), call.attempt if call.attempt > 1 else None),
         *tokens,
-        (_("cost"), f"${call.cost:f}" if call.cost is not None else None),
+        (_("cost"), _dollars(call.cost)),
         (_("first token"), _seconds(call.ttft)),
         (_("finish"), call.finish_reason),
         (_("HTTP"), call.http_status),
@@ -187,6 +192,10 @@ def _shown(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _dollars(cost: Decimal | None) -> str | None:
+    return None if cost is None else f"${cost.normalize():f}"
 
 
 def _seconds(seconds: float | None) -> str | None:

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from conversations.api.checks import InputError
+from conversations.api.inputs import options_of
+from conversations.corrections import Place, corrected, places
+from conversations.models import Item, Turn
+
+
+class _Indented(json.JSONEncoder):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "indent": 2})
+
+
+class ObjectField(forms.JSONField):
+    """A JSON object, indented."""
+
+    widget = forms.Textarea(attrs={"rows": 12, "cols": 100, "spellcheck": "false"})
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"encoder": _Indented, **kwargs})
+
+    def to_python(self, value: Any) -> Any:
+        value = super().to_python(value)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise forms.ValidationError(_("Enter a JSON object."))
+        return value
+
+
+class SaidField(forms.CharField):
+    """A text as it was said; a browser's line ends are not a change."""
+
+    widget = forms.Textarea(attrs={"rows": 6, "cols": 100, "dir": "auto"})
+
+    def __init__(self, place: Place, **kwargs: Any) -> None:
+        self.place = place
+        super().__init__(
+            label=place.label,
+            initial=_unix(place.text),
+            required=False,
+            strip=False,
+            **kwargs,
+        )
+
+    def to_python(self, value: Any) -> str:
+        return _unix(super().to_python(value) or "")
+
+
+def _unix(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+class ItemForm(forms.ModelForm):  # type: ignore[type-arg]
+    """An item's texts one by one, and the whole as JSON. Made for one item by
+    `item_form`."""
+
+    payload = ObjectField(label=_("JSON"))
+
+    class Meta:
+        model = Item
+        fields = ["payload"]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        if "payload" in cleaned:
+            try:
+                cleaned["payload"] = corrected(
+                    self.initial["payload"], cleaned["payload"], self._texts(cleaned)
+                )
+            except ValueError as exc:
+                self.add_error("payload", str(exc))
+        return cleaned
+
+    def _texts(self, cleaned: dict[str, Any]) -> dict[Any, str]:
+        return {
+            field.place.path: cleaned[name]
+            for name, field in self.fields.items()
+            if isinstance(field, SaidField) and name in self.changed_data
+        }
+
+
+def text_fields(item: Item) -> dict[str, SaidField]:
+    return {
+        f"text_{number}": SaidField(place)
+        for number, place in enumerate(places(item.payload))
+    }
+
+
+def item_form(item: Item) -> type[ItemForm]:
+    return type("ItemForm", (ItemForm,), text_fields(item))
+
+
+class TurnForm(forms.ModelForm):  # type: ignore[type-arg]
+    options = ObjectField(required=False)
+
+    class Meta:
+        model = Turn
+        fields = ["options"]
+
+    def clean_options(self) -> dict[str, Any]:
+        try:
+            return options_of(self.cleaned_data["options"])
+        except InputError as exc:
+            raise forms.ValidationError(str(exc)) from exc

@@ -1,0 +1,170 @@
+"""Every error of the API in one shape, OpenAI's: `{"error": {message, type, param,
+code}}`.
+
+`exception_handler` renders what a view raises, `not_found` and its like what never
+reached one. A fault of ours says nothing but the request's id, under which it is in the
+log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
+from rest_framework import status
+from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
+from rest_framework.response import Response
+from rest_framework.views import exception_handler as drf_exception_handler
+
+from conversations.api.checks import InputError
+from conversations.engine import NotRunning
+from llm.errors import LLMError
+from llm.wire.items import new_id
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = "X-Request-ID"
+_API = "/api/"
+
+
+class Refused(APIException):
+    """What was sent cannot be taken; `param` is its path."""
+
+    status_code: int = status.HTTP_400_BAD_REQUEST
+
+    def __init__(self, exc: InputError) -> None:
+        super().__init__(str(exc), exc.code)
+        self.status_code = exc.status
+        self.param = exc.param
+
+
+class PayloadTooLarge(APIException):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_detail = "The request is too large."
+    default_code = "request_too_large"
+
+
+class Conflict(APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = (
+        "This Idempotency-Key belongs to another request; choose a new one."
+    )
+    default_code = "idempotency_key_reused"
+    param = "Idempotency-Key"
+
+
+class Unavailable(APIException):
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_detail = "The server is going down or starting; try again in a moment."
+    default_code = "not_running"
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """None for a fault of ours: Django logs it and `server_error` answers."""
+    if isinstance(exc, LLMError):
+        return Response(_body(llm_error_object(exc)), exc.status, headers=_retry(exc))
+    if isinstance(exc, RequestDataTooBig):
+        exc = PayloadTooLarge()
+    elif isinstance(exc, NotRunning):
+        exc = Unavailable()
+    elif isinstance(exc, Http404):
+        exc = Http404()  # Django's text names our classes
+    response = drf_exception_handler(exc, context)
+    if response is not None:
+        response.data = _body(_error_object(exc, response.status_code, response.data))
+    return response
+
+
+def error_object(exc: APIException) -> dict[str, Any]:
+    return _error_object(exc, exc.status_code, exc.detail)
+
+
+def llm_error_object(exc: LLMError) -> dict[str, Any]:
+    return {
+        "message": str(exc),
+        "type": exc.type,
+        "param": exc.param,
+        "code": exc.openai_code or exc.code,
+    }
+
+
+def request_id(request: HttpRequest) -> str:
+    """The same for as long as the request lasts."""
+    if not hasattr(request, "parley_id"):
+        request.parley_id = new_id("req")  # type: ignore[attr-defined]
+    return str(request.parley_id)  # type: ignore[attr-defined]
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not request.path.startswith(_API):
+        return defaults.page_not_found(request, exception)
+    return _answer(request, 404, "There is nothing at this address.", "not_found")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not request.path.startswith(_API):
+        return defaults.bad_request(request, exception)
+    return _answer(request, 400, "The request cannot be understood.", "bad_request")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    if not request.path.startswith(_API):
+        return defaults.server_error(request)
+    id = request_id(request)
+    logger.error("request %s failed: %s %s", id, request.method, request.path)
+    message = f"Something went wrong on our side; the staff find it as {id}."
+    return _answer(request, 500, message, "internal_error")
+
+
+def _answer(request: HttpRequest, status: int, message: str, code: str) -> HttpResponse:
+    error = {"message": message, "type": _type(status), "param": None, "code": code}
+    headers = {REQUEST_ID: request_id(request)}
+    return JsonResponse(_body(error), status=status, headers=headers)
+
+
+def _body(error: dict[str, Any]) -> dict[str, Any]:
+    return {"error": error}
+
+
+def _retry(exc: LLMError) -> dict[str, str] | None:
+    if exc.retry_after is None:
+        return None
+    return {"Retry-After": str(max(1, round(exc.retry_after)))}
+
+
+def _error_object(exc: Exception, status: int, detail: Any) -> dict[str, Any]:
+    path, first = _first(detail)
+    param = path or getattr(exc, "param", None)
+    named = isinstance(exc, ValidationError) and param
+    return {
+        "message": f"{param}: {first}" if named else str(first),
+        "type": _type(status),
+        "param": param,
+        "code": getattr(first, "code", None),
+    }
+
+
+def _type(status: int) -> str:
+    if status == 429:
+        return "too_many_requests"
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def _first(detail: Any) -> tuple[str, ErrorDetail | str]:
+    """The path and text of the first error among those that DRF found."""
+    match detail:
+        case {"detail": ErrorDetail() as only} if len(detail) == 1:
+            return "", only
+        case Mapping():
+            name = next(iter(detail))
+            path, first = _first(detail[name])
+            if name == "non_field_errors":
+                return path, first
+            return f"{name}.{path}" if path else str(name), first
+        case [first, *_]:
+            return _first(first)
+    return "", detail

@@ -1,0 +1,324 @@
+"""What a client may send as `input` and `options`, made canonical. Pure.
+
+In: JSON values as they came, from any door. Out: items with ids of ours, and options as
+they are stored. Raises InputError, which names the place.
+
+`input` is a string, or a list of Responses items and `{role, content}` messages. The
+parts of Chat Completions (`text`, `image_url`) are taken as well.
+
+Source: https://www.openresponses.org/specification
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from conversations.api.checks import (
+    MAX_DEPTH,
+    Check,
+    InputError,
+    InputTooLarge,
+    boolean,
+    by_type,
+    choice,
+    either,
+    filled,
+    is_deeper,
+    known,
+    mapping,
+    number,
+    record,
+    required,
+    shown,
+    string,
+    whole,
+)
+from llm.wire.items import Item, function_call_output, message, new_id
+
+MAX_ITEMS = 500  # of one input
+MAX_PARTS = 500  # of one message
+
+
+def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
+    """The canonical items of an input of `max_size` bytes at most.
+
+    Files that come inside the message as `data:` URLs do not count; the limit of the
+    whole request is theirs.
+    """
+    if isinstance(value, str):
+        items = [message("user", _said(value, param))]
+    elif isinstance(value, list):
+        items = [
+            _item(entry, f"{param}[{place}]")
+            for place, entry in enumerate(filled(value, param, MAX_ITEMS))
+        ]
+    else:
+        raise InputError(param, "expected a string or a list.", code="invalid_type")
+    if (size := sum(map(_size, items))) > max_size:
+        raise InputTooLarge(
+            param,
+            f"this is {size} bytes long, and at most {max_size} are taken.",
+            code="input_too_large",
+        )
+    return items
+
+
+def options_of(value: Any, *, param: str = "options") -> dict[str, Any]:
+    """The options that are set. None means not set."""
+    options: dict[str, Any] = record(_OPTIONS)(value, param)
+    return options
+
+
+# Items
+
+
+def _item(value: Any, where: str) -> Item:
+    fields = mapping(value, where)
+    kind = fields.get("type", "message" if "role" in fields else None)
+    match kind:
+        case "message":
+            return _message(fields, where)
+        case "function_call_output":
+            return _output(fields, where)
+        case None:
+            raise InputError(f"{where}.type", "missing.", code="missing")
+        case _:
+            raise InputError(
+                f"{where}.type",
+                f"items of type {shown(kind)} cannot be sent; 'message' and"
+                " 'function_call_output' can.",
+                code="unknown_item_type",
+            )
+
+
+def _message(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "id", "status", "role", "content"}, where)
+    role = choice("user", "system", "developer", "assistant")(
+        required(fields, "role", where), f"{where}.role"
+    )
+    content, at = required(fields, "content", where), f"{where}.content"
+    if isinstance(content, str):
+        return message(role, _said(content, at))
+    parts = _parts(content, at, _SPOKEN if role == "assistant" else _ASKED)
+    if not any(_says_something(part) for part in parts):
+        raise InputError(at, "the message is empty.", code="empty_message")
+    return {
+        "type": "message",
+        "id": new_id("msg"),
+        "status": "completed",
+        "role": role,
+        "content": parts,
+    }
+
+
+def _output(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "id", "status", "call_id", "output"}, where)
+    call_id = string(required(fields, "call_id", where), f"{where}.call_id")
+    output = required(fields, "output", where)
+    if isinstance(output, str):
+        return function_call_output(call_id, string(output, f"{where}.output"))
+    return function_call_output(call_id, _parts(output, f"{where}.output", _ASKED))
+
+
+def _said(text: str, where: str) -> str:
+    if not text.strip():
+        raise InputError(where, "the message is empty.", code="empty_message")
+    return string(text, where)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, dict):
+        value = [text for name, text in value.items() if not _is_file(name, text)]
+    return sum(map(_size, value)) if isinstance(value, list) else 0
+
+
+def _is_file(name: str, value: Any) -> bool:
+    return name in ("image_url", "file_data") and value.startswith("data:")
+
+
+# Parts
+
+
+def _parts(
+    value: Any, where: str, kinds: Mapping[str, Callable[..., Item]]
+) -> list[Item]:
+    if not isinstance(value, list):
+        raise InputError(where, "expected a string or a list.", code="invalid_type")
+    return [
+        _part(part, f"{where}[{place}]", kinds)
+        for place, part in enumerate(filled(value, where, MAX_PARTS))
+    ]
+
+
+def _part(value: Any, where: str, kinds: Mapping[str, Callable[..., Item]]) -> Item:
+    fields = mapping(value, where)
+    kind = required(fields, "type", where)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InputError(
+            f"{where}.type",
+            f"{shown(kind)} cannot be sent here; {either(kinds)} can.",
+            code="unknown_part_type",
+        )
+    return kinds[kind](fields, where)
+
+
+def _says_something(part: Item) -> bool:
+    text = part.get("text", part.get("refusal"))
+    return text is None or bool(text.strip())
+
+
+def _input_text(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "text"}, where)
+    text = string(required(fields, "text", where), f"{where}.text")
+    return {"type": "input_text", "text": text}
+
+
+def _output_text(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "text", "annotations", "logprobs"}, where)
+    text = string(required(fields, "text", where), f"{where}.text")
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _refusal(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "refusal"}, where)
+    text = string(required(fields, "refusal", where), f"{where}.refusal")
+    return {"type": "refusal", "refusal": text}
+
+
+def _input_image(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "image_url", "detail"}, where)
+    url = _url(required(fields, "image_url", where), f"{where}.image_url", _IMAGE_TYPES)
+    detail = _DETAIL(fields.get("detail") or "auto", f"{where}.detail")
+    return {"type": "input_image", "image_url": url, "detail": detail}
+
+
+def _chat_image(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "image_url"}, where)
+    image = required(fields, "image_url", where)
+    if isinstance(image, str):
+        return _input_image(fields, where)
+    inner = mapping(image, f"{where}.image_url")
+    known(inner, {"url", "detail"}, f"{where}.image_url")
+    url = required(inner, "url", f"{where}.image_url")
+    return _input_image({**_detail(inner), "image_url": url}, where)
+
+
+def _detail(image: Mapping[str, Any]) -> dict[str, Any]:
+    return {"detail": image["detail"]} if "detail" in image else {}
+
+
+def _input_file(fields: Mapping[str, Any], where: str) -> Item:
+    known(fields, {"type", "filename", "file_data", "file_url"}, where)
+    given = [name for name in ("file_data", "file_url") if fields.get(name)]
+    if len(given) != 1:
+        raise InputError(where, "give either 'file_data' or 'file_url'.")
+    part = {"type": "input_file"}
+    if name := fields.get("filename"):
+        part["filename"] = string(name, f"{where}.filename")
+    at = f"{where}.{given[0]}"
+    url = _url(fields[given[0]], at, _ANY_TYPE)
+    if url.startswith("data:") != (given[0] == "file_data"):
+        raise InputError(at, "'file_data' takes a data: URL, 'file_url' an https: one.")
+    return {**part, given[0]: url}
+
+
+_ASKED = {
+    "input_text": _input_text,
+    "input_image": _input_image,
+    "input_file": _input_file,
+    "text": _input_text,
+    "image_url": _chat_image,
+}
+_SPOKEN = {"output_text": _output_text, "refusal": _refusal, "text": _output_text}
+
+_IMAGE_TYPES = re.compile(r"data:image/(png|jpeg|gif|webp);base64,")
+_ANY_TYPE = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_WEB = re.compile(r"https?://[^\s/]+\S*", re.IGNORECASE)
+
+
+def _url(value: Any, where: str, data_types: re.Pattern[str]) -> str:
+    url = string(value, where)
+    if _WEB.fullmatch(url):
+        return url
+    head = data_types.match(url)
+    if head is None or not _BASE64.fullmatch(url, head.end()):
+        raise InputError(
+            where, "expected an https: URL, or a data: URL of a known type in base64."
+        )
+    return url
+
+
+# Options
+
+
+def _function_name(value: Any, where: str) -> str:
+    name = string(value, where)
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise InputError(where, "expected 1 to 64 letters, digits, '_' or '-'.")
+    return name
+
+
+def _schema(value: Any, where: str) -> dict[str, Any]:
+    schema = dict(mapping(value, where))
+    if is_deeper(schema):
+        raise InputError(where, f"nested more than {MAX_DEPTH} levels deep.")
+    return schema
+
+
+def _tool_choice(value: Any, where: str) -> Any:
+    if isinstance(value, str):
+        return choice("auto", "none", "required")(value, where)
+    return by_type(
+        {"function": record({"type": string, "name": _function_name}, ["name"])}
+    )(value, where)
+
+
+def _metadata(value: Any, where: str) -> dict[str, str]:
+    fields = mapping(value, where)
+    if len(fields) > 16:
+        raise InputError(where, "at most 16 pairs are kept.")
+    for name, text in fields.items():
+        if len(name) > 64 or len(string(text, f"{where}.{name}")) > 512:
+            raise InputError(
+                where, "a name has at most 64 characters, a value at most 512."
+            )
+    return dict(fields)
+
+
+_FORMAT = by_type(
+    {
+        "text": record({"type": string}),
+        "json_object": record({"type": string}),
+        "json_schema": record(
+            {
+                "type": string,
+                "name": _function_name,
+                "description": string,
+                "schema": _schema,
+                "strict": boolean,
+            },
+            ["name", "schema"],
+        ),
+    }
+)
+_DETAIL = choice("auto", "low", "high")
+_OPTIONS: dict[str, Check] = {
+    "temperature": number(0, 2),
+    "top_p": number(0, 1),
+    "max_output_tokens": whole,
+    "reasoning": record(
+        {
+            "effort": choice("none", "minimal", "low", "medium", "high", "xhigh"),
+            "summary": choice("auto", "concise", "detailed"),
+        }
+    ),
+    "text": record({"format": _FORMAT, "verbosity": choice("low", "medium", "high")}),
+    "tool_choice": _tool_choice,
+    "parallel_tool_calls": boolean,
+    "metadata": _metadata,
+}

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
+
+
+class _Cursor(CursorPagination):
+    """A page's end is a place in the order, so new rows shift nothing."""
+
+    page_size = 50
+    max_page_size = 200
+    page_size_query_param = "limit"
+
+    def decode_cursor(self, request: Request) -> Any:
+        try:
+            return super().decode_cursor(request)
+        except NotFound as exc:
+            raise ValidationError({"cursor": "This is no cursor of ours."}) from exc
+
+    def get_page_size(self, request: Request) -> int | None:
+        limit = request.query_params.get(
+            self.page_size_query_param, str(self.page_size)
+        )
+        if not (limit.isdecimal() and 1 <= int(limit) <= self.max_page_size):
+            raise ValidationError({"limit": f"Use 1 to {self.max_page_size}."})
+        return int(limit)
+
+
+class NewestFirst(_Cursor):
+    ordering = ("-updated_at", "-id")
+
+
+class OldestFirst(_Cursor):
+    ordering = ("created_at", "id")

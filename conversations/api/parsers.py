@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, Any
+
+import orjson
+from django.conf import settings
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+
+from conversations.api.checks import MAX_DEPTH, is_deeper
+from conversations.api.errors import PayloadTooLarge
+
+
+class JSONParser(BaseParser):
+    """Takes what can be kept and sent again: UTF-8 without half surrogate pairs, no
+    NaN, no bottomless nesting. DRF's own reads a body of any size."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[bytes],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        body = stream.read(limit + 1)
+        if len(body) > limit:
+            raise PayloadTooLarge(f"A request may be {limit} bytes long.")
+        try:
+            data = orjson.loads(body)
+        except orjson.JSONDecodeError as exc:
+            raise ParseError(f"The body is not valid JSON: {exc}.") from exc
+        if not isinstance(data, dict):
+            raise ParseError("The body must be a JSON object.")
+        if is_deeper(data):
+            raise ParseError(f"The body is nested more than {MAX_DEPTH} levels deep.")
+        return data

@@ -1,0 +1,175 @@
+"""What the OpenAPI document says of shapes that are not serializers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from rest_framework import serializers
+
+JSON, EVENT_STREAM = "application/json", "text/event-stream"
+
+
+class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "conversations.api.authentication.TokenAuthentication"
+    name = "accessToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
+
+
+class ErrorDetailSerializer(serializers.Serializer[Any]):
+    message = serializers.CharField()
+    type = serializers.CharField()
+    param = serializers.CharField(allow_null=True)
+    code = serializers.CharField(allow_null=True)
+
+
+class ErrorSerializer(serializers.Serializer[Any]):
+    error = ErrorDetailSerializer()
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "nullable": True}
+
+
+ITEM: dict[str, Any] = {
+    "type": "object",
+    "description": "A Responses item: message, reasoning, function_call, …",
+    "properties": {
+        "type": {"type": "string"},
+        "id": {"type": "string"},
+        "status": {"type": "string"},
+    },
+    "required": ["type"],
+    "additionalProperties": True,
+}
+ITEMS = {"type": "array", "items": ITEM}
+_MESSAGE = {
+    "type": "object",
+    "properties": {
+        "role": {
+            "type": "string",
+            "enum": ["user", "system", "developer", "assistant"],
+        },
+        "content": {
+            "oneOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "object"}},
+            ]
+        },
+    },
+    "required": ["role", "content"],
+}
+INPUT = {
+    "oneOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"anyOf": [ITEM, _MESSAGE]}},
+    ]
+}
+OPTIONS = {
+    "type": "object",
+    "properties": {
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+        "max_output_tokens": {"type": "integer", "minimum": 1},
+        "reasoning": {
+            "type": "object",
+            "properties": {
+                "effort": {"type": "string"},
+                "summary": {"type": "string"},
+            },
+        },
+        "text": {
+            "type": "object",
+            "properties": {
+                "format": {"type": "object"},
+                "verbosity": {"type": "string"},
+            },
+        },
+        "tool_choice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
+        "parallel_tool_calls": {"type": "boolean"},
+        "metadata": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+        },
+    },
+    "additionalProperties": False,
+}
+USAGE = _nullable(
+    {
+        "type": "object",
+        "properties": {
+            "input_tokens": {"type": "integer"},
+            "output_tokens": {"type": "integer"},
+            "total_tokens": {"type": "integer"},
+        },
+        "additionalProperties": True,
+    }
+)
+TURN_ERROR = _nullable(
+    {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string"},
+            "message": {"type": "string"},
+        },
+    }
+)
+CAPABILITIES = {"type": "object", "additionalProperties": True}
+MODEL_NAME = {
+    "type": "string",
+    "description": "Alias, provider/model, or a model's own name.",
+}
+RESPONSE = {
+    "type": "object",
+    "description": "A Responses object.",
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"type": "string", "enum": ["response"]},
+        "created_at": {"type": "integer"},
+        "status": {
+            "type": "string",
+            "enum": ["queued", "in_progress", "completed", "incomplete", "failed"],
+        },
+        "model": {"type": "string"},
+        "output": ITEMS,
+        "usage": USAGE,
+        "error": TURN_ERROR,
+    },
+    "required": ["id", "object", "created_at", "status", "model", "output"],
+    "additionalProperties": True,
+}
+
+KEY = OpenApiParameter(
+    "Idempotency-Key",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="Your own name for this request: sent again, it repeats nothing.",
+)
+POSITION = [
+    OpenApiParameter(
+        "Last-Event-ID",
+        OpenApiTypes.STR,
+        OpenApiParameter.HEADER,
+        description="Position of the last event you know; goes before `after`.",
+    ),
+    OpenApiParameter("after", OpenApiTypes.STR, description="The same, as a query."),
+]
+FORM = OpenApiParameter(
+    "format",
+    OpenApiTypes.STR,
+    enum=["events", "text"],
+    description="`text`: only the answer's text, closed by `data: [DONE]`.",
+)
+STREAM = OpenApiResponse(
+    OpenApiTypes.STR,
+    "Server-Sent Events: `id` is the position, `event` the type, `data` the event.",
+)
+
+
+def errors(*statuses: int) -> dict[Any, Any]:
+    """Those every operation can answer, and `statuses`."""
+    return {(status, JSON): ErrorSerializer for status in (401, 403, *statuses)}

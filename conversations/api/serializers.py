@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from conversations.api import schema
+from conversations.api.checks import InputError
+from conversations.api.errors import Conflict, Refused
+from conversations.api.inputs import items_of, options_of
+from conversations.models import (
+    Conversation,
+    IdempotencyKey,
+    Item,
+    KeyReused,
+    ToolCall,
+    Turn,
+)
+from llm import router
+from llm.errors import LLMError
+from llm.models import LanguageModel, ModelCall
+from llm.wire.items import Item as ItemPayload
+from llm.wire.response import ResponseBuilder
+
+KEY_LENGTH = 255  # characters
+
+
+class Strict(serializers.Serializer[Any]):
+    """Refuses by name what it does not know, so that no option is lost in silence."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for name in data:
+                if name not in self.fields:
+                    known = ", ".join(self.fields)
+                    raise serializers.ValidationError(
+                        {name[:100]: f"Unknown; known are {known}."},
+                        code="unknown_parameter",
+                    )
+        return super().to_internal_value(data)
+
+
+class TextField(serializers.CharField):
+    """DRF's own takes numbers for text."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field(schema.MODEL_NAME)
+class ModelField(serializers.Field[Any, Any, Any, Any]):
+    """A model by any name that its user may use; null is the default model."""
+
+    default_error_messages = {"invalid": "Not a valid string."}
+
+    def to_internal_value(self, data: Any) -> LanguageModel:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return model_of(data, self.context["user"])
+
+    def to_representation(self, value: LanguageModel) -> str:
+        return value.public_name
+
+
+class _CheckedField(serializers.JSONField):
+    """A JSON value as `check` returns it, which raises InputError."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            return self.check(data)
+        except InputError as exc:
+            raise Refused(exc) from exc
+
+    def check(self, data: Any) -> Any:
+        raise NotImplementedError
+
+
+@extend_schema_field(schema.INPUT)
+class InputField(_CheckedField):
+    def check(self, data: Any) -> list[ItemPayload]:
+        return items_of(data, max_size=settings.MAX_INPUT_SIZE)
+
+
+@extend_schema_field(schema.OPTIONS)
+class OptionsField(_CheckedField):
+    def check(self, data: Any) -> dict[str, Any]:
+        return options_of(data)
+
+
+class ConversationSerializer(Strict, serializers.ModelSerializer[Any]):
+    title = TextField(max_length=200, required=False, allow_blank=True)
+    model = ModelField(source="language_model", required=False, allow_null=True)
+    instructions = TextField(
+        required=False,
+        allow_blank=True,
+        trim_whitespace=False,
+        max_length=settings.MAX_INPUT_SIZE,
+        help_text="System prompt; empty means the site's own.",
+    )
+    options = OptionsField(required=False, help_text="Options of every turn.")
+
+    class Meta:
+        model = Conversation
+        fields = [
+            "id",
+            "title",
+            "model",
+            "instructions",
+            "options",
+            "created_at",
+            "updated_at",
+        ]
+        read_only_fields = ["id", "created_at", "updated_at"]
+
+
+class TurnRequestSerializer(Strict):
+    """A message to a conversation. Context: `user`, `conversation`, and maybe
+    `idempotency_key`."""
+
+    input = InputField(help_text="A string, Responses items, or {role, content}s.")
+    model = ModelField(required=False, allow_null=True)
+    options = OptionsField(required=False)
+    wait = serializers.BooleanField(
+        default=False, help_text="Answer with the finished response."
+    )
+    stream = serializers.BooleanField(
+        default=False, help_text="Answer with the turn's events."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["wait"] and attrs["stream"]:
+            raise serializers.ValidationError({"stream": "Choose 'wait' or 'stream'."})
+        if not attrs.get("model"):
+            attrs["model"] = self._usual_model()
+        self._check_outputs(attrs["input"])
+        return attrs
+
+    def create(self, validated_data: dict[str, Any]) -> Turn:
+        """The new turn, or that of an earlier request with the same key."""
+
+        def open_turn() -> Turn:
+            conversation: Conversation = self.context["conversation"]
+            return conversation.open_turn(
+                validated_data["input"],
+                language_model=validated_data["model"],
+                options=validated_data.get("options"),
+            )
+
+        key = idempotency_key(self.context.get("idempotency_key"))
+        return self._once(key, open_turn) if key else open_turn()
+
+    def _once(self, key: str, open_turn: Callable[[], Turn]) -> Turn:
+        try:
+            turn, _ = IdempotencyKey.objects.once(
+                self.context["user"], key, self._fingerprint(), open_turn
+            )
+        except KeyReused as exc:
+            raise Conflict from exc
+        return turn
+
+    def _fingerprint(self) -> str:
+        """Of what is asked; how it is to be answered may differ the second time."""
+        asked = {n: self.initial_data.get(n) for n in ("input", "model", "options")}
+        asked["conversation"] = self.context["conversation"].pk
+        return hashlib.sha256(
+            orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+        ).hexdigest()
+
+    def _usual_model(self) -> LanguageModel:
+        usual = self.context["conversation"].language_model
+        return model_of(usual.public_name if usual else None, self.context["user"])
+
+    def _check_outputs(self, items: list[ItemPayload]) -> None:
+        """An output answers a call of this conversation."""
+        answered = {i["call_id"] for i in items if i["type"] == "function_call_output"}
+        if not answered:
+            return
+        calls = Item.objects.filter(
+            turn__conversation=self.context["conversation"], type="function_call"
+        )
+        known = calls.values_list("payload__call_id", flat=True)
+        if unknown := answered - set(known):
+            raise Refused(
+                InputError(
+                    "input",
+                    f"no call {min(unknown)[:100]!r} waits for an output.",
+                    code="unknown_call",
+                )
+            )
+
+
+def model_of(name: str | None, user: Any) -> LanguageModel:
+    """Raises LLMError where `user` may not use it, or nobody can."""
+    try:
+        route = router.resolve(name, user=user)
+    except LLMError as exc:
+        exc.param = exc.param or "model"
+        raise
+    assert route.model_id is not None, "a route by name has a row"
+    return LanguageModel.objects.select_related("provider").get(pk=route.model_id)
+
+
+def idempotency_key(key: Any) -> str | None:
+    """The caller's key, checked; None where there is none."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key.isprintable() or not key.strip():
+        problem = "expected a text of printable characters."
+    elif len(key) > KEY_LENGTH:
+        problem = f"longer than {KEY_LENGTH} characters."
+    else:
+        return key
+    raise Refused(InputError("Idempotency-Key", problem))
+
+
+class ToolCallSerializer(serializers.ModelSerializer[Any]):
+    seconds = serializers.FloatField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = ToolCall
+        fields = [
+            "call_id",
+            "name",
+            "state",
+            "attempts",
+            "seconds",
+            "error",
+            "started_at",
+            "ended_at",
+        ]
+
+
+class ModelCallSerializer(serializers.ModelSerializer[Any]):
+    status = serializers.CharField(read_only=True)
+
+    class Meta:
+        model = ModelCall
+        fields = [
+            "step",
+            "attempt",
+            "provider_name",
+            "model_name",
+            "status",
+            "error_code",
+            "finish_reason",
+            "input_tokens",
+            "cached_tokens",
+            "output_tokens",
+            "reasoning_tokens",
+            "cost",
+            "ttft",
+            "latency",
+        ]
+
+
+class TurnSerializer(serializers.ModelSerializer[Any]):
+    """A turn with its items, asked and answered, in their order."""
+
+    conversation = serializers.CharField(source="conversation_id", read_only=True)
+    parent = serializers.CharField(  # type: ignore[assignment]
+        source="parent_id", read_only=True, allow_null=True
+    )
+    model = ModelField(source="language_model", read_only=True, allow_null=True)
+    options = serializers.SerializerMethodField()
+    usage = serializers.SerializerMethodField()
+    error = serializers.SerializerMethodField()
+    items = serializers.SerializerMethodField()
+    tool_calls = ToolCallSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = Turn
+        fields = [
+            "id",
+            "conversation",
+            "parent",
+            "model",
+            "options",
+            "status",
+            "incomplete_reason",
+            "error",
+            "usage",
+            "items",
+            "tool_calls",
+            "created_at",
+            "started_at",
+            "finished_at",
+        ]
+
+    @extend_schema_field(schema.OPTIONS)
+    def get_options(self, turn: Turn) -> Any:
+        return turn.options
+
+    @extend_schema_field(schema.USAGE)
+    def get_usage(self, turn: Turn) -> Any:
+        return turn.usage
+
+    @extend_schema_field(schema.TURN_ERROR)
+    def get_error(self, turn: Turn) -> Any:
+        return turn.error
+
+    @extend_schema_field(schema.ITEMS)
+    def get_items(self, turn: Turn) -> Any:
+        return [item.payload for item in turn.items.all()]
+
+
+class TurnDetailSerializer(TurnSerializer):
+    response = serializers.SerializerMethodField()
+    model_calls = serializers.SerializerMethodField()
+
+    class Meta(TurnSerializer.Meta):
+        fields = [*TurnSerializer.Meta.fields, "response", "model_calls"]
+
+    @extend_schema_field(schema.RESPONSE)
+    def get_response(self, turn: Turn) -> Any:
+        return response_object(turn)
+
+    @extend_schema_field(ModelCallSerializer(many=True))
+    def get_model_calls(self, turn: Turn) -> Any:
+        calls = ModelCall.objects.filter(turn_id=turn.pk).order_by("id")
+        return ModelCallSerializer(calls, many=True).data
+
+
+class ModelSerializer(serializers.ModelSerializer[Any]):
+    id = serializers.CharField(source="public_name", read_only=True)
+    label = serializers.CharField(source="__str__", read_only=True)  # type: ignore[assignment]
+    provider = serializers.CharField(source="provider.name", read_only=True)
+    default = serializers.BooleanField(source="is_default", read_only=True)
+    capabilities = serializers.SerializerMethodField()
+
+    class Meta:
+        model = LanguageModel
+        fields = [
+            "id",
+            "label",
+            "provider",
+            "default",
+            "capabilities",
+            "context_window",
+            "max_output_tokens",
+        ]
+
+    @extend_schema_field(schema.CAPABILITIES)
+    def get_capabilities(self, model: LanguageModel) -> Any:
+        return model.capabilities
+
+
+class ModelsSerializer(serializers.Serializer[Any]):
+    data = ModelSerializer(many=True)  # type: ignore[assignment]
+
+
+def response_object(turn: Turn) -> dict[str, Any]:
+    """The turn's answer as it stands, in the shape of its last event."""
+    builder = ResponseBuilder(
+        id=turn.pk,
+        model=turn.language_model.public_name if turn.language_model else "",
+        created_at=int(turn.created_at.timestamp()),
+    )
+    told = [i.payload for i in turn.items.all() if i.origin == Item.Origin.OUTPUT]
+    stopped = turn.status == Turn.Status.CANCELLED
+    reason = turn.incomplete_reason
+    ended = turn.finished_at
+    return {
+        **builder.response([*told, *(turn.partial or [])]),
+        "status": Turn.Status.INCOMPLETE if stopped else turn.status,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "error": turn.error,
+        "usage": turn.usage,
+        "completed_at": int(ended.timestamp()) if ended else None,
+    }

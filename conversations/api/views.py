@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.db.models import Prefetch, QuerySet
+from django.http import HttpResponseBase
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework import generics, status
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations import engine
+from conversations.api import schema
+from conversations.api.checks import InputError
+from conversations.api.errors import REQUEST_ID, Refused, request_id
+from conversations.api.pagination import NewestFirst, OldestFirst
+from conversations.api.parsers import JSONParser
+from conversations.api.serializers import (
+    ConversationSerializer,
+    ModelSerializer,
+    ModelsSerializer,
+    TurnDetailSerializer,
+    TurnRequestSerializer,
+    TurnSerializer,
+)
+from conversations.models import Conversation, Item, Turn
+from conversations.sse import FollowResponse
+from llm import router
+
+
+class _OnlyJSON(DefaultContentNegotiation):
+    """Streams pass our renderers by, so no `Accept` is refused, no `?format` read."""
+
+    def select_renderer(
+        self, request: Any, renderers: Any, format_suffix: Any = None
+    ) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class ApiView(generics.GenericAPIView[Any]):
+    parser_classes = [JSONParser]
+    renderer_classes = [JSONRenderer]
+    content_negotiation_class = _OnlyJSON
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), "user": self.request.user}
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        response[REQUEST_ID] = request_id(request._request)
+        return super().finalize_response(request, response, *args, **kwargs)
+
+
+@extend_schema_view(
+    get=extend_schema(responses={200: ConversationSerializer, **schema.errors(400)}),
+    post=extend_schema(
+        responses={201: ConversationSerializer, **schema.errors(400, 404, 413)}
+    ),
+)
+class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
+    serializer_class = ConversationSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Conversation]:
+        return _conversations(self.request)
+
+    def perform_create(self, serializer: Any) -> None:
+        serializer.save(owner=self.request.user)
+
+
+@extend_schema_view(
+    get=extend_schema(responses={200: ConversationSerializer, **schema.errors(404)}),
+    patch=extend_schema(
+        responses={200: ConversationSerializer, **schema.errors(400, 404, 413)}
+    ),
+    delete=extend_schema(responses={204: None, **schema.errors(404)}),
+)
+class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversation]):
+    serializer_class = ConversationSerializer
+    http_method_names = ["get", "patch", "delete", "head", "options"]
+
+    def get_queryset(self) -> QuerySet[Conversation]:
+        return _conversations(self.request)
+
+    def perform_destroy(self, instance: Conversation) -> None:
+        instance.delete_softly()
+        for turn in instance.turns.unfinished():
+            engine.cancel(turn)
+
+
+class TurnsView(ApiView, generics.ListAPIView[Turn]):
+    serializer_class = TurnSerializer
+    pagination_class = OldestFirst
+
+    def get_queryset(self) -> QuerySet[Turn]:
+        return _turns(self.request).filter(conversation=self._conversation())
+
+    @extend_schema(responses={200: TurnSerializer, **schema.errors(400, 404)})
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The conversation's turns, oldest first, each with its items."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        request=TurnRequestSerializer,
+        parameters=[schema.KEY],
+        responses={
+            (202, schema.JSON): TurnSerializer,
+            (200, schema.JSON): schema.RESPONSE,
+            (200, schema.EVENT_STREAM): schema.STREAM,
+            **schema.errors(400, 404, 409, 413, 415, 429, 502, 503),
+        },
+    )
+    def post(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Say something. The turn that answers comes at once (202); with `wait` the
+        finished response, whose `status` may be `failed`; with `stream` its events."""
+        serializer = TurnRequestSerializer(data=request.data, context=self._context())
+        serializer.is_valid(raise_exception=True)
+        turn = serializer.save()
+        engine.submit(turn.pk, turn.conversation_id)
+        if serializer.validated_data["wait"]:
+            return FollowResponse(turn.pk, form="response")
+        if serializer.validated_data["stream"]:
+            return FollowResponse(turn.pk)
+        shown = TurnSerializer(_turns(request).get(pk=turn.pk))
+        return Response(shown.data, status=status.HTTP_202_ACCEPTED)
+
+    def _conversation(self) -> Conversation:
+        return get_object_or_404(_conversations(self.request), pk=self.kwargs["pk"])
+
+    def _context(self) -> dict[str, Any]:
+        return {
+            "user": self.request.user,
+            "conversation": self._conversation(),
+            "idempotency_key": self.request.headers.get("Idempotency-Key"),
+        }
+
+
+@extend_schema_view(
+    get=extend_schema(responses={200: TurnDetailSerializer, **schema.errors(404)})
+)
+class TurnView(ApiView, generics.RetrieveAPIView[Turn]):
+    serializer_class = TurnDetailSerializer
+
+    def get_queryset(self) -> QuerySet[Turn]:
+        return _turns(self.request)
+
+
+class CancelView(ApiView):
+    serializer_class = TurnDetailSerializer
+
+    @extend_schema(
+        request=None, responses={200: TurnDetailSerializer, **schema.errors(404)}
+    )
+    def post(self, request: Request, pk: str) -> Response:
+        """Stop the turn in whatever phase; harmless where it is over."""
+        engine.cancel(get_object_or_404(_turns(request), pk=pk))
+        return Response(TurnDetailSerializer(_turns(request).get(pk=pk)).data)
+
+
+class EventsView(ApiView):
+    serializer_class = None
+
+    @extend_schema(
+        parameters=[*schema.POSITION, schema.FORM],
+        responses={
+            (200, schema.EVENT_STREAM): schema.STREAM,
+            204: None,
+            **schema.errors(400, 404),
+        },
+    )
+    def get(self, request: Request, pk: str) -> HttpResponseBase:
+        """The turn's events after a position; 204 where nothing more is to come."""
+        turn = get_object_or_404(Turn.objects.of(request.user), pk=pk)
+        return FollowResponse(turn.pk, _position(request), _form(request))
+
+
+class ModelsView(ApiView):
+    serializer_class = ModelsSerializer
+
+    @extend_schema(responses={200: ModelsSerializer, **schema.errors()})
+    def get(self, request: Request) -> Response:
+        """The models that this user may use."""
+        models = router.available(request.user).select_related("provider")
+        return Response({"data": ModelSerializer(models, many=True).data})
+
+
+def _conversations(request: Request) -> QuerySet[Conversation]:
+    return Conversation.objects.of(request.user).select_related(
+        "language_model__provider"
+    )
+
+
+def _turns(request: Request) -> QuerySet[Turn]:
+    items = Item.objects.defer("provider_data").order_by("position")
+    return (
+        Turn.objects.of(request.user)
+        .select_related("language_model__provider")
+        .prefetch_related(Prefetch("items", items), "tool_calls")
+    )
+
+
+def _form(request: Request) -> Literal["events", "text"]:
+    match request.query_params.get("format", "events"):
+        case "events" | "text" as form:
+            return form
+    raise Refused(InputError("format", "expected 'events' or 'text'."))
+
+
+def _position(request: Request) -> str | None:
+    """A reconnecting browser's header is newer than the query of its address."""
+    header = request.headers.get("Last-Event-ID")
+    after = header or request.query_params.get("after")
+    if not after:
+        return None
+    try:
+        return str(engine.Position.parse(after))
+    except ValueError as exc:
+        param = "Last-Event-ID" if header else "after"
+        problem = "expected a position such as '1-42'."
+        raise Refused(InputError(param, problem)) from exc

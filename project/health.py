@@ -1,0 +1,45 @@
+"""What a supervisor asks: is the process alive, may it be sent work."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+from conversations import engine
+
+
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Alive. No IO, so that a slow database gets nobody killed."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """May be sent work: 503 while something is missing, and what."""
+    checks = {**_database(), "draining": "yes" if engine.is_draining() else "no"}
+    ready = checks == {"database": "ok", "migrations": "ok", "draining": "no"}
+    status = "ready" if ready else "not ready"
+    return JsonResponse(
+        {"status": status, "checks": checks}, status=200 if ready else 503
+    )
+
+
+def _database() -> dict[str, str]:
+    try:
+        applied = set(MigrationRecorder(connection).applied_migrations())
+    except DatabaseError:
+        return {"database": "unreachable", "migrations": "unknown"}
+    pending = _latest_migrations() - applied
+    return {"database": "ok", "migrations": "pending" if pending else "ok"}
+
+
+@cache
+def _latest_migrations() -> frozenset[tuple[str, str]]:
+    """The last migration of each app; applied, its predecessors are as well."""
+    return frozenset(MigrationLoader(None).graph.leaf_nodes())
