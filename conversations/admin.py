@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import (
     Count,
     ForeignKey,
@@ -335,6 +337,7 @@ class ItemAdmin(_SaidAdmin):
         form.proofs_dropped = 0
         if form.has_changed():
             form.proofs_dropped = obj.correct(form.cleaned_data["payload"])
+            transaction.on_commit(partial(engine.forget, obj.turn_id))
 
     def construct_change_message(
         self, request: HttpRequest, form: Any, formsets: Any, add: bool = False

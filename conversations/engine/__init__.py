@@ -29,6 +29,7 @@ __all__ = [
     "cancel",
     "drain",
     "follow",
+    "forget",
     "is_draining",
     "is_told",
     "response_of",
@@ -78,6 +79,12 @@ def cancel(turn: Turn) -> None:
     rows.request_cancel(turn.pk)
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.cancel, turn.pk)
+
+
+def forget(turn_id: str) -> None:
+    """Rows of a turn that is over have changed; tell it from them from now on."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.forget, turn_id)
 
 
 async def follow(

@@ -135,6 +135,10 @@ class EmbeddedEngine:
             if not log.entries or log.entries[-1].place <= (after or Position(0, 0)):
                 await log.changed()
 
+    def forget(self, turn_id: str) -> None:
+        if turn_id not in self._wanted:
+            self._log.drop(turn_id)
+
     async def is_told(self, turn_id: str, after: Position) -> bool:
         """True where nothing comes after `after` any more."""
         log = self._log.get(turn_id)

@@ -154,8 +154,11 @@ class MemoryLog:
         return log
 
     def expire(self, turn_id: str) -> None:
-        """Forget the turn's events after a while; its rows hold them."""
-        asyncio.get_running_loop().call_later(KEEP, self._logs.pop, turn_id, None)
+        """Drop the turn's events after a while; its rows hold them."""
+        asyncio.get_running_loop().call_later(KEEP, self.drop, turn_id)
+
+    def drop(self, turn_id: str) -> None:
+        self._logs.pop(turn_id, None)
 
     def wake_all(self) -> None:
         for log in self._logs.values():

@@ -455,3 +455,14 @@ async def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(
         return len(captured)
 
     assert await sync_to_async(queries)(1) == await sync_to_async(queries)(30)
+
+
+async def test_a_corrected_item_is_told_as_corrected(conversation, say, running):
+    say(ANSWER)
+    turn, _ = await answer(conversation)
+    item = await Item.objects.select_related("turn").aget(origin="output")
+    payload = {**item.payload, "content": [{**item.payload["content"][0], "text": "—"}]}
+    await sync_to_async(item.correct)(payload)
+    engine.forget(turn.pk)
+    await asyncio.sleep(0)
+    assert text_of(await follow(turn)) == "—"
