@@ -1,21 +1,59 @@
 from __future__ import annotations
 
+from dataclasses import fields
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
 from django.contrib.auth.models import Group
-from django.db import models
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
+from django.db import models, transaction
+from django.db.models import Exists, JSONField, OuterRef, Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm import providers
-from llm.encrypted import EncryptedTextField
+from llm import prices, providers
+from llm.encrypted import EncryptedTextField, SecretUnavailable, scrub
+from llm.provider import Provider as Host
+from llm.provider import Route
+from llm.validators import validate_address, validate_headers, validate_object
+from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
+from llm.wire.request import Request
+
+if TYPE_CHECKING:
+    from llm.client import Call
+
+#: What staff may set for every request of a model; the turn says the rest.
+REQUEST_OPTIONS = frozenset(field.name for field in fields(Request)) - {
+    "model",
+    "items",
+    "instructions",
+    "tools",
+    "stream",
+    "issuer",
+}
+MAX_ERROR_DETAIL = 4000  # characters
+MAX_COST = Decimal(1_000_000)  # USD, of one call
 
 
 class Provider(models.Model):
     name = models.CharField(
-        max_length=100, unique=True, help_text=_("Shown before its models' names.")
+        max_length=100,
+        unique=True,
+        validators=[
+            RegexValidator(
+                r"\A[^\s/](?:[^/]*[^\s/])?\Z", _("A provider's name has no slash.")
+            )
+        ],
+        help_text=_("Shown before its models' names."),
     )
     kind = models.CharField(max_length=50, choices=providers.choices)
-    base_url = models.URLField(
+    base_url = models.CharField(
+        _("base URL"),
         blank=True,
         max_length=500,
+        validators=[validate_address],
         help_text=_("Leave empty for the provider's own address."),
     )
     codec = models.CharField(
@@ -28,10 +66,14 @@ class Provider(models.Model):
         default=False,
         help_text=_("The address may lie in our own network (Ollama, vLLM)."),
     )
-    options = models.JSONField(
+    options = JSONField(  # `models` is a name in here, for the type checker
         default=dict,
         blank=True,
-        help_text=_("What this kind needs besides, for example extra headers."),
+        validators=[validate_object],
+        help_text=_(
+            'What this kind needs besides, for example {"headers": {"X-Team": "a"}}.'
+            " No secrets: everybody who sees this page can read it."
+        ),
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -40,6 +82,84 @@ class Provider(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        self.options = self.options or {}
+        problems: dict[str, str] = {}
+        host = self.host
+        if host and self.codec and self.codec not in host.codecs:
+            problems["codec"] = _("%(label)s speaks %(codecs)s.") % {
+                "label": host.label,
+                "codecs": ", ".join(host.codecs),
+            }
+        if host and host.needs_base_url and not self.base_url:
+            problems["base_url"] = _("%(label)s has no address of its own.") % {
+                "label": host.label
+            }
+        try:
+            validate_headers(self.headers)
+        except ValidationError as exc:
+            problems["options"] = exc.messages[0]
+        if problems:
+            raise ValidationError(problems)
+
+    @property
+    def host(self) -> Host | None:
+        """What our code knows of this kind; None where it knows it no longer."""
+        return providers.all_providers().get(self.kind)
+
+    @property
+    def headers(self) -> Any:
+        known = self.options if isinstance(self.options, dict) else {}
+        return known.get("headers", {})
+
+    @property
+    def address(self) -> str:
+        """Where it is asked; "" where nobody knows."""
+        if self.base_url or not self.host:
+            return self.base_url
+        address = self.host.base_url
+        if self.is_ourselves:
+            return str(settings.SELF_URL) + address.removeprefix("self:")
+        return address
+
+    @property
+    def is_ourselves(self) -> bool:
+        """Whether this very server answers: the demo."""
+        return self.host is not None and self.host.base_url.startswith("self:")
+
+    @property
+    def why_unusable(self) -> str:
+        """Half a sentence, or "" where nothing stands against using it."""
+        if not self.enabled:
+            return f"its provider {self.name!r} is switched off"
+        if self.host is None:
+            return f"its provider's kind {self.kind!r} is unknown"
+        return self.why_disabled
+
+    @property
+    def why_disabled(self) -> str:
+        """Half a sentence where the environment switches this kind off, else ""."""
+        if not is_disabled(self.kind):
+            return ""
+        return f"ENABLE_{_flag(self.kind).upper()}=false switches its provider off"
+
+
+def is_disabled(kind: str) -> bool:
+    """Whether the environment switches this kind off: `ENABLE_<KIND>=false`."""
+    return _flag(kind) in settings.DISABLED_PROVIDERS
+
+
+def _flag(kind: str) -> str:
+    return kind.lower().replace("-", "_")
+
+
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def usable(self) -> ApiKeyQuerySet:
+        """Those that calls may be made with now."""
+        State = ApiKey.State
+        rested = Q(state=State.RESTING, rest_until__lte=timezone.now())
+        return self.filter(Q(state=State.ACTIVE) | rested, weight__gt=0)
 
 
 class ApiKey(models.Model):
@@ -50,16 +170,28 @@ class ApiKey(models.Model):
 
     provider = models.ForeignKey(Provider, models.CASCADE, related_name="keys")
     label = models.CharField(max_length=100, default="default")
-    secret = EncryptedTextField(blank=True)
     hint = models.CharField(max_length=20, blank=True, editable=False)
+    secret = EncryptedTextField(
+        _("key"),
+        hint_field="hint",
+        validators=[
+            RegexValidator(
+                r"\A[\x21-\x7e]+\Z", _("A key has no spaces and no special letters.")
+            )
+        ],
+        help_text=_("Stored encrypted and never shown; empty keeps what is stored."),
+    )
     state = models.CharField(max_length=10, choices=State.choices, default=State.ACTIVE)
     weight = models.PositiveSmallIntegerField(
-        default=1, help_text=_("Its share of the calls among a provider's keys.")
+        default=1,
+        help_text=_("Its share of the calls among a provider's keys; 0 takes none."),
     )
     rest_until = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=200, blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ApiKeyQuerySet.as_manager()
 
     class Meta:
         ordering = ["provider", "label"]
@@ -73,6 +205,38 @@ class ApiKey(models.Model):
     def __str__(self) -> str:
         return f"{self.label} {self.hint}".strip()
 
+    def save(self, *args: Any, update_fields: Any = None, **kwargs: Any) -> None:
+        if update_fields is not None and "secret" in update_fields:
+            update_fields = {*update_fields, "hint"}
+        super().save(*args, update_fields=update_fields, **kwargs)
+
+    def holds(self, text: str) -> bool:
+        """Whether this is the stored key; one that cannot be decrypted is no key."""
+        try:
+            return bool(self.secret) and self.secret.reveal() == text
+        except SecretUnavailable:
+            return False
+
+
+class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
+    def usable(self) -> LanguageModelQuerySet:
+        """Those that nobody switched off, in a row or in the environment."""
+        kinds = [k for k in providers.all_providers() if not is_disabled(k)]
+        return self.filter(
+            enabled=True, provider__enabled=True, provider__kind__in=kinds
+        )
+
+    def permitted(self, user: Any) -> LanguageModelQuerySet:
+        """Those that `user` may know of. None is the program itself."""
+        if user is None or user.is_superuser:
+            return self
+        named = LanguageModel.groups.through.objects.filter(
+            languagemodel=OuterRef("pk")
+        )
+        if user.pk is None:  # nobody signed in
+            return self.filter(~Exists(named))
+        return self.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
+
 
 class LanguageModel(models.Model):
     provider = models.ForeignKey(Provider, models.CASCADE, related_name="models")
@@ -82,6 +246,11 @@ class LanguageModel(models.Model):
         unique=True,
         null=True,
         blank=True,
+        validators=[
+            RegexValidator(
+                r"\A[\w.:@+-]+\Z", _("An alias has no spaces and no slashes.")
+            )
+        ],
         help_text=_("A name of your own that programs may use."),
     )
     label = models.CharField(
@@ -94,7 +263,11 @@ class LanguageModel(models.Model):
     capabilities = models.JSONField(
         default=dict,
         blank=True,
-        help_text=_("What it can do: tools, vision, reasoning, …"),
+        validators=[validate_object],
+        help_text=_(
+            "What it can do, for example"
+            ' {"tools": true, "vision": false, "reasoning": true}.'
+        ),
     )
     context_window = models.PositiveIntegerField(
         null=True, blank=True, help_text=_("Tokens of prompt and answer together.")
@@ -105,18 +278,28 @@ class LanguageModel(models.Model):
     options = models.JSONField(
         default=dict,
         blank=True,
-        help_text=_("Options of every request, for example a temperature."),
+        validators=[validate_object],
+        help_text=_(
+            'Options of every request, for example {"temperature": 0.2}; "extra" goes'
+            " into the provider's body as it is."
+        ),
     )
     prices = models.JSONField(
         default=dict,
         blank=True,
-        help_text=_("USD per million tokens, where the price list is wrong or silent."),
+        validators=[validate_object],
+        help_text=_(
+            "USD per million tokens, where the price list is wrong or silent, for"
+            ' example {"input": 2, "cached_input": 0.5, "output": 8}.'
+        ),
     )
     fallbacks = models.ManyToManyField("self", symmetrical=False, blank=True)
     groups = models.ManyToManyField(
         Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
     )
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = LanguageModelQuerySet.as_manager()
 
     class Meta:
         ordering = ["provider__name", "name"]
@@ -134,10 +317,142 @@ class LanguageModel(models.Model):
     def __str__(self) -> str:
         return self.label or self.name
 
+    @transaction.atomic
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Being the default passes from one model to the next."""
+        if self.is_default:
+            others = LanguageModel.objects.filter(is_default=True).exclude(pk=self.pk)
+            others.update(is_default=False)
+        super().save(*args, **kwargs)
+
+    def validate_constraints(self, exclude: Any = None) -> None:
+        # Another default is no mistake, `save` takes its place.
+        super().validate_constraints({*(exclude or ()), "is_default"})
+
+    def clean(self) -> None:
+        self.alias = self.alias or None
+        for name in ("capabilities", "options", "prices"):
+            setattr(self, name, getattr(self, name) or {})
+        problems: dict[str, Any] = {}
+        if unknown := _names(self.options) - REQUEST_OPTIONS:
+            problems["options"] = _("Unknown: %(unknown)s. There are %(known)s.") % {
+                "unknown": ", ".join(sorted(unknown)),
+                "known": ", ".join(sorted(REQUEST_OPTIONS)),
+            }
+        if isinstance(self.prices, dict) and (wrong := prices.problems(self.prices)):
+            problems["prices"] = wrong
+        if problems:
+            raise ValidationError(problems)
+
+    def make_default(self) -> None:
+        self.is_default = True
+        self.save(update_fields=["is_default"])
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.provider.name}/{self.name}"
+
     @property
     def public_name(self) -> str:
         """What programs write: the alias, else `provider/model`."""
-        return self.alias or f"{self.provider.name}/{self.name}"
+        return self.alias or self.full_name
+
+    @property
+    def why_unusable(self) -> str:
+        """Half a sentence, or "" where nothing stands against using it."""
+        return self.provider.why_unusable if self.enabled else "it is switched off"
+
+
+def _names(options: Any) -> set[str]:
+    return set(options) if isinstance(options, dict) else set()
+
+
+class ModelCallQuerySet(models.QuerySet["ModelCall"]):
+    @transaction.atomic
+    def record(
+        self,
+        call: Call,
+        route: Route,
+        *,
+        turn_id: str = "",
+        step: int = 0,
+        attempt: int = 1,
+        start: StartDelta | None = None,
+        usage: UsageDelta | None = None,
+        finish: FinishDelta | None = None,
+        cancelled: bool = False,
+    ) -> ModelCall:
+        """The row of a call that is over, and its key's last use. Reads nothing."""
+        start, usage = start or StartDelta(), usage or UsageDelta()
+        error = call.error
+        row = self.create(
+            turn_id=turn_id,
+            step=step,
+            attempt=attempt,
+            model_id=route.model_id,
+            key_id=route.key_id,
+            provider_name=route.provider_name or route.endpoint.provider.name,
+            model_name=(start.model or route.model)[:200],
+            status=_status(call, finish, cancelled),
+            http_status=call.http_status,
+            error_code=error.code if error else "",
+            error_detail=_detail(call, route),
+            finish_reason=((finish.raw or finish.reason) if finish else "")[:40],
+            input_tokens=_count(usage.input_tokens),
+            cached_tokens=_count(usage.cached_tokens),
+            cache_write_tokens=_count(usage.cache_write_tokens),
+            output_tokens=_count(usage.output_tokens),
+            reasoning_tokens=_count(usage.reasoning_tokens),
+            cost=_cost(route, start, usage),
+            ttft=call.ttft,
+            latency=call.latency,
+            request_id=call.request_id[:200],
+            response_id=start.response_id[:200],
+        )
+        if route.key_id is not None:
+            ApiKey.objects.filter(pk=route.key_id).update(
+                last_used_at=row.created_at,
+                last_error=f"{error.code}: {error}"[:200] if error else "",
+            )
+        return row
+
+
+def _status(call: Call, finish: FinishDelta | None, cancelled: bool) -> str:
+    if cancelled:
+        return ModelCall.Status.CANCELLED
+    if call.error or finish is None:
+        return ModelCall.Status.FAILED
+    if finish.reason in ("length", "content_filter"):
+        return ModelCall.Status.INCOMPLETE
+    return ModelCall.Status.COMPLETED
+
+
+def _cost(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
+    host = route.endpoint.provider
+    cost = prices.cost(
+        usage,
+        kind=host.name,
+        base_url=route.endpoint.base_url or host.base_url,
+        models=(start.model, route.model),
+        prices=route.prices,
+    )
+    # No call costs a million; what says so is nonsense that the column does not take.
+    return cost if cost is not None and cost < MAX_COST else None
+
+
+def _detail(call: Call, route: Route) -> str:
+    """What the provider said, without the key that some of them quote."""
+    if not call.error:
+        return ""
+    text = call.error.detail or str(call.error)
+    return scrub(text, [route.endpoint.api_key])[:MAX_ERROR_DETAIL]
+
+
+def _count(tokens: int | None) -> int | None:
+    """A number that the column takes, whatever the provider counted."""
+    if tokens is None or tokens < 0:
+        return None
+    return min(tokens, 2**31 - 1)
 
 
 class ModelCall(models.Model):
@@ -171,18 +486,28 @@ class ModelCall(models.Model):
     output_tokens = models.PositiveIntegerField(null=True)
     reasoning_tokens = models.PositiveIntegerField(null=True)
     cost = models.DecimalField(
-        max_digits=14, decimal_places=8, null=True, help_text=_("USD")
+        # A price per million tokens has at most six digits behind the point.
+        max_digits=18,
+        decimal_places=12,
+        null=True,
+        help_text=_("USD; empty where nobody knows."),
     )
     ttft = models.FloatField(null=True, help_text=_("Seconds to the first delta."))
     latency = models.FloatField(null=True, help_text=_("Seconds to the end."))
     request_id = models.CharField(
-        max_length=200, blank=True, help_text=_("The provider's, for its support.")
+        max_length=200,
+        blank=True,
+        db_index=True,
+        help_text=_("The provider's, for its support."),
     )
     response_id = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
+    objects = ModelCallQuerySet.as_manager()
+
     class Meta:
         ordering = ["-id"]
+        indexes = [models.Index(fields=["status", "id"])]
 
     def __str__(self) -> str:
         return f"{self.provider_name}/{self.model_name} {self.status}"

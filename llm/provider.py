@@ -70,6 +70,8 @@ class Route:
     model_id: int | None = None  # row of LanguageModel
     provider_id: int | None = None
     key_id: int | None = None
+    provider_name: str = ""  # the row's, as staff know it
+    prices: Mapping[str, Any] = field(default_factory=dict)  # the row's own
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     context_window: int | None = None  # tokens
     max_output_tokens: int | None = None

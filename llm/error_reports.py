@@ -1,0 +1,53 @@
+"""Error pages and mails of the views that a secret is typed into.
+
+Django hides sensitive parameters only while DEBUG is off, and never inside other
+variables. On these views both are too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView
+from types import FrameType
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.datastructures import MultiValueDict
+from django.views.debug import SafeExceptionReporterFilter
+
+
+def hide_secrets(request: HttpRequest) -> None:
+    """From here on, no error report of this request shows a secret it posted."""
+    names = [name for name in request.POST if name.rpartition("-")[2] == "secret"]
+    request.sensitive_post_parameters = names  # type: ignore[attr-defined]
+    request.exception_reporter_filter = SecretFilter()
+
+
+class SecretFilter(SafeExceptionReporterFilter):
+    def is_active(self, request: HttpRequest | None) -> bool:
+        return True
+
+    def get_traceback_frame_variables(
+        self, request: Any, tb_frame: FrameType
+    ) -> ItemsView[str, Any]:
+        secrets = _posted_secrets(request)
+        variables = dict(super().get_traceback_frame_variables(request, tb_frame))
+        for name, value in variables.items():
+            if _shows(value, secrets):
+                variables[name] = self.cleansed_substitute
+        return variables.items()
+
+
+def _posted_secrets(request: Any) -> list[str]:
+    names = getattr(request, "sensitive_post_parameters", [])
+    typed = (request.POST.get(name, "") for name in names)
+    return [text for text in typed if text]
+
+
+def _shows(value: Any, secrets: list[str]) -> bool:
+    if not secrets or isinstance(value, MultiValueDict):
+        return False  # those are cleansed by name
+    try:
+        shown = f"{value!r}{value}"
+    except Exception:  # whatever a broken repr raises, the value is not to be shown
+        return True
+    return any(secret in shown for secret in secrets)

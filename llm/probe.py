@@ -1,0 +1,161 @@
+"""Whether a provider's accounts work, found out by a tiny real request to each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from llm import client, router
+from llm.encrypted import scrub
+from llm.errors import (
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    ProviderDown,
+    ProviderTimeout,
+    QuotaExhausted,
+    RateLimited,
+)
+from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.provider import Route
+from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+TIME_LIMIT = 20.0  # seconds, for somebody waits at the page
+_MAX_OUTPUT_TOKENS = 16  # the least that every provider takes
+_MAX_DETAIL = 300  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one key; in words for staff."""
+
+    key: ApiKey | None
+    works: bool
+    text: str
+
+
+def probe(provider: Provider) -> list[Finding]:
+    """Ask by each key at once, by resting and disabled ones too, and record the calls.
+
+    Raises LLMError where there is nothing to ask for or with.
+    """
+    model = _model(provider)
+    findings, trials = [], []
+    for key in _keys(provider):
+        try:
+            trials.append(_Trial(key, router.route_by(model, key)))
+        except LLMError as exc:
+            findings.append(Finding(key, False, str(exc)))
+    # A loop of our own: its connections can be shut without hanging up on anybody.
+    asyncio.run(_ask_all(trials))
+    for trial in trials:
+        trial.record()
+    return findings + [trial.finding() for trial in trials]
+
+
+def _model(provider: Provider) -> LanguageModel:
+    if why := provider.why_disabled:
+        raise ModelNotAvailable(f"Not asked, as {why}.")
+    rows = provider.models.order_by("-enabled", "-is_default", "pk")
+    if (row := rows.first()) is not None:
+        row.provider = provider
+        return row
+    if provider.host and provider.host.default_model:
+        return LanguageModel(provider=provider, name=provider.host.default_model)
+    raise ModelNotAvailable("There is no model to ask; add one first.")
+
+
+def _keys(provider: Provider) -> Sequence[ApiKey | None]:
+    if keys := list(provider.keys.all()):
+        return keys
+    if provider.host and provider.host.needs_key:
+        raise InvalidKey("There is no key; add one first.")
+    return [None]
+
+
+@dataclass(slots=True)
+class _Trial:
+    key: ApiKey | None
+    route: Route
+    call: client.Call = field(default_factory=client.Call)
+    start: StartDelta | None = None
+    usage: UsageDelta | None = None
+    finish: FinishDelta | None = None
+
+    async def ask(self) -> None:
+        request = Request(
+            model=self.route.model,
+            items=[user_message("Say OK.")],
+            max_output_tokens=_MAX_OUTPUT_TOKENS,
+        )
+        stream = client.stream(self.route.endpoint, request, self.call)
+        try:
+            async with asyncio.timeout(TIME_LIMIT), aclosing(stream) as batches:
+                async for deltas in batches:
+                    self._hear(deltas)
+        except TimeoutError:
+            self.call.error = ProviderTimeout(detail=f"Silent for {TIME_LIMIT:g} s.")
+        except LLMError as exc:
+            self.call.error = exc
+
+    def _hear(self, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            match delta:
+                case StartDelta():
+                    self.start = delta
+                case UsageDelta():
+                    self.usage = delta
+                case FinishDelta():
+                    self.finish = delta
+
+    def record(self) -> None:
+        ModelCall.objects.record(
+            self.call,
+            self.route,
+            start=self.start,
+            usage=self.usage,
+            finish=self.finish,
+        )
+
+    def finding(self) -> Finding:
+        error = self.call.error
+        if error is None:
+            seconds = self.call.latency or 0.0
+            text = f"ok: {self.route.model} answered in {seconds:.1f} s."
+            return Finding(self.key, True, text)
+        said = scrub(error.detail, [self.route.endpoint.api_key])[:_MAX_DETAIL]
+        text = _problem(error, self.route) + (f" In its words: {said}" if said else "")
+        return Finding(self.key, False, text)
+
+
+async def _ask_all(trials: Sequence[_Trial]) -> None:
+    try:
+        await asyncio.gather(*(trial.ask() for trial in trials))
+    finally:
+        await client.aclose()
+
+
+def _problem(error: LLMError, route: Route) -> str:
+    match error:
+        case InvalidKey():
+            return "bad key: the provider refuses it."
+        case QuotaExhausted():
+            return "no quota: the credit with the provider is used up."
+        case RateLimited():
+            return "rate limit reached: the key is good, try again in a moment."
+        case ModelNotAvailable():
+            return f"no such model: this key has no {route.model!r}."
+        case ProviderTimeout():
+            return f"no answer in time from {_address(route)}."
+        case ProviderDown():
+            return f"unreachable: {_address(route)} does not answer."
+        case _:
+            return f"{error.code}: {error}"
+
+
+def _address(route: Route) -> str:
+    return route.endpoint.base_url or route.endpoint.provider.base_url

@@ -1,0 +1,160 @@
+"""From a model's name to all that a call needs: host, account, wire format, limits.
+
+Every answer takes two queries, whatever the number of models and keys: one for the
+model with its provider, one for the provider's keys.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from django.db.models import Q
+
+from llm.encrypted import SecretUnavailable
+from llm.errors import BadRequest, InvalidKey, ModelNotAvailable
+from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
+from llm.provider import Endpoint, Route
+from llm.provider import Provider as Host
+
+_NO_NAME = "No model is available; ask the staff to set one up."
+
+
+def resolve(name: str | None, *, user: Any = None) -> Route:
+    """The way to the model of this name, or to the default one.
+
+    A name is an alias, `provider/model`, or the model's own where only one provider
+    has it. A model that `user` may not use is as good as none; no user means the
+    program itself, which may use all. Raises ModelNotAvailable, InvalidKey.
+    """
+    return route_of(_default(user) if name is None else _named(name, user))
+
+
+def route_of(model: LanguageModel) -> Route:
+    """The way to this model. Raises ModelNotAvailable, InvalidKey."""
+    if why := model.why_unusable:
+        _refuse(f"The model {model.public_name!r} is not available: {why}.")
+    key = _choose(list(ApiKey.objects.usable().filter(provider=model.provider)))
+    if key is None and _host(model.provider).needs_key:
+        raise InvalidKey(
+            f"The provider {model.provider.name!r} has no active key;"
+            " ask the staff to add one."
+        )
+    return route_by(model, key)
+
+
+def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
+    """The way to this model by this key, whether or not they are switched on."""
+    provider = model.provider
+    return Route(
+        endpoint=endpoint_of(provider, key),
+        model=model.name,
+        name=model.public_name,
+        model_id=model.pk,
+        provider_id=provider.pk,
+        key_id=key.pk if key else None,
+        provider_name=provider.name,
+        prices=model.prices,
+        capabilities=model.capabilities,
+        context_window=model.context_window,
+        max_output_tokens=model.max_output_tokens,
+        defaults=model.options,
+    )
+
+
+def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
+    """The account. Raises InvalidKey where the key cannot be decrypted."""
+    host = _host(provider)
+    try:
+        codec = host.codec(provider.codec)
+    except KeyError as exc:
+        raise BadRequest(
+            f"The provider {provider.name!r} does not speak {provider.codec!r};"
+            " the staff must correct its wire format."
+        ) from exc
+    return Endpoint(
+        provider=host,
+        codec=codec,
+        api_key=_plain(provider, key) if key else "",
+        # Empty for the address in our own code, which the client trusts more.
+        base_url="" if provider.address == host.base_url else provider.address,
+        headers=provider.headers,
+        allow_private_network=provider.allow_private_network,
+        route=f"{provider.pk}:{key.pk if key else ''}",
+    )
+
+
+def available(user: Any) -> LanguageModelQuerySet:
+    """The models that `user` can choose from, with their providers."""
+    models = LanguageModel.objects.usable().permitted(user)
+    return models.select_related("provider")
+
+
+# By name
+
+
+def _default(user: Any) -> LanguageModel:
+    model = available(user).order_by("-is_default", "pk").first()
+    return model or _refuse(_NO_NAME)
+
+
+def _named(name: str, user: Any) -> LanguageModel:
+    provider, _, rest = name.partition("/")
+    found = LanguageModel.objects.permitted(user).select_related("provider")
+    found = found.filter(
+        Q(alias=name) | Q(name=name) | Q(provider__name=provider, name=rest)
+    )
+    rows = list(found)
+    for row in rows:
+        if row.alias == name:
+            return row
+    for row in rows:
+        if row.full_name == name:
+            return row
+    return _only(rows, name)
+
+
+def _only(models: Sequence[LanguageModel], name: str) -> LanguageModel:
+    """The one that can be used; one that cannot, where there is no better."""
+    usable = [model for model in models if not model.why_unusable]
+    if len(usable) > 1:
+        names = ", ".join(sorted(model.full_name for model in usable))
+        _refuse(f"Several providers have a model {name!r}; choose one of {names}.")
+    if not models:
+        _refuse(f"There is no model {name!r}; choose another one.")
+    return (usable or models)[0]
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ModelNotAvailable(message, param="model")
+
+
+# By key
+
+
+def _choose(keys: Sequence[ApiKey]) -> ApiKey | None:
+    if not keys:
+        return None
+    return random.choices(keys, [key.weight for key in keys])[0]
+
+
+def _plain(provider: Provider, key: ApiKey) -> str:
+    if not key.secret:
+        raise InvalidKey(
+            f"The key {key.label!r} of the provider {provider.name!r} is empty;"
+            " ask the staff to enter it."
+        )
+    try:
+        return str(key.secret.reveal())
+    except SecretUnavailable as exc:
+        raise InvalidKey(
+            f"The key {key.label!r} of the provider {provider.name!r} cannot be"
+            " decrypted; ask the staff to restore ENCRYPTION_KEYS or enter it again."
+        ) from exc
+
+
+def _host(provider: Provider) -> Host:
+    if (host := provider.host) is None:
+        _refuse(f"The provider's kind {provider.kind!r} is unknown.")
+    return host

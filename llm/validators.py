@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie", re.IGNORECASE)
+
+
+def validate_address(text: str) -> None:
+    """An http or https URL that paths can be added to.
+
+    Not Django's URLField: inside a network hosts have names without dots.
+    """
+    try:
+        url = urlsplit(text)
+        host, _port = url.hostname, url.port
+    except ValueError as exc:
+        raise ValidationError(_("This is no address.")) from exc
+    if url.scheme not in ("http", "https") or not host or re.search(r"\s", text):
+        raise ValidationError(_("Write an address such as https://host/v1."))
+    if url.username is not None or url.password is not None:
+        raise ValidationError(_("Leave out user and password; make an API key."))
+    if "?" in text or "#" in text:
+        raise ValidationError(_("Leave out what follows the path."))
+
+
+def validate_object(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise ValidationError(_('Write a JSON object, such as {"name": "value"}.'))
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise ValidationError(
+            _("This holds something that JSON has no word for.")
+        ) from exc
+
+
+def validate_headers(headers: Any) -> None:
+    """HTTP headers to be stored in the open, so none that is a secret."""
+    if not isinstance(headers, dict):
+        raise ValidationError(_('"headers" must be an object of names and texts.'))
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValidationError(
+                _("%(name)r is no header's name."), params={"name": name}
+            )
+        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+            raise ValidationError(
+                _("The header %(name)r must be a line of plain text."),
+                params={"name": name},
+            )
+        if _SECRET_HEADER.search(name):
+            raise ValidationError(
+                _("The header %(name)r is a secret; store it as an API key."),
+                params={"name": name},
+            )

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from project.config_file import ConfigError, load
+
+
+class Command(BaseCommand):
+    help = (
+        "Make providers, keys, models and tools as a TOML file says (see"
+        " docs/configuration.md). Loading it again changes nothing."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE.toml")
+        parser.add_argument(
+            "--allow-literal-keys",
+            action="store_true",
+            help="take keys that stand in the file itself",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would change, no more"
+        )
+
+    def handle(
+        self, *, file: Path, allow_literal_keys: bool, dry_run: bool, **options: Any
+    ) -> None:
+        try:
+            report = load(
+                _read(file),
+                os.environ,
+                allow_literal_keys=allow_literal_keys,
+                dry_run=dry_run,
+            )
+        except ConfigError as exc:
+            raise CommandError(f"{exc}\nNothing was changed.") from exc
+        for line in [*report.notes, *report.changes]:
+            self.stdout.write(line)
+        if not report.changes:
+            self.stdout.write("Nothing to do.")
+        elif dry_run:
+            self.stdout.write("Nothing was changed: --dry-run.")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise CommandError(f"{file}: {exc.strerror}.") from exc
+    except UnicodeDecodeError as exc:
+        raise CommandError(f"{file}: this is no UTF-8.") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise CommandError(f"{file}: {exc}.") from exc
