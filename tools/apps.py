@@ -1,9 +1,31 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import AppConfig
+from django.apps import apps as installed
+from django.apps.registry import Apps
+from django.db.models.signals import post_migrate
 
 
 class ToolsConfig(AppConfig):
     name = "tools"
     verbose_name = "Tools"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from tools import checks  # noqa: F401  (registers them)
+
+        post_migrate.connect(sync_tools, sender=self)
+
+
+def sync_tools(*, using: str, apps: Any = None, **kwargs: Any) -> None:
+    """A row for each tool that code offers, after `migrate` and after `flush`."""
+    from tools.models import Tool
+
+    migrated: Apps = apps or installed  # `flush` tells none
+    try:
+        migrated.get_model("tools", "Tool")
+    except LookupError:  # migrated back to where there is no table
+        return
+    Tool.objects.using(using).sync()

@@ -1,12 +1,36 @@
-"""The tools that code offers; rows of `tools.models.Tool` say which are on."""
+"""The tools that code offers; rows of `tools.models.Tool` say which are on.
+
+`@tool` describes a typed function and leaves it as it is. Found are those in
+`tools/builtin/` and in the `tools.py` of any installed app.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import pkgutil
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cache, partial
+from importlib import import_module
+from inspect import isfunction
+from types import ModuleType
+from typing import Any, Literal, TypeVar, get_args, overload
+
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+from tools import builtin
+from tools.errors import InvalidTool
+from tools.schema import Signature, signature_of
+from tools.threads import MAX_THREADS, Threads
 
 Replay = Literal["safe", "idempotent", "once"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # what every provider takes
+
+_MARK = "__tool__"
+_threads = Threads(MAX_THREADS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +44,7 @@ class Context:
     call_id: str = ""
     #: The same in every try of one call; give it to the world outside.
     idempotency_key: str = ""
-    #: Tell how far the work is: `progress("3 of 10 pages")`.
+    #: Tell how far the work is: `progress("3 of 10 pages")`. From any thread.
     progress: Callable[[str], None] = field(default=lambda message: None)
 
 
@@ -31,12 +55,14 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, Any]  # JSON Schema of an object
-    #: Returns the output for the model; raises anything to fail.
-    call: Callable[[Context, dict[str, Any]], Awaitable[str | list[dict[str, Any]]]]
-    timeout: float = 30.0  # seconds
+    #: Returns text, content parts or anything JSON; raises anything to fail. Its
+    #: arguments have been checked against `parameters`.
+    call: Callable[[Context, dict[str, Any]], Awaitable[Any]]
+    timeout: float | None = None  # seconds; None for settings.TOOL_TIMEOUT
     replay: Replay = "once"  # what a crash may repeat
     blocking: bool = True
     label: str = ""  # what people see; defaults to the name
+    source: str = ""  # where its code is, for staff
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -48,3 +74,125 @@ class Tool:
             "parameters": dict(self.parameters),
             "strict": False,
         }
+
+
+@overload
+def tool(function: Function, /) -> Function: ...
+
+
+@overload
+def tool(
+    *,
+    name: str = "",
+    description: str = "",
+    timeout: float | None = None,
+    replay: Replay = "once",
+    blocking: bool = True,
+    label: str = "",
+) -> Callable[[Function], Function]: ...
+
+
+def tool(function: Any = None, /, **settings: Any) -> Any:
+    """Offer a function to models: name and description from the function itself, and
+    its parameters from their types.
+
+    Raises InvalidTool where a model could not be told how to call it.
+    """
+    if function is None:
+        return partial(_mark, **settings)
+    return _mark(function, **settings)
+
+
+def tool_of(function: Callable[..., Any]) -> Tool:
+    """The tool that `@tool` made of a function."""
+    found: Tool = getattr(function, _MARK)
+    return found
+
+
+@cache
+def python_tools() -> dict[str, Tool]:
+    """All that installed code offers, by name. Raises InvalidTool."""
+    return discover(_modules())
+
+
+def discover(modules: Iterable[ModuleType]) -> dict[str, Tool]:
+    found: dict[str, Tool] = {}
+    for module in modules:
+        for each in _marked(module):
+            known = found.setdefault(each.name, each)
+            if known is not each:
+                raise InvalidTool(
+                    f"two tools are named {each.name!r}: {known.source} and"
+                    f" {each.source}."
+                )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _PythonCall:
+    function: Callable[..., Any]
+    signature: Signature
+    name: str
+
+    async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
+        values = self.signature.bind(arguments)
+        if parameter := self.signature.context:
+            values[parameter] = context
+        if self.signature.is_async:
+            return await self.function(**values)
+        return await _threads.run(partial(self.function, **values), self.name)
+
+
+def _mark(
+    function: Function, /, *, name: str = "", description: str = "", **settings: Any
+) -> Function:
+    signature = signature_of(function, Context)
+    name = name or function.__name__
+    source = f"{function.__module__}.{function.__qualname__}"
+    _check(source, name, **settings)
+    made = Tool(
+        name=name,
+        description=description or signature.description,
+        parameters=signature.parameters,
+        call=_PythonCall(function, signature, name),
+        source=source,
+        **settings,
+    )
+    setattr(function, _MARK, made)
+    return function
+
+
+def _check(
+    source: str,
+    name: str,
+    timeout: float | None = None,
+    replay: Replay = "once",
+    **settings: Any,
+) -> None:
+    if not NAME.match(name):
+        raise InvalidTool(
+            f"{source} is named {name!r}; a tool's name has up to 64 letters, digits,"
+            " '_' and '-', and begins with no digit."
+        )
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise InvalidTool(
+            f"{source} has the timeout {timeout!r}; give seconds above 0."
+        )
+    if replay not in get_args(Replay):
+        options = ", ".join(map(repr, get_args(Replay)))
+        raise InvalidTool(f"{source} has the replay {replay!r}; use one of {options}.")
+
+
+def _modules() -> Iterator[ModuleType]:
+    """Ours first, then those of the apps, in the order of INSTALLED_APPS."""
+    for name in sorted(info.name for info in pkgutil.iter_modules(builtin.__path__)):
+        yield import_module(f"{builtin.__name__}.{name}")
+    for app in apps.get_app_configs():
+        if app.name != __package__ and module_has_submodule(app.module, "tools"):
+            yield import_module(f"{app.name}.tools")
+
+
+def _marked(module: ModuleType) -> Iterator[Tool]:
+    for value in list(vars(module).values()):
+        if isfunction(value) and isinstance(found := vars(value).get(_MARK), Tool):
+            yield found

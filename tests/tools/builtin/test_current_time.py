@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.tools.calls import outcome
+from tools.builtin import current_time as module
+from tools.builtin.current_time import current_time
+
+
+@pytest.fixture
+def noon(monkeypatch):
+    """It is noon in London, on a Saturday of winter."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2026, 11, 21, 12, 0, 0, 5, UTC).astimezone(tz)
+
+    monkeypatch.setattr(module, "datetime", Clock)
+
+
+@pytest.mark.parametrize(
+    ("timezone", "time", "offset"),
+    [
+        ("Europe/Paris", "2026-11-21T13:00:00+01:00", "+01:00"),
+        ("Asia/Kathmandu", "2026-11-21T17:45:00+05:45", "+05:45"),
+        ("America/New_York", "2026-11-21T07:00:00-05:00", "-05:00"),
+        ("UTC", "2026-11-21T12:00:00+00:00", "+00:00"),
+    ],
+)
+async def test_it_tells_the_time_there(noon, timezone, time, offset):
+    told = await outcome(current_time, timezone=timezone)
+    assert json.loads(told.output) == {
+        "timezone": timezone,
+        "time": time,
+        "weekday": "Saturday",
+        "utc_offset": offset,
+    }
+
+
+async def test_without_a_zone_it_tells_utc():
+    told = json.loads((await outcome(current_time)).output)
+    assert told["timezone"] == "UTC"
+    assert datetime.fromisoformat(told["time"]).utcoffset() == timedelta()
+
+
+@pytest.mark.parametrize("timezone", ["europe/paris", " Europe/Paris "])
+async def test_spelling_does_not_matter(timezone):
+    told = json.loads((await outcome(current_time, timezone=timezone)).output)
+    assert told["timezone"] == "Europe/Paris"
+
+
+@pytest.mark.parametrize(
+    ("timezone", "example"),
+    [
+        ("Paris", "Europe/Paris"),
+        ("New York", "America/New_York"),
+        ("Europe/Pariss", "Europe/Paris"),
+        ("UTC+2", "Europe/Paris"),
+        ("Atlantis", "Europe/Paris"),
+        ("", "Europe/Paris"),
+        ("Europe", "Europe/Paris"),
+        ("../../../etc/passwd", "Europe/Paris"),
+        ("/etc/localtime", "Europe/Paris"),
+        ("Europe/Paris\0", "Europe/Paris"),
+        ("x" * 5000, "Europe/Paris"),
+    ],
+)
+async def test_an_unknown_zone_is_answered_with_an_example(timezone, example):
+    told = await outcome(current_time, timezone=timezone)
+    assert told.state == "failed"
+    assert told.output == (
+        f"Error: {timezone[:64]!r} is no time zone; use a name of the IANA database,"
+        f" for example {example}."
+    )

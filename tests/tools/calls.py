@@ -1,0 +1,39 @@
+"""Calls as a model makes them, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tools.execute import Outcome, Progress, execute
+from tools.registry import Context, tool_of
+
+
+def call(name: str, call_id: str = "c1", /, **arguments: Any) -> dict[str, Any]:
+    return raw_call(name, json.dumps(arguments), call_id)
+
+
+def raw_call(name: str, arguments: str, call_id: str = "c1") -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "id": f"fc_{call_id}",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+        "status": "completed",
+    }
+
+
+async def happenings(
+    calls: list[dict[str, Any]], *functions: Any, context: Context | None = None
+) -> list[Progress | Outcome]:
+    tools = {tool_of(f).name: tool_of(f) for f in functions}
+    return [each async for each in execute(calls, tools, context or Context())]
+
+
+async def outcome(function: Any, /, **arguments: Any) -> Outcome:
+    """Of one call of one tool."""
+    calls = [call(tool_of(function).name, **arguments)]
+    *_, last = await happenings(calls, function)
+    assert isinstance(last, Outcome)
+    return last

@@ -1,0 +1,82 @@
+"""The examples of docs/tools.md, as they stand there, one after another."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tools.registry import Context, discover
+
+from .calls import call, happenings
+
+PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def shop(monkeypatch):
+    module = ModuleType("shop_of_the_docs.tools")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    header = "from __future__ import annotations\n"
+    for example in EXAMPLES:
+        exec(compile(header + example, str(PAGE), "exec"), vars(module))
+    return module
+
+
+async def say(shop, name, **arguments):
+    function = getattr(shop, name)
+    context = Context(user_id=7)
+    *progress, told = await happenings(
+        [call(name, **arguments)], function, context=context
+    )
+    return [each.message for each in progress], told.output
+
+
+def test_every_example_is_a_tool(shop):
+    assert set(discover([shop])) == {
+        "book_room",
+        "my_files",
+        "shipping_cost",
+        "take",
+        "traffic_light",
+    }
+
+
+async def test_the_first_tool_is_called(shop):
+    _, output = await say(shop, "shipping_cost", country="FR", kilos=2)
+    assert output == '{"country":"FR","euros":7.0}'
+    assert shop.shipping_cost("FR", 2, express=True)["euros"] == 14
+
+
+async def test_arguments_have_their_types_and_their_limits(shop):
+    guests = [{"name": "Ada", "age": 36}, {"name": "Alan", "age": 41}]
+    booking = {"arrival": "2026-11-21", "guests": guests}
+    _, output = await say(shop, "book_room", **booking)
+    assert output == "Booked for Ada and Alan, Saturday, garden view."
+    guests[0]["age"] = -1
+    _, output = await say(shop, "book_room", **booking)
+    told = "at guests[0].age: the value is less than the minimum of 0"
+    assert told in output
+    assert told in PAGE.read_text()
+
+
+async def test_progress_and_context(shop):
+    progress, output = await say(shop, "my_files", folder="home")
+    assert progress[-1:] == ["2 of 2 files"]
+    assert output == '["user 7: home/a.txt","user 7: home/b.txt"]'
+
+
+async def test_a_picture_is_an_answer(shop):
+    _, output = await say(shop, "traffic_light", colour="red")
+    assert [part["type"] for part in output] == ["input_text", "input_image"]
+
+
+async def test_an_error_is_what_the_tool_says(shop):
+    _, output = await say(shop, "take", fruit="pears", count=1)
+    assert output == "Error: there are no pears; there are apples."
+    _, output = await say(shop, "take", fruit="apples", count=1)
+    assert output == "2 left."

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools import execute as module
+from tools.errors import ToolError
+from tools.execute import Outcome, Progress, execute
+from tools.registry import Context, Tool, tool, tool_of
+
+from .calls import call, happenings, outcome, raw_call
+
+SECRET = "s3cret-argument"
+
+
+@tool
+async def echo(text: str) -> str:
+    return text
+
+
+@tool
+def slow_echo(text: str) -> str:
+    return text
+
+
+@tool
+async def broken(text: str) -> str:
+    raise KeyError(text)
+
+
+@tool
+async def refuses(text: str) -> str:
+    raise ToolError(f"{text!r} will not do.")
+
+
+@tool(timeout=0.01)
+async def hangs(text: str) -> str:
+    await asyncio.Event().wait()
+    return text
+
+
+@tool
+async def opaque(text: str) -> object:
+    return object()
+
+
+ALL = [echo, slow_echo, broken, refuses, hangs, opaque]
+STATES = {
+    "echo": "completed",
+    "slow_echo": "completed",
+    "broken": "failed",
+    "refuses": "failed",
+    "hangs": "timed_out",
+    "opaque": "failed",
+    "nobody": "failed",
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(STATES)), st.booleans()), max_size=6))
+def test_every_call_has_exactly_one_outcome(plan):
+    calls = [
+        call(name, f"c{number}", text="x")
+        if is_valid
+        else raw_call(name, '{"text"', f"c{number}")
+        for number, (name, is_valid) in enumerate(plan)
+    ]
+    told = asyncio.run(happenings(calls, *ALL))
+    assert sorted(each.call_id for each in told) == [c["call_id"] for c in calls]
+    for each in told:
+        name, is_valid = plan[int(each.call_id[1:])]
+        assert isinstance(each, Outcome)
+        assert each.state == (STATES[name] if is_valid else "failed")
+        assert each.output.startswith("Error: ") == (each.state != "completed")
+        assert bool(each.error) == (each.state != "completed")
+        assert each.seconds >= 0
+
+
+@pytest.mark.parametrize(
+    ("made", "output"),
+    [
+        (call("echo", text="hi"), "hi"),
+        (call("functions.echo", text="hi"), "hi"),
+        (call("default_api.echo", text="hi"), "hi"),
+        (call("broken", text=SECRET), "Error: broken failed: KeyError."),
+        (call("refuses", text="hi"), "Error: 'hi' will not do."),
+        (
+            call("hangs", text="hi"),
+            "Error: hangs took longer than 0.01 seconds and was given up; what it began"
+            " may still take effect.",
+        ),
+        (
+            call("opaque", text="hi"),
+            "Error: its result, of type object, cannot be written as JSON.",
+        ),
+        (
+            call("echo", text=3),
+            "Error: the arguments do not fit: at text: the value is not of type"
+            ' "string".',
+        ),
+        (raw_call("echo", "[]"), "Error: the arguments must be a JSON object."),
+        (
+            raw_call("echo", ""),
+            'Error: the arguments do not fit: "text" is a required property.',
+        ),
+        (
+            call("nobody"),
+            "Error: there is no tool named 'nobody'; call one of these: broken, echo,"
+            " hangs, opaque, refuses, slow_echo.",
+        ),
+    ],
+)
+async def test_what_the_model_reads(made, output):
+    (told,) = await happenings([made], *ALL)
+    assert told.output == output
+    if output.startswith("Error: "):
+        assert told.error == output.removeprefix("Error: ")
+
+
+async def test_unparsable_arguments_are_said_to_be():
+    (told,) = await happenings([raw_call("echo", '{"text": ')], *ALL)
+    assert told.output.startswith("Error: the arguments are not valid JSON:")
+
+
+async def test_where_there_are_no_tools_that_is_said():
+    (told,) = await happenings([call("echo")])
+    assert told.output == (
+        "Error: there is no tool named 'echo'; no tool may be called now."
+    )
+
+
+async def test_no_calls_no_happenings():
+    assert await happenings([]) == []
+
+
+async def test_nothing_runs_with_arguments_that_do_not_fit():
+    ran = []
+
+    @tool
+    async def once(number: int) -> None:
+        ran.append(number)
+
+    for arguments in ('{"number": "1"}', '{"number": 1, "more": 2}', "{", "null"):
+        (told,) = await happenings([raw_call("once", arguments)], once)
+        assert told.state == "failed"
+    assert ran == []
+
+
+async def test_calls_run_side_by_side_and_are_told_as_they_end():
+    gates = [asyncio.Event() for _ in range(4)]
+    gates[3].set()
+
+    @tool
+    async def wait(number: int) -> int:
+        await gates[number + 1].wait()
+        gates[number].set()
+        return number
+
+    calls = [call("wait", f"c{number}", number=number) for number in range(3)]
+    told = await happenings(calls, wait)
+    assert [each.call_id for each in told] == ["c2", "c1", "c0"]
+
+
+async def test_progress_comes_before_the_outcome():
+    @tool
+    async def works(context: Context) -> str:
+        for number in range(3):
+            context.progress(f"{number} done")
+            await asyncio.sleep(0)
+        context.progress("x" * 1000)
+        return "all"
+
+    *progress, last = await happenings([call("works")], works)
+    assert progress[0] == Progress("c1", "0 done")
+    assert progress[-1] == Progress("c1", "x" * 500)
+    assert last.output == "all"
+
+
+async def test_progress_of_a_thread_comes_before_its_outcome():
+    @tool
+    def works(context: Context) -> str:
+        context.progress("half")
+        return "all"
+
+    progress, last = await happenings([call("works")], works)
+    assert (progress, last.output) == (Progress("c1", "half"), "all")
+
+
+async def test_progress_nobody_reads_does_not_pile_up():
+    @tool
+    async def chatters(context: Context) -> None:
+        for number in range(10_000):
+            context.progress(f"{number}")
+
+    progress, _ = await happenings([call("chatters")], chatters)
+    assert progress == Progress("c1", "9999")
+
+
+async def test_progress_after_the_end_is_not_told():
+    kept = []
+
+    @tool
+    async def leaks(context: Context) -> None:
+        kept.append(context)
+
+    @tool
+    async def follows() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        kept[0].progress("late")
+
+    calls = [call("leaks", "c1"), call("follows", "c2")]
+    told = await happenings(calls, leaks, follows)
+    assert [type(each) for each in told] == [Outcome, Outcome]
+    await asyncio.to_thread(kept[0].progress, "later")
+
+
+def test_progress_when_the_loop_is_gone_is_no_error():
+    kept = []
+
+    @tool
+    async def leaks(context: Context) -> None:
+        kept.append(context)
+
+    asyncio.run(happenings([call("leaks")], leaks))
+    thread = threading.Thread(target=kept[0].progress, args=["late"])
+    thread.start()
+    thread.join()
+
+
+async def test_each_call_knows_itself():
+    @tool
+    async def me(context: Context) -> str:
+        return f"{context.user_id} {context.call_id} {context.idempotency_key}"
+
+    calls = [call("me", "c1"), call("me", "c2")]
+    told = await happenings(calls, me, context=Context(user_id=7, turn_id="resp_1"))
+    assert [each.output for each in told] == ["7 c1 resp_1:c1", "7 c2 resp_1:c2"]
+
+
+async def test_without_a_timeout_of_its_own_the_setting_counts(settings):
+    settings.TOOL_TIMEOUT = 0.01
+
+    @tool
+    async def patient() -> None:
+        await asyncio.Event().wait()
+
+    assert (await outcome(patient)).state == "timed_out"
+
+
+async def test_a_timeout_that_a_tool_raises_is_a_failure():
+    @tool
+    async def impatient() -> None:
+        raise TimeoutError
+
+    told = await outcome(impatient)
+    assert (told.state, told.error) == ("failed", "impatient failed: TimeoutError.")
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        SystemExit(1),
+        asyncio.CancelledError(),
+        BaseExceptionGroup("several", [SystemExit()]),
+        StopIteration(),
+        RecursionError(),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_whatever_a_tool_raises_is_its_own_failure(exc, is_async):
+    if is_async:
+
+        @tool
+        async def raises() -> None:
+            raise exc
+
+    else:
+
+        @tool
+        def raises() -> None:
+            raise exc
+
+    told = await outcome(raises)
+    assert told.state == "failed"
+    assert told.error.startswith("raises failed: ")
+
+
+async def test_a_thread_that_takes_too_long_is_given_up(caplog):
+    gate, left = threading.Event(), threading.Event()
+
+    @tool(timeout=0.01)
+    def blocks() -> None:
+        gate.wait()
+        left.set()
+
+    told = await outcome(blocks)
+    assert told.state == "timed_out"
+    assert "its thread cannot be stopped" in caplog.text
+    gate.set()
+    assert await asyncio.to_thread(left.wait)
+
+
+async def test_a_tool_that_will_not_be_stopped_holds_nobody_up(monkeypatch, caplog):
+    monkeypatch.setattr(module, "STOP_GRACE", 0)
+    gate = asyncio.Event()
+
+    @tool(timeout=0.01)
+    async def stubborn() -> None:
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    told = await outcome(stubborn)
+    assert told.state == "timed_out"
+    assert "left to itself" in caplog.text
+    (task,) = module._left_behind
+    gate.set()
+    await task
+    await asyncio.sleep(0)
+    assert not module._left_behind
+
+
+async def test_a_late_answer_changes_nothing():
+    @tool(timeout=0.01)
+    async def late() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "after all"
+
+    told = await happenings([call("late")], late)
+    assert [each.state for each in told] == ["timed_out"]
+
+
+async def test_a_schema_that_is_wrong_is_the_tools_failure(caplog):
+    wrong = replace(
+        tool_of(echo), parameters={"$ref": "http://127.0.0.1:9/schema.json"}
+    )
+    running = execute([call("echo", text="x")], {"echo": wrong}, Context())
+    (told,) = [each async for each in running]
+    assert told.error == "echo failed: ValidationError."
+    assert "tool echo failed" in caplog.text
+
+
+async def test_other_kinds_of_tools_are_called_alike():
+    async def fetch(context, arguments):
+        return {"asked": arguments, "by": context.call_id}
+
+    remote = Tool(name="remote", description="", parameters={}, call=fetch)
+    running = execute([call("remote", a=1)], {"remote": remote}, Context())
+    (told,) = [each async for each in running]
+    assert told.output == '{"asked":{"a":1},"by":"c1"}'
+
+
+async def test_long_errors_are_cut():
+    @tool
+    async def talks() -> None:
+        raise ToolError("x" * 60_000)
+
+    told = await outcome(talks)
+    assert len(told.error) == 500
+    assert len(told.output) < 51_000
+
+
+@pytest.mark.parametrize("name", ["broken", "refuses", "hangs", "echo", "nobody"])
+async def test_no_argument_is_ever_logged(name, caplog):
+    caplog.set_level(logging.DEBUG)
+    calls = [
+        call(name, "c1", text=SECRET),
+        call(name, "c2", text=[SECRET]),
+        raw_call(name, f'{{"text": "{SECRET}', "c3"),
+    ]
+    told = await happenings(calls, *ALL)
+    assert len(told) == 3
+    assert SECRET not in caplog.text
+    if name == "broken":
+        assert "tool broken failed: KeyError" in caplog.text
+        assert "in broken" in caplog.text
+
+
+async def test_the_log_tells_what_was_behind_a_failure(caplog):
+    @tool
+    async def wraps() -> None:
+        try:
+            raise KeyError(SECRET)
+        except KeyError as exc:
+            raise ValueError(SECRET) from exc
+
+    await outcome(wraps)
+    assert "tool wraps failed: ValueError" in caplog.text
+    assert "after KeyError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@tool
+async def tidies(text: str, context: Context) -> str:
+    try:
+        context.progress("at it")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return text
+    finally:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("moment", range(25))
+async def test_cancelled_at_any_moment_it_leaves_no_task(moment):
+    calls = [
+        call(name, name, text="x") for name in ("tidies", "echo", "broken", "hangs")
+    ]
+    task = asyncio.create_task(happenings(calls, *ALL, tidies))
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_closed_early_it_stops_what_runs():
+    stopped = []
+
+    @tool
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    calls = [call("echo", "c1", text="x"), call("endless", "c2")]
+    tools = {"echo": tool_of(echo), "endless": tool_of(endless)}
+    running = execute(calls, tools, Context())
+    assert (await anext(running)).output == "x"
+    await running.aclose()
+    assert stopped == [True]
+    assert asyncio.all_tasks() == {asyncio.current_task()}

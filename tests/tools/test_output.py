@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tools.errors import UnusableOutput
+from tools.output import MAX_TEXT, output_of
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abc"), inner),
+)
+TEXT = {"type": "input_text", "text": "see"}
+IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Place(BaseModel):
+    city: str
+
+
+@dataclass
+class Point:
+    x: float
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        ("plain", "plain"),
+        ("", ""),
+        (None, "null"),
+        (True, "true"),
+        (3, "3"),
+        (2**80, str(2**80)),
+        (0.5, "0.5"),
+        (float("nan"), '"NaN"'),
+        ({"é": [1]}, '{"é":[1]}'),
+        ([], "[]"),
+        (
+            [TEXT, {"type": "other"}],
+            '[{"type":"input_text","text":"see"},{"type":"other"}]',
+        ),
+        (Place(city="Riga"), '{"city":"Riga"}'),
+        ([Place(city="Riga")], '[{"city":"Riga"}]'),
+        (Point(1.0), '{"x":1.0}'),
+        (Colour.RED, '"red"'),
+        (date(2026, 1, 2), '"2026-01-02"'),
+        (Decimal("1.10"), '"1.10"'),
+        ({"a"}, '["a"]'),
+        ("half \ud83d", "half \N{REPLACEMENT CHARACTER}"),
+        ("\ud83d\ude00", "\N{GRINNING FACE}"),
+        ("nul\0", "nul\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_a_value_becomes_text(value, output):
+    assert output_of(value) == output
+
+
+@given(JSON)
+def test_json_stays_what_it_is(value):
+    assert json.loads(output_of(value)) == value
+
+
+@given(st.text(st.characters(codec=None)))
+def test_any_text_can_be_sent_on(text):
+    assert orjson.loads(orjson.dumps(output_of(text))) == output_of(text)
+
+
+def test_content_parts_stay_parts():
+    assert output_of([TEXT, IMAGE]) == [TEXT, IMAGE]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (object(), "its result, of type object, cannot be written as JSON."),
+        ([print], "its result, of type list, cannot be written as JSON."),
+        (b"\xff", "its result, of type bytes, cannot be written as JSON."),
+        ({"a": "\ud83d"}, "its result, of type dict, cannot be written as JSON."),
+        ([{"type": "input_text"}], "part 0 of its result has no text."),
+        (
+            [TEXT, {"type": "input_image", "image_url": None}],
+            "part 1 of its result has no image_url or file_id.",
+        ),
+    ],
+)
+def test_what_no_model_can_read_is_refused(value, problem):
+    with pytest.raises(UnusableOutput) as caught:
+        output_of(value)
+    assert str(caught.value) == problem
+
+
+def test_what_contains_itself_is_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(UnusableOutput):
+        output_of(value)
+
+
+def test_long_text_is_cut_with_a_note():
+    output = output_of("x" * (MAX_TEXT + 1))
+    assert output == (
+        "x" * MAX_TEXT + "\n[Cut: this is the beginning, 50,000 of 50,001 characters.]"
+    )
+    assert output_of("x" * MAX_TEXT) == "x" * MAX_TEXT
+
+
+def test_all_parts_together_have_no_more_text_than_one():
+    long = {"type": "input_text", "text": "x" * (MAX_TEXT - 1)}
+    first, second, image = output_of([long, {**TEXT, "text": "yz"}, TEXT, IMAGE])
+    assert first == long
+    assert second["text"].startswith("y\n[Cut:")
+    assert image == IMAGE

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from functools import partial
+
+import pytest
+
+from tools.threads import Threads
+
+who = contextvars.ContextVar("who", default="nobody")
+
+
+@pytest.fixture
+def gate():
+    """Whatever hangs at it goes on when the test is over."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+async def abandon(threads, function):
+    """Start it, see it start, give it up."""
+    started = threading.Event()
+
+    def begin():
+        started.set()
+        return function()
+
+    task = asyncio.create_task(threads.run(begin))
+    while not started.is_set():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_it_returns_and_raises_what_the_function_does():
+    threads = Threads(2)
+    assert await threads.run(lambda: 3) == 3
+    with pytest.raises(KeyError, match="gone"):
+        await threads.run(partial({}.__getitem__, "gone"))
+
+
+async def test_the_loop_is_not_held_up_and_variables_come_along():
+    who.set("me")
+    name = await Threads(1).run(lambda: (threading.get_ident(), who.get()))
+    assert name != (threading.get_ident(), "me")
+    assert name[1] == "me"
+
+
+async def test_a_stop_iteration_does_not_wait_for_ever():
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await Threads(1).run(partial(next, iter(())))
+
+
+async def test_no_more_run_at_once_than_allowed():
+    threads, lock, running, most = Threads(3), threading.Lock(), [0], [0]
+
+    def work():
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        with lock:
+            running[0] -= 1
+
+    await asyncio.gather(*(threads.run(work) for _ in range(200)))
+    assert 1 <= most[0] <= 3
+
+
+async def test_what_waits_its_turn_and_is_cancelled_never_runs(gate):
+    threads, ran = Threads(1), []
+    first = asyncio.create_task(threads.run(gate.wait))
+    second = asyncio.create_task(threads.run(partial(ran.append, 2)))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    gate.set()
+    await first
+    await threads.run(partial(ran.append, 3))
+    assert ran == [3]
+
+
+async def test_one_that_hangs_leaves_its_place_to_the_next(gate, caplog):
+    threads = Threads(1)
+    await abandon(threads, gate.wait)
+    assert await threads.run(lambda: 3) == 3
+    assert "its thread cannot be stopped" in caplog.text
+
+
+async def test_who_waits_takes_the_place_of_one_that_hangs(gate):
+    threads, started = Threads(1), threading.Event()
+
+    def hang():
+        started.set()
+        gate.wait()
+
+    hanging = asyncio.create_task(threads.run(hang))
+    while not started.is_set():
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(threads.run(lambda: 3))
+    await asyncio.sleep(0)
+    hanging.cancel()
+    assert await waiting == 3
+
+
+async def test_the_abandoned_are_limited_too_until_they_end(gate):
+    threads = Threads(1)
+    await abandon(threads, gate.wait)
+    await abandon(threads, gate.wait)
+    waiting = asyncio.create_task(threads.run(lambda: 3))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    gate.set()
+    assert await waiting == 3
+    assert await asyncio.gather(*(threads.run(lambda: 4) for _ in range(9))) == [4] * 9
+
+
+async def test_a_system_without_threads_left_is_an_error_and_no_loss(monkeypatch):
+    threads = Threads(1)
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            await threads.run(lambda: 3)
+    assert await threads.run(lambda: 3) == 3
+
+
+async def test_a_thread_does_not_keep_the_process_from_ending(gate):
+    assert await Threads(1).run(lambda: threading.current_thread().daemon)

@@ -1,0 +1,82 @@
+"""What a tool returned, as a model can read it. Pure: any value in, text or parts out.
+
+Text stays as it is, a list of content parts too; everything else becomes JSON.
+
+Source: https://www.openresponses.org/specification (function_call_output)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from tools.errors import UnusableOutput
+
+MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
+
+Output = str | list[dict[str, Any]]
+
+#: The fields of each kind of part that hold its content; one of them is text.
+_CONTENT = {
+    "input_text": ("text",),
+    "input_image": ("image_url", "file_id"),
+    "input_file": ("file_data", "file_url", "file_id"),
+}
+
+
+def output_of(value: Any) -> Output:
+    """Raises UnusableOutput."""
+    if isinstance(value, str):
+        return shortened(_clean(value))
+    if _is_parts(value):
+        return _parts(value)
+    return shortened(_json(value).decode())
+
+
+def shortened(text: str, limit: int = MAX_TEXT) -> str:
+    if len(text) <= limit:
+        return text
+    note = f"[Cut: this is the beginning, {limit:,} of {len(text):,} characters.]"
+    return f"{text[:limit]}\n{note}"
+
+
+def _is_parts(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(part, dict) and part.get("type") in _CONTENT for part in value
+        )
+    )
+
+
+def _parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same parts, with no more text than one output may have."""
+    kept: list[dict[str, Any]] = []
+    left = MAX_TEXT
+    for number, part in enumerate(from_json(_json(parts))):
+        if not any(isinstance(part.get(name), str) for name in _CONTENT[part["type"]]):
+            names = " or ".join(_CONTENT[part["type"]])
+            raise UnusableOutput(f"part {number} of its result has no {names}.")
+        if part["type"] != "input_text":
+            kept.append(part)
+        elif left > 0:
+            kept.append({**part, "text": shortened(_clean(part["text"]), left)})
+            left -= len(part["text"])
+    return kept
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return to_json(value, inf_nan_mode="strings")
+    except (PydanticSerializationError, ValueError, RecursionError) as exc:
+        raise UnusableOutput(
+            f"its result, of type {type(value).__name__}, cannot be written as JSON."
+        ) from exc
+
+
+def _clean(text: str) -> str:
+    """Without what no JSON carries (half an emoji) and no database keeps (NUL)."""
+    text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,241 @@
+"""A typed function as JSON Schema, and a call's JSON as the function's arguments. Pure.
+
+In go the signature, its type hints and the docstring; out come the description and the
+schema that a model is told, and the values that the function is called with. What
+pydantic cannot put in a schema is refused while the function is imported.
+
+Source: https://json-schema.org/draft/2020-12
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, NoReturn, NotRequired, Required, Union, cast
+
+import docstring_parser
+import typing_extensions
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import (
+    PydanticSerializationError,
+    PydanticUndefined,
+    to_jsonable_python,
+)
+
+from tools.arguments import raise_invalid
+from tools.errors import InvalidTool
+
+JsonSchema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model is told of a function, and how its answer becomes a call."""
+
+    description: str
+    parameters: JsonSchema
+    context: str  # name of the parameter that is ours to fill; "" for none
+    is_async: bool
+    _adapter: TypeAdapter[dict[str, Any]]
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of the declared types; defaults are left to the function.
+
+        Raises InvalidArguments where a type has rules of its own that JSON Schema
+        cannot tell.
+        """
+        try:
+            return self._adapter.validate_python(arguments)
+        except ValidationError as exc:
+            raise_invalid((error["loc"], error["msg"]) for error in exc.errors())
+
+
+def signature_of(function: Callable[..., Any], context: type) -> Signature:
+    """Raises InvalidTool. A parameter annotated `context` is not told to the model."""
+    _check_kind(function)
+    hints = {
+        parameter.name: _hint(function, parameter)
+        for parameter in inspect.signature(function).parameters.values()
+    }
+    ours = [name for name, hint in hints.items() if _is(hint, context)]
+    if len(ours) > 1:
+        _refuse(function, f"takes more than one {context.__name__}.")
+    described = _docstring(function)
+    told = {name: hint for name, hint in hints.items() if name not in ours}
+    adapter, parameters = _described(function, told)
+    for name, text in _parameter_texts(described).items():
+        if name in parameters["properties"]:
+            parameters["properties"][name].setdefault("description", text)
+    return Signature(
+        description=(described.description or "").strip(),
+        parameters=parameters,
+        context=ours[0] if ours else "",
+        is_async=inspect.iscoroutinefunction(function),
+        _adapter=adapter,
+    )
+
+
+def _check_kind(function: Callable[..., Any]) -> None:
+    if not inspect.isfunction(function):
+        raise InvalidTool(
+            f"{function!r} is no function; a tool is one, and takes its settings by"
+            " name: @tool(timeout=5)."
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        _refuse(function, "is a generator; a tool returns its result.")
+
+
+def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    name = parameter.name
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        _refuse(function, f"takes {parameter}; name each parameter.")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        _refuse(function, f"takes {name!r} by position only; remove the '/'.")
+    if parameter.annotation is parameter.empty:
+        _refuse(function, f"has no type for its parameter {name!r}.")
+    hint = _evaluated(function, parameter)
+    for default in [parameter.default, *getattr(hint, "__metadata__", ())]:
+        if isinstance(default, FieldInfo) and (
+            default is parameter.default
+            or default.default is not PydanticUndefined
+            or default.default_factory is not None
+        ):
+            _refuse(
+                function,
+                f"hides the default of {name!r} in a Field(); write"
+                f" `{name}: Annotated[type, Field(...)] = default`.",
+            )
+    return hint
+
+
+def _evaluated(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The annotation, which is text under `from __future__ import annotations`."""
+    annotated = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        hints = typing.get_type_hints(annotated, globalns=names, include_extras=True)
+    except (NameError, TypeError, SyntaxError, AttributeError) as exc:
+        raise InvalidTool(
+            f"{_name(function)} has a type for its parameter {parameter.name!r} that"
+            f" cannot be read: {exc}. Types must be importable when the program runs,"
+            " at the top of the module."
+        ) from exc
+    return hints[parameter.name]
+
+
+def _is(hint: Any, context: type) -> bool:
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    if typing.get_origin(hint) in (Union, UnionType):
+        return context in typing.get_args(hint)
+    return hint is context
+
+
+def _described(
+    function: Callable[..., Any], hints: Mapping[str, Any]
+) -> tuple[TypeAdapter[dict[str, Any]], JsonSchema]:
+    parameters = inspect.signature(function).parameters
+    fields = {
+        name: _field(hint, parameters[name].default) for name, hint in hints.items()
+    }
+    try:
+        adapter = _adapter(fields)
+        schema = adapter.json_schema(schema_generator=_Untitled)
+    except (PydanticUserError, TypeError) as exc:
+        culprits = [repr(n) for n in fields if not _is_describable(fields[n])]
+        raise InvalidTool(
+            f"{_name(function)} has a type for its parameter {', '.join(culprits)} that"
+            f" cannot be told as JSON Schema: {_first_sentence(exc)}."
+        ) from exc
+    for name in hints:
+        if parameters[name].default is not inspect.Parameter.empty:
+            alias = _alias(hints[name]) or name
+            default = _default(function, parameters[name])
+            schema["properties"][alias]["default"] = default
+    return adapter, _tidied(schema)
+
+
+def _field(hint: Any, default: Any) -> Any:
+    # Types are made as the program runs, so for mypy they are values.
+    required: Any = Required if default is inspect.Parameter.empty else NotRequired
+    return required[hint]
+
+
+def _adapter(fields: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
+    # A TypedDict, because it has no attributes a parameter's name could collide with.
+    typed_dict = cast(Any, typing_extensions.TypedDict)("Arguments", dict(fields))
+    typed_dict.__pydantic_config__ = ConfigDict(extra="forbid")
+    return TypeAdapter(typed_dict)
+
+
+def _is_describable(field: Any) -> bool:
+    try:
+        _adapter({"field": field}).json_schema()
+    except (PydanticUserError, TypeError):
+        return False
+    return True
+
+
+def _first_sentence(exc: Exception) -> str:
+    return str(exc).partition("\n")[0].partition(". ")[0].rstrip(".")
+
+
+def _alias(hint: Any) -> str:
+    fields = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, FieldInfo)]
+    return next((str(field.alias) for field in fields if field.alias), "")
+
+
+def _default(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    try:
+        return to_jsonable_python(parameter.default)
+    except PydanticSerializationError as exc:
+        raise InvalidTool(
+            f"{_name(function)} has a default for its parameter {parameter.name!r} that"
+            " cannot be written as JSON."
+        ) from exc
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without the titles that repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _tidied(schema: JsonSchema) -> JsonSchema:
+    """Closed, down to the last object: a misspelt name is told, never dropped."""
+    for each in [schema, *schema.get("$defs", {}).values()]:
+        each.pop("title", None)
+        if "properties" in each:
+            each.setdefault("additionalProperties", False)
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _docstring(function: Callable[..., Any]) -> docstring_parser.Docstring:
+    try:
+        return docstring_parser.parse(inspect.getdoc(function) or "")
+    except docstring_parser.ParseError as exc:
+        raise InvalidTool(
+            f"{_name(function)} has a docstring that cannot be read: {exc}."
+        ) from exc
+
+
+def _parameter_texts(described: docstring_parser.Docstring) -> dict[str, str]:
+    return {
+        parameter.arg_name: " ".join(parameter.description.split())
+        for parameter in described.params
+        if parameter.description
+    }
+
+
+def _refuse(function: Callable[..., Any], problem: str) -> NoReturn:
+    raise InvalidTool(f"{_name(function)} {problem}")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,134 @@
+"""Threads for tools that block.
+
+A thread a call, at most so many at once; further calls wait their turn. A thread cannot
+be stopped: when nobody waits for a call any more, its thread is abandoned and its place
+given to the next, so that tools that hang do not keep the others from running. That too
+is limited; beyond the limit an abandoned thread keeps its place until it ends.
+
+Not a ThreadPoolExecutor, because the interpreter joins its threads on leaving: one hung
+tool, and the server would never stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+from django.db import connections
+
+logger = logging.getLogger(__name__)
+
+MAX_THREADS = 32  # that somebody waits for; as many again may be abandoned
+
+
+class Threads:
+    def __init__(self, limit: int) -> None:
+        self._lock = threading.Lock()
+        self._free = limit
+        self._may_be_abandoned = limit
+        self._waiting: deque[_Job] = deque()
+
+    async def run(self, function: Callable[[], Any], name: str = "tool") -> Any:
+        """What `function` returns or raises, with the caller's context variables.
+
+        Cancelled, a function that waits its turn never runs, and one that runs is
+        abandoned.
+        """
+        job = _Job(function, name)
+        self._admit(job)
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            self._give_up(job)
+            raise
+
+    def _admit(self, job: _Job) -> None:
+        with self._lock:
+            if not self._free:
+                self._waiting.append(job)
+                return
+            self._free -= 1
+        self._start(job)
+
+    def _start(self, job: _Job) -> None:
+        thread = threading.Thread(
+            target=self._work, args=(job,), name=f"tool-{job.name}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as exc:  # the system has no thread left
+            job.future.set_exception(exc)
+            if after := self._next(job):
+                self._start(after)
+
+    def _work(self, job: _Job | None) -> None:
+        while job is not None:
+            job.run()
+            job = self._next(job)
+
+    def _next(self, job: _Job) -> _Job | None:
+        """The job that takes the place of `job`, which has ended."""
+        with self._lock:
+            job.has_ended = True
+            if job.is_abandoned:
+                self._may_be_abandoned += 1
+                return None
+            if self._waiting:
+                return self._waiting.popleft()
+            self._free += 1
+            return None
+
+    def _give_up(self, job: _Job) -> None:
+        if job.future.cancel():
+            with self._lock, suppress(ValueError):
+                self._waiting.remove(job)
+            return
+        after = None
+        with self._lock:
+            if job.has_ended or job.is_abandoned or not self._may_be_abandoned:
+                return
+            job.is_abandoned = True
+            self._may_be_abandoned -= 1
+            if self._waiting:
+                after = self._waiting.popleft()
+            else:
+                self._free += 1
+        logger.warning("%s was given up, but its thread cannot be stopped", job.name)
+        if after:
+            self._start(after)
+
+
+class _Job:
+    def __init__(self, function: Callable[[], Any], name: str) -> None:
+        self.future: Future[Any] = Future()
+        self.name = name
+        self.has_ended = False
+        self.is_abandoned = False
+        self._function = function
+        self._context = contextvars.copy_context()
+
+    def run(self) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._context.run(self._call)
+        except BaseException as exc:  # whatever it is, it belongs to the caller
+            self.future.set_exception(exc)
+        else:
+            self.future.set_result(result)
+
+    def _call(self) -> Any:
+        try:
+            return self._function()
+        except StopIteration as exc:
+            # A future of asyncio refuses it, and the caller would wait for ever.
+            raise RuntimeError("a tool raised StopIteration") from exc
+        finally:
+            connections.close_all()  # this thread's own
