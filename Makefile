@@ -1,16 +1,21 @@
-# Two commands:  make run  |  make test      (needs only make, git and python >= 3.11 with venv)
-PY ?= python3
+# Two commands:  make run  |  make test      (they need make, git and Python >= 3.11 with venv)
+
+# The first of these that is new enough; a pyenv shim may exist and not run.
+PY ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 UV_VERSION := 0.13.8
-UV := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
-UV_FLAGS := -q --no-config
+UV_HOME := .tools/uv-$(UV_VERSION)
+UV := $(UV_HOME)/bin/uv
+UV_FLAGS := --quiet --no-config
 export UV_PYTHON_DOWNLOADS = never
+export PYTHONDONTWRITEBYTECODE =  # a start that compiles everything takes twice as long
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
 .PHONY: run test lint lock bench
 
 run: .venv/run.stamp
-	@.venv/bin/python manage.py serve
+	@exec .venv/bin/python manage.py serve
 
 test: .venv/dev.stamp
 	.venv/bin/python -m pytest -q -n auto
@@ -30,15 +35,19 @@ lock: | $(UV)  # pins with hashes, and no index named in the files
 	$(UV) $(COMPILE) --group test --group lint -o requirements-dev.txt
 
 .venv/run.stamp: requirements.txt | $(UV)
+	@echo "Installing into .venv ..."
 	@$(UV) venv $(UV_FLAGS) --allow-existing --python $(PY) .venv
 	@$(UV) pip install $(UV_FLAGS) --require-hashes -r $<
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.txt | $(UV)
+	@echo "Installing into .venv ..."
 	@$(UV) venv $(UV_FLAGS) --allow-existing --python $(PY) .venv
 	@$(UV) pip install $(UV_FLAGS) --require-hashes -r $<
-	@touch $@ .venv/run.stamp
+	@touch .venv/run.stamp $@  # which hold the same versions
 
-.tools/bin/uv:
-	@$(PY) -m venv .tools
-	@.tools/bin/pip install -q --disable-pip-version-check "uv==$(UV_VERSION)"
+$(UV):
+	@test -n "$(PY)" || { echo "Parley needs Python 3.11 or newer; install it or name it: make PY=/path/to/python3" >&2; exit 1; }
+	@echo "Fetching uv ..."
+	@$(PY) -m venv $(UV_HOME)
+	@$(UV_HOME)/bin/pip install -qq --disable-pip-version-check "uv==$(UV_VERSION)"

@@ -48,6 +48,11 @@ def cost(
     return None
 
 
+def warm() -> None:
+    """Load the price list, which takes half a second, before a call has to wait."""
+    from genai_prices import data  # noqa: F401
+
+
 def problems(prices: Mapping[str, Any]) -> list[str]:
     """What is wrong with a model's own prices."""
     if not prices:

@@ -1,18 +1,28 @@
 """The environment, read strictly: a wrong value stops the start with one line.
 
 `ConfigurationError` names the variable and the mend; `manage.py` prints it and leaves.
+An empty value counts as none.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import secrets
-from collections.abc import Sequence
+import zoneinfo
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 from cryptography.fernet import Fernet
+
+from project.files import create_private, make_private
+
+_KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
+_HOST_PATTERN = re.compile(r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 class ConfigurationError(SystemExit):
@@ -24,32 +34,35 @@ class ConfigurationError(SystemExit):
 
 class Environment:
     def __init__(self, base: Path) -> None:
-        if os.environ.get("PARLEY_READ_DOTENV", "1") != "0":
-            environ.Env.read_env(str(base / ".env"))
-        self._env = environ.Env()
+        self.names: dict[str, str] = {}  # all variables asked for, and their defaults
+        if self.flag("PARLEY_READ_DOTENV", True):
+            _read_dotenv(base / ".env")
         self.data = self._data(base)
-        self.secret_key = self.str("SECRET_KEY", "") or self._kept(
+        self.secret_key = self.text("SECRET_KEY", "") or self._kept(
             "secret_key", lambda: secrets.token_urlsafe(50)
         )
         self.encryption_keys = self._encryption_keys()
 
-    def str(self, name: str, default: str) -> str:
-        return str(self._env.str(name, default))
+    def text(self, name: str, default: str) -> str:
+        self.names[name] = default
+        # Not environ.Env.str(), which takes a leading "$" for another variable's name;
+        # passwords begin with one as they like.
+        return os.environ.get(name) or default
 
-    def bool(self, name: str, default: bool) -> bool:
-        text = self.str(name, str(default)).strip().lower()
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name, str(default)).strip().lower()
         if text in ("1", "true", "yes", "on"):
             return True
-        if text in ("0", "false", "no", "off", ""):
+        if text in ("0", "false", "no", "off"):
             return False
         raise ConfigurationError(name, f"{text!r} is neither true nor false.")
 
-    def list(self, name: str, default: Sequence[str]) -> list[str]:
-        text = self.str(name, ",".join(default))
+    def words(self, name: str, default: Sequence[str]) -> list[str]:
+        text = self.text(name, ",".join(default))
         return [part.strip() for part in text.split(",") if part.strip()]
 
     def count(self, name: str, default: int) -> int:
-        text = self.str(name, str(default))
+        text = self.text(name, str(default)).strip()
         if not text.isdecimal() or int(text) < 1:
             raise ConfigurationError(name, f"{text!r} is not a whole number above 0.")
         return int(text)
@@ -61,62 +74,124 @@ class Environment:
         return number
 
     def seconds(self, name: str, default: float) -> float:
-        text = self.str(name, str(default))
-        try:
-            number = float(text)
-        except ValueError:
-            number = 0.0
+        number = _float(text := self.text(name, str(default)))
         if not 0 < number < 1e9:
             raise ConfigurationError(
                 name, f"{text!r} is not a number of seconds above 0."
             )
         return number
 
-    def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
-        text = self.str(name, default).upper()
-        if text not in choices:
+    def number(self, name: str, low: float, high: float) -> float | None:
+        """A number from low to high, or None where nothing is set."""
+        if not (text := self.text(name, "")):
+            return None
+        if not low <= (number := _float(text)) <= high:
             raise ConfigurationError(
-                name, f"{text!r} is not one of {', '.join(choices)}."
+                name, f"{text!r} is not a number from {low:g} to {high:g}."
+            )
+        return number
+
+    def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
+        """One of these, in whatever case it is written; "" only as the default."""
+        text = self.text(name, default)
+        known = {choice.lower(): choice for choice in choices}
+        if text == default:
+            return default
+        if (found := known.get(text.strip().lower())) is None:
+            names = ", ".join(known.values())
+            raise ConfigurationError(name, f"{text!r} is not one of {names}.")
+        return found
+
+    def url(self, name: str) -> str:
+        """An http or https address, or ""."""
+        text = self.text(name, "").strip()
+        if text and "@" in text:  # not to be shown: it may hold a password
+            raise ConfigurationError(name, "leave out user and password.")
+        if text and not _is_web_address(text):
+            raise ConfigurationError(
+                name, f"{text!r} is no address; write https://host/path."
             )
         return text
 
-    def database(self, name: str) -> dict[str, Any]:
-        url = self.str(name, "") or f"sqlite:///{self.data / 'parley.sqlite3'}"
-        try:
-            config = dict(environ.Env.db_url_config(url))
-        except Exception as exc:
+    def api_key(self, name: str) -> str:
+        """A provider's key, or ""; it is never shown, be it right or wrong."""
+        text = self.text(name, "").strip()
+        if text and not _KEY_PATTERN.fullmatch(text):
             raise ConfigurationError(
-                name, "this is no database URL, e.g. sqlite:////path/to/file."
-            ) from exc
-        if config["ENGINE"] != "django.db.backends.sqlite3":
-            raise ConfigurationError(
-                name, "only SQLite is supported by this version; use sqlite:////path."
+                name, "a key has no spaces and only ASCII letters; copy it again."
             )
-        config["OPTIONS"] = {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,  # seconds
-            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
-        }
-        config["TEST"] = {"NAME": str(self.data / "test.sqlite3")}
-        return config
+        return text
 
-    def disabled_providers(self) -> frozenset[str]:
-        """Kinds switched off by `ENABLE_<KIND>=false`."""
-        names = [n for n in os.environ if n.startswith("ENABLE_")]
-        return frozenset(
-            n.removeprefix("ENABLE_").lower() for n in names if not self.bool(n, True)
-        )
+    def origins(self, name: str) -> list[str]:
+        origins = self.words(name, [])
+        for origin in origins:
+            if not _is_web_address(origin) or urlsplit(origin).path:
+                raise ConfigurationError(
+                    name, f"{origin!r} is no origin; write https://host, no path."
+                )
+        return origins
+
+    def hosts(self, name: str, default: Sequence[str]) -> list[str]:
+        hosts = self.words(name, default)
+        for host in hosts:
+            if not _HOST_PATTERN.fullmatch(host):
+                raise ConfigurationError(
+                    name, f"{host!r} is no host name; leave out scheme, port and path."
+                )
+        return hosts
+
+    def time_zone(self, name: str, default: str) -> str:
+        text = self.text(name, default)
+        try:
+            zoneinfo.ZoneInfo(text)
+        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as exc:
+            raise ConfigurationError(
+                name, f"{text!r} is no time zone; write for example Europe/Paris."
+            ) from exc
+        return text
+
+    def database(self, name: str) -> dict[str, Any]:
+        path = self._sqlite_path(name)
+        try:
+            # SQLite gives its -wal and -shm files the mode of the file itself.
+            create_private(path)
+            make_private(path)
+        except OSError as exc:
+            raise ConfigurationError(
+                name, f"cannot open {path} ({exc.strerror}); name another file."
+            ) from exc
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(path),
+            "OPTIONS": {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,  # seconds
+                "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
+            },
+            "TEST": {"NAME": str(self.data / "test.sqlite3")},
+        }
+
+    def _sqlite_path(self, name: str) -> Path:
+        if not (url := self.text(name, "")):
+            return self.data / "parley.sqlite3"
+        if not url.startswith("sqlite:////"):
+            raise ConfigurationError(
+                name, "only a SQLite file is supported; use sqlite:////path/to/file."
+            )
+        return Path(environ.Env.db_url_config(url)["NAME"])
 
     # What is kept in the data folder
 
     def _data(self, base: Path) -> Path:
-        path = Path(self.str("PARLEY_DATA", str(base / "data"))).expanduser().resolve()
+        path = Path(self.text("PARLEY_DATA", str(base / "data"))).expanduser().resolve()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not any(path.iterdir()):  # made for us, be it by somebody else
+                make_private(path)
         except OSError as exc:
             raise ConfigurationError(
                 "PARLEY_DATA",
-                f"cannot make {path} ({exc.strerror}); name another folder.",
+                f"cannot use {path} ({exc.strerror}); name another folder.",
             ) from exc
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             raise ConfigurationError(
@@ -126,7 +201,7 @@ class Environment:
         return path
 
     def _encryption_keys(self) -> list[str]:
-        keys = self.list("ENCRYPTION_KEYS", [])
+        keys = self.words("ENCRYPTION_KEYS", [])
         if not keys:
             kept = self._kept("encryption_keys", lambda: Fernet.generate_key().decode())
             keys = kept.split()
@@ -139,17 +214,45 @@ class Environment:
                 ) from exc
         return keys
 
-    def _kept(self, name: str, make: Any) -> str:
+    def _kept(self, name: str, make: Callable[[], str]) -> str:
         """A secret made on the first start and kept in a file of mode 0600."""
         path = self.data / name
         try:
-            return path.read_text().strip()
-        except FileNotFoundError:
-            pass
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:  # another process was faster
-            return path.read_text().strip()
-        with os.fdopen(handle, "w") as file:
-            file.write(value := make())
-        return str(value)
+            create_private(path, make)
+            make_private(path)  # a restored backup may be readable by all
+            value = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigurationError(
+                "PARLEY_DATA", f"cannot read {path}; mend its owner and mode."
+            ) from exc
+        if not value:
+            raise ConfigurationError(
+                "PARLEY_DATA", f"{path} is empty; restore it or remove it."
+            )
+        return value
+
+
+def _read_dotenv(path: Path) -> None:
+    if not path.exists():
+        return
+    try:
+        path.read_text()  # Env.read_env() is silent about a file it cannot read
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(".env", "is not readable as UTF-8 text.") from exc
+    environ.Env.read_env(path)
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # which lies in no range
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        is_plain = not (parts.query or parts.fragment or re.search(r"\s", text))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain
+    except ValueError:
+        return False

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from llm.providers import all_providers
+from project.accounts import accounts, disabled_providers
+from project.address import Address
 from project.environment import Environment
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -18,22 +21,17 @@ ENCRYPTION_KEYS = env.encryption_keys
 
 # Where we are
 
-HOST = env.str("HOST", "127.0.0.1")
+HOST = env.text("HOST", "127.0.0.1")
 PORT = env.port("PORT", 8000)
-SELF_URL = (
-    f"http://127.0.0.1:{PORT}"  # where this server reaches itself (demo provider)
-)
-DEBUG = env.bool("DEBUG", False)
-ALLOWED_HOSTS = env.list(
-    "ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]", *([HOST] if HOST else [])]
-)
-CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", [])
-BEHIND_HTTPS = env.bool("BEHIND_HTTPS", False)
+SELF_URL = Address(HOST, PORT).url  # where this server reaches itself (demo provider)
+DEBUG = env.flag("DEBUG", False)
+ALLOWED_HOSTS = env.hosts("ALLOWED_HOSTS", Address(HOST, PORT).names())
+CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
+BEHIND_HTTPS = env.flag("BEHIND_HTTPS", False)
 
 # Django
 
 INSTALLED_APPS = [
-    "daphne",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -99,13 +97,12 @@ LOGIN_REDIRECT_URL = "chat"
 LOGOUT_REDIRECT_URL = "login"
 
 LANGUAGE_CODE = "en"
-TIME_ZONE = env.str("TIME_ZONE", "UTC")
+TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = DATA / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_USE_FINDERS = True  # `serve` needs no collectstatic
+WHITENOISE_USE_FINDERS = True  # so that nobody needs collectstatic
 MEDIA_ROOT = DATA / "media"
 
 # Safety
@@ -153,11 +150,17 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
 }
 
+# The first start
+
+ADMIN_PASSWORD = env.text("PARLEY_ADMIN_PASSWORD", "")  # "": one is made
+ENABLE_DEMO = env.flag("ENABLE_DEMO", True)
+DISABLED_PROVIDERS = disabled_providers(env, all_providers())
+ACCOUNTS = accounts(env, all_providers(), DISABLED_PROVIDERS)
+LLM_TEMPERATURE = env.number("LLM_TEMPERATURE", 0, 2)
+
 # Models and turns
 
-SYSTEM_PROMPT = env.str("SYSTEM_PROMPT", "")
-ENABLE_DEMO = env.bool("ENABLE_DEMO", True)
-DISABLED_PROVIDERS = env.disabled_providers()  # ENABLE_<PROVIDER>=false
+SYSTEM_PROMPT = env.text("SYSTEM_PROMPT", "")
 
 LLM_CONNECT_TIMEOUT = env.seconds("LLM_CONNECT_TIMEOUT", 10)
 LLM_FIRST_BYTE_TIMEOUT = env.seconds("LLM_FIRST_BYTE_TIMEOUT", 120)
@@ -190,3 +193,4 @@ LOGGING = {
         for name in ("llm", "tools", "conversations", "project")
     },
 }
+ACCESS_LOG = env.flag("ACCESS_LOG", False)

@@ -16,6 +16,8 @@ from conversations.history import mended, render_prompt
 from conversations.loop import Task
 from conversations.models import Item, ToolCall, Turn
 from llm import client, router
+from llm.errors import ModelNotAvailable
+from llm.models import LanguageModel
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
 from llm.wire.request import Request
@@ -25,13 +27,18 @@ from tools.registry import Context, Tool
 
 #: Options of a turn that go into every request as they are.
 _REQUEST_OPTIONS = (
+    "extra",
+    "frequency_penalty",
     "max_output_tokens",
     "metadata",
     "parallel_tool_calls",
+    "presence_penalty",
     "prompt_cache_key",
     "reasoning",
     "safety_identifier",
+    "seed",
     "service_tier",
+    "stop",
     "temperature",
     "text",
     "tool_choice",
@@ -64,12 +71,13 @@ class Work:
 def load(claim: Claim) -> Work:
     """Raises LLMError where the turn cannot run: no model, no key, too long."""
     turn = Turn.objects.select_related(
-        "conversation__language_model__provider", "language_model__provider"
+        "conversation__owner",
+        "conversation__language_model__provider",
+        "language_model__provider",
     ).get(pk=claim.turn_id)
     conversation = turn.conversation
-    model = turn.language_model or conversation.language_model
     user = conversation.owner_id
-    route = router.route_of(model) if model else router.resolve(None)
+    route = _route(turn)
     own, before = _items(turn)
     inputs = [row for row in own if row.origin == Item.Origin.INPUT]
     outputs = [row for row in own if row.origin == Item.Origin.OUTPUT]
@@ -114,6 +122,17 @@ def load(claim: Claim) -> Work:
         inputs=len(inputs),
         cancel_requested=turn.cancel_requested,
     )
+
+
+def _route(turn: Turn) -> Route:
+    """The permission may have gone since the turn was opened."""
+    model = turn.language_model or turn.conversation.language_model
+    owner = turn.conversation.owner
+    if model is None:
+        return router.resolve(None, user=owner)
+    if not LanguageModel.objects.permitted(owner).filter(pk=model.pk).exists():
+        raise ModelNotAvailable
+    return router.route_of(model)
 
 
 def _items(turn: Turn) -> tuple[list[Item], list[Item]]:

@@ -1,0 +1,181 @@
+"""What a start makes sure of: an admin, our tools, the providers of the environment.
+
+What is there already stays as staff left it, with three exceptions, each a setting that
+would else be silently ignored: a key and an address of the environment replace those
+kept before, and LLM_PROVIDER or a provider's model variable decide the default model.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from llm.demo.key import demo_key
+from llm.encrypted import SecretUnavailable
+from llm.models import ApiKey, LanguageModel, Provider, is_disabled
+from llm.providers import all_providers
+from project.accounts import DEMO, Account
+from project.environment import ConfigurationError
+from tools.models import Tool
+
+ADMIN = "admin"
+KEY_LABEL = "environment"  # of the keys that follow the environment
+_PASSWORD_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none looks like another
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    login: str  # a sentence for whoever started the server
+    has_model: bool
+
+
+@transaction.atomic
+def first_start() -> Outcome:
+    """All or nothing; on a second start, nothing."""
+    Tool.objects.sync()
+    login = _ensure_admin()
+    made = [_ensure_account(account) for account in settings.ACCOUNTS]
+    _choose_default([each for each in made if each])
+    default = LanguageModel.objects.filter(is_default=True).first()
+    if default and settings.LLM_TEMPERATURE is not None:
+        _set_option(default, "temperature", settings.LLM_TEMPERATURE)
+    return Outcome(login, has_model=default is not None)
+
+
+# The admin
+
+
+def _ensure_admin() -> str:
+    users = User.objects
+    superusers = users.filter(is_superuser=True, is_active=True)
+    if known := superusers.order_by("pk").first():
+        name = known.get_username()
+        return f"Sign in as {name}. (Forgotten? manage.py changepassword {name})"
+    if users.filter(username=ADMIN).exists():
+        return "There is no administrator: run manage.py createsuperuser."
+    return _create_admin()
+
+
+def _create_admin() -> str:
+    user = User(username=ADMIN, is_staff=True, is_superuser=True)
+    if password := settings.ADMIN_PASSWORD:
+        _validate(password, user)
+        login = f"Sign in as {ADMIN} with the password of PARLEY_ADMIN_PASSWORD."
+    else:
+        password = _new_password()
+        login = f"Sign in as {ADMIN} with the password {password} (shown once)."
+    user.set_password(password)
+    user.save()
+    return login
+
+
+def _validate(password: str, user: User) -> None:
+    try:
+        validate_password(password, user)
+    except ValidationError as exc:
+        raise ConfigurationError(
+            "PARLEY_ADMIN_PASSWORD", " ".join(exc.messages)
+        ) from None
+
+
+def _new_password() -> str:
+    """80 bits, easy to copy by eye."""
+    letters = [secrets.choice(_PASSWORD_LETTERS) for _ in range(16)]
+    return "-".join("".join(letters[i : i + 4]) for i in range(0, 16, 4))
+
+
+# Providers, keys, models
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    account: Account
+    model: LanguageModel
+    is_new: bool
+
+
+def _ensure_account(account: Account) -> _Made | None:
+    provider = _ensure_provider(account)
+    if api_key := demo_key() if account.kind == DEMO else account.api_key:
+        _ensure_key(provider, api_key)
+    if not account.model:
+        return None
+    model, is_new = LanguageModel.objects.get_or_create(
+        provider=provider,
+        name=account.model,
+        defaults={"label": _label_of(account)},
+    )
+    return _Made(account, model, is_new)
+
+
+def _ensure_provider(account: Account) -> Provider:
+    provider, _ = Provider.objects.get_or_create(
+        name=account.kind,
+        defaults={
+            "kind": account.kind,
+            "allow_private_network": account.kind == DEMO,
+        },
+    )
+    if account.base_url and account.base_url != provider.base_url:
+        provider.base_url = account.base_url
+        # Who may set the environment may name a server next door.
+        provider.allow_private_network = True
+        provider.save(update_fields=["base_url", "allow_private_network"])
+    return provider
+
+
+def _ensure_key(provider: Provider, api_key: str) -> None:
+    key = provider.keys.filter(label=KEY_LABEL).first()
+    if key is None:
+        key = ApiKey(provider=provider, label=KEY_LABEL)
+    elif _holds(key, api_key):
+        return
+    key.secret = api_key
+    key.state, key.rest_until, key.last_error = ApiKey.State.ACTIVE, None, ""
+    key.save()
+
+
+def _holds(key: ApiKey, api_key: str) -> bool:
+    try:
+        return bool(key.secret) and key.secret.reveal() == api_key
+    except SecretUnavailable:  # the ring was lost; here is the key again
+        return False
+
+
+def _label_of(account: Account) -> str:
+    return all_providers()[DEMO].label if account.kind == DEMO else ""
+
+
+# The default model
+
+
+def _choose_default(made: list[_Made]) -> None:
+    choice = _default_of(made)
+    if choice and not choice.model.is_default:
+        choice.model.make_default()
+
+
+def _default_of(made: list[_Made]) -> _Made | None:
+    """The one to become the default; None leaves it as it is."""
+    for each in made:
+        if each.account.is_default:
+            return each
+    now = LanguageModel.objects.filter(is_default=True).select_related("provider")
+    default = now.first()
+    if default is None or is_disabled(default.provider.kind):
+        return made[0] if made else None
+    if default.provider.kind == DEMO:  # a model makes way that is no AI, but only once
+        return next((each for each in made if each.is_new), None)
+    return None
+
+
+def _set_option(model: LanguageModel, name: str, value: object) -> None:
+    if model.options.get(name) != value:
+        model.options[name] = value
+        model.save(update_fields=["options"])

@@ -1,0 +1,27 @@
+"""Programs that a test may need and a machine may lack."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+#: Other names under which systems ship the same program.
+NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome")}
+
+
+def find_program(name: str) -> str | None:
+    """Its path; CHROMIUM and the like name another one."""
+    candidates = (os.environ.get(name.upper(), ""), *NAMES.get(name, (name,)))
+    return next((path for each in candidates if (path := shutil.which(each))), None)
+
+
+def need_program(name: str) -> str:
+    """Its path; else the test is skipped, and under CI=true fails."""
+    if path := find_program(name):
+        return path
+    reason = f"{name} is not installed"
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"{reason}; under CI=true nothing is skipped for that")
+    pytest.skip(reason)

@@ -1,0 +1,85 @@
+"""A server of a few lines under `project.server.Server`, for test_server.py.
+
+    python -m tests.project.small_server [broken]
+
+Prints its port, and each hook as it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from typing import Any
+
+from project.server import Hooks, Server
+
+draining: list[asyncio.Event] = []  # made on the server's loop
+
+
+async def start() -> None:
+    draining.append(asyncio.Event())
+    if "broken" in sys.argv:
+        raise RuntimeError("the engine does not start")
+    say("start")
+
+
+async def drain() -> None:
+    say("drain")
+    if "stuck" in sys.argv:
+        await asyncio.Event().wait()
+    draining[0].set()
+
+
+async def close() -> None:
+    say("close")
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await _echo(receive, send)
+    else:
+        await _answer(scope["path"], send)
+
+
+async def _echo(receive: Any, send: Any) -> None:
+    while (event := await receive())["type"] != "websocket.disconnect":
+        if event["type"] == "websocket.connect":
+            await send({"type": "websocket.accept"})
+        else:
+            await send({"type": "websocket.send", "text": event["text"]})
+    say(f"disconnect {event['code']}")
+
+
+async def _answer(path: str, send: Any) -> None:
+    """/until-drain answers in two pieces, the second one late; /forever never ends."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+    if path == "/until-drain":
+        await draining[0].wait()
+    elif path == "/forever":
+        await _forever()
+    await send({"type": "http.response.body", "body": b"last"})
+
+
+async def _forever() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        say("cancelled")
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    hooks = Hooks(start=start, drain=drain, close=close)
+    server = Server(application, listening, hooks, grace=0.1)
+    server.serve(lambda: say(f"port {port}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import os
+import runpy
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.fernet import Fernet
+
+from project.environment import ConfigurationError
+from tests.serving import BASE
+
+Load = Callable[..., dict[str, Any]]
+
+# Variable, a wrong value, and what is said of it.
+WRONG = [
+    ("ACCESS_LOG", "maybe", "'maybe' is neither true nor false."),
+    (
+        "ALLOWED_HOSTS",
+        "a.org, http://b.org",
+        "'http://b.org' is no host name; leave out",
+    ),
+    ("ALLOWED_HOSTS", "a.org:8000", "'a.org:8000' is no host name; leave out"),
+    ("BEHIND_HTTPS", "nginx", "'nginx' is neither true nor false."),
+    ("CSRF_TRUSTED_ORIGINS", "chat.org", "'chat.org' is no origin; write https://host"),
+    ("CSRF_TRUSTED_ORIGINS", "https://a/b", "'https://a/b' is no origin; write"),
+    ("DATABASE_URL", "postgres://u:p@h/db", "only a SQLite file is supported; use"),
+    ("DATABASE_URL", "sqlite://:memory:", "only a SQLite file is supported; use"),
+    ("DATABASE_URL", "sqlite:////no/such/x", "cannot open /no/such/x (No such file or"),
+    ("DEBUG", "verbose", "'verbose' is neither true nor false."),
+    ("DRAIN_GRACE", "10s", "'10s' is not a number of seconds above 0."),
+    ("ENABLE_DEMO", "perhaps", "'perhaps' is neither true nor false."),
+    ("ENABLE_GROQ", "2", "'2' is neither true nor false."),
+    ("ENCRYPTION_KEYS", "tooshort", "a key is not 32 url-safe base64 bytes."),
+    ("GROQ_API_KEY", "gsk with spaces", "a key has no spaces and only ASCII letters;"),
+    ("GROQ_API_BASE", "groq.example/v1", "'groq.example/v1' is no address; write"),
+    ("GROQ_API_BASE", "http://me:pw@h/v1", "leave out user and password."),
+    ("GROQ_API_BASE", "http://h/v1?key=x", "'http://h/v1?key=x' is no address; write"),
+    ("LLM_CONNECT_TIMEOUT", "-1", "'-1' is not a number of seconds above 0."),
+    ("LLM_FIRST_BYTE_TIMEOUT", "nan", "'nan' is not a number of seconds above 0."),
+    ("LLM_IDLE_TIMEOUT", "0", "'0' is not a number of seconds above 0."),
+    ("LLM_MAX_CONNECTIONS", "0", "'0' is not a whole number above 0."),
+    ("LLM_PROVIDER", "skynet", "'skynet' is not one of "),
+    ("LLM_TEMPERATURE", "2.5", "'2.5' is not a number from 0 to 2."),
+    ("LLM_TEMPERATURE", "warm", "'warm' is not a number from 0 to 2."),
+    ("LLM_TOTAL_TIMEOUT", "inf", "'inf' is not a number of seconds above 0."),
+    ("LOG_LEVEL", "loud", "'loud' is not one of DEBUG, INFO, WARNING, ERROR."),
+    ("MAX_INPUT_SIZE", "1MB", "'1MB' is not a whole number above 0."),
+    ("PARLEY_DATA", "/proc/none/data", "cannot use /proc/none/data ("),
+    ("PARLEY_READ_DOTENV", "x", "'x' is neither true nor false."),
+    ("PORT", "http", "'http' is not a whole number above 0."),
+    ("PORT", "65536", "65536 is no port; use 1 to 65535."),
+    ("TIME_ZONE", "Paris", "'Paris' is no time zone; write for example Europe/Paris."),
+    ("TOOL_TIMEOUT", "soon", "'soon' is not a number of seconds above 0."),
+    ("TURN_CONCURRENCY", "1.5", "'1.5' is not a whole number above 0."),
+    ("TURN_DEADLINE", "x", "'x' is not a number of seconds above 0."),
+    ("TURN_MAX_STEPS", "ten", "'ten' is not a whole number above 0."),
+]
+# Any text will do; what `serve` makes of HOST and the password is tested there.
+FREE = {"HOST", "SECRET_KEY", "SYSTEM_PROMPT", "PARLEY_ADMIN_PASSWORD"}
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
+    """`load(PORT="1")`: the names of settings.py, run under this environment alone."""
+
+    def load(**variables: str) -> dict[str, Any]:
+        base = {"PARLEY_DATA": str(tmp_path / "data"), "PARLEY_READ_DOTENV": "false"}
+        monkeypatch.setattr(os, "environ", {**base, **variables})
+        return runpy.run_path(str(BASE / "project" / "settings.py"))
+
+    return load
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(("variable", "value", "line"), WRONG)
+def test_a_wrong_value_stops_with_one_line_that_names_the_variable(
+    load: Load, variable: str, value: str, line: str
+):
+    with pytest.raises(ConfigurationError) as stop:
+        load(**{variable: value})
+    text = str(stop.value)
+    assert text.startswith(f"{variable}: {line}")
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+def test_every_variable_has_a_wrong_value_above_or_takes_any_text(load: Load):
+    names = load()["env"].names
+    own = {name for name in names if not is_of_a_provider(name)}
+    assert own == FREE | {name for name, *_ in WRONG if not is_of_a_provider(name)}
+
+
+def is_of_a_provider(name: str) -> bool:
+    is_switch = name.startswith("ENABLE_") and name != "ENABLE_DEMO"
+    return is_switch or name.endswith(("_API_KEY", "_API_BASE", "_MODEL"))
+
+
+@pytest.mark.parametrize("variable", ["PORT", "DEBUG", "LOG_LEVEL", "LLM_PROVIDER"])
+def test_an_empty_value_counts_as_none(load: Load, variable: str):
+    assert load(**{variable: ""})["PORT"] == 8000
+
+
+def test_values_are_read_as_what_they_mean(load: Load):
+    settings = load(
+        PORT=" 8123 ",
+        DEBUG="Yes",
+        ALLOWED_HOSTS="a.org, .b.org,[::1],*",
+        LLM_IDLE_TIMEOUT="1.5",
+        LLM_TEMPERATURE="0",
+        LOG_LEVEL="warning",
+        SYSTEM_PROMPT="$ is the currency",
+    )
+    assert settings["PORT"] == 8123
+    assert settings["DEBUG"] is True
+    assert settings["ALLOWED_HOSTS"] == ["a.org", ".b.org", "[::1]", "*"]
+    assert settings["LLM_IDLE_TIMEOUT"] == 1.5
+    assert settings["LLM_TEMPERATURE"] == 0
+    assert settings["LOG_LEVEL"] == "WARNING"
+    assert settings["SYSTEM_PROMPT"] == "$ is the currency"
+
+
+def test_a_wrong_key_is_not_shown(load: Load):
+    with pytest.raises(ConfigurationError) as stop:
+        load(GROQ_API_KEY="gsk-planted secret")
+    assert "planted" not in str(stop.value)
+
+
+def test_the_server_reaches_itself_where_it_listens(load: Load):
+    assert load(HOST="0.0.0.0", PORT="9000")["SELF_URL"] == "http://127.0.0.1:9000"
+
+
+# What is kept in the data folder
+
+
+def test_secrets_are_made_once_and_for_our_eyes_only(load: Load, tmp_path: Path):
+    first, second = load(), load()
+    assert first["SECRET_KEY"] == second["SECRET_KEY"]
+    assert first["ENCRYPTION_KEYS"] == second["ENCRYPTION_KEYS"]
+    modes = {path.name: mode_of(path) for path in (tmp_path / "data").iterdir()}
+    assert modes == {
+        "secret_key": 0o600,
+        "encryption_keys": 0o600,
+        "parley.sqlite3": 0o600,
+    }
+    assert mode_of(tmp_path / "data") == 0o700
+
+
+def test_secrets_of_the_environment_leave_no_file(load: Load, tmp_path: Path):
+    keys = [Fernet.generate_key().decode() for _ in range(2)]
+    settings = load(SECRET_KEY="s" * 50, ENCRYPTION_KEYS=",".join(keys))
+    assert settings["SECRET_KEY"] == "s" * 50
+    assert settings["ENCRYPTION_KEYS"] == keys
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["parley.sqlite3"]
+
+
+def test_modes_loosened_by_a_backup_are_mended(load: Load, tmp_path: Path):
+    load()
+    for path in (tmp_path / "data").iterdir():
+        path.chmod(0o644)
+    load()
+    assert {mode_of(path) for path in (tmp_path / "data").iterdir()} == {0o600}
+
+
+def test_a_folder_made_for_us_is_closed_to_others(load: Load, tmp_path: Path):
+    (tmp_path / "data").mkdir(mode=0o755)
+    load()
+    assert mode_of(tmp_path / "data") == 0o700
+
+
+def test_a_folder_that_others_use_too_keeps_its_mode(load: Load, tmp_path: Path):
+    (tmp_path / "data").mkdir(mode=0o755)
+    (tmp_path / "data" / "theirs").touch()
+    load()
+    assert mode_of(tmp_path / "data") == 0o755
+
+
+@pytest.mark.parametrize("name", ["secret_key", "encryption_keys"])
+def test_an_empty_secret_stops_the_start(load: Load, tmp_path: Path, name: str):
+    load()
+    (tmp_path / "data" / name).write_text("")
+    with pytest.raises(ConfigurationError, match=rf"^PARLEY_DATA: .*/{name} is empty"):
+        load()
+
+
+def test_a_data_folder_with_odd_letters_is_taken_as_it_is(load: Load, tmp_path: Path):
+    odd = tmp_path / "c++ 100%20 #1?"
+    database = load(PARLEY_DATA=str(odd))["DATABASES"]["default"]
+    assert Path(database["NAME"]) == odd / "parley.sqlite3"
+
+
+def test_a_database_elsewhere_is_private_too(load: Load, tmp_path: Path):
+    load(DATABASE_URL=f"sqlite:///{tmp_path / 'other.sqlite3'}")
+    assert mode_of(tmp_path / "other.sqlite3") == 0o600

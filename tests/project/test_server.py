@@ -1,0 +1,146 @@
+"""`project.server.Server` around a small application, in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from tests.serving import BASE, Deadline
+
+
+class Small:
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.project.small_server", *arguments],
+            cwd=BASE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with Deadline(self.process):
+            said = self.lines_until("port")
+        self.port = int(said[-1].split()[1]) if said else 0
+
+    def lines_until(self, word: str) -> list[str]:
+        """What it says up to a line with this word; nothing where that never comes."""
+        lines = []
+        for line in self.process.stdout or ():
+            lines.append(line.rstrip())
+            if word in line:
+                return lines
+        return []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> tuple[int, list[str]]:
+        """Its exit code, and what it said since."""
+        with Deadline(self.process):
+            said, _ = self.process.communicate()
+        return self.process.returncode, said.splitlines()
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Small]]:
+    started: list[Small] = []
+
+    def run(*arguments: str) -> Small:
+        started.append(Small(*arguments))
+        return started[-1]
+
+    yield run
+    for small in started:
+        with small.process:
+            small.process.kill()
+
+
+Run = Callable[..., Small]
+
+
+def test_a_request_is_answered_without_naming_the_software_below(run: Run):
+    response = httpx.get(run().url)
+    assert response.text == "first last"
+    assert response.headers["Server"] == "parley"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_closes_in_this_order(run: Run, number: signal.Signals):
+    small = run()
+    small.process.send_signal(number)
+    assert small.end() == (0, ["drain", "close"])
+
+
+def test_an_open_response_ends_before_the_server_does(run: Run):
+    small = run()
+    with httpx.stream("GET", f"{small.url}/until-drain") as response:
+        pieces = response.iter_text()
+        assert next(pieces) == "first "
+        small.process.send_signal(signal.SIGTERM)
+        assert "".join(pieces) == "last"
+    assert small.end() == (0, ["drain", "close"])
+
+
+def test_a_response_that_never_ends_is_cut_off(run: Run):
+    small = run()
+    with httpx.stream("GET", f"{small.url}/forever") as response:
+        pieces = response.iter_text()
+        assert next(pieces) == "first "
+        small.process.send_signal(signal.SIGTERM)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+    assert small.end() == (0, ["drain", "cancelled", "close"])
+
+
+def test_a_websocket_is_told_to_come_back(run: Run):
+    small = run()
+    with connect(f"ws://127.0.0.1:{small.port}/") as websocket:
+        websocket.send("hello")
+        assert websocket.recv() == "hello"
+        small.process.send_signal(signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            websocket.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1012
+    assert small.end() == (0, ["drain", "disconnect 1012", "close"])
+
+
+def test_a_second_signal_ends_it_at_once(run: Run):
+    small = run("stuck")
+    small.process.send_signal(signal.SIGINT)
+    assert small.lines_until("drain") == ["drain"]
+    small.process.send_signal(signal.SIGINT)
+    assert small.end() == (128 + signal.SIGINT, [])
+
+
+def test_new_connections_are_refused_while_it_drains(run: Run):
+    small = run("stuck")
+    small.process.send_signal(signal.SIGTERM)
+    small.lines_until("drain")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(small.url)
+
+
+def test_many_requests_at_once_are_all_answered(run: Run):
+    small = run()
+    with ThreadPoolExecutor(20) as pool, httpx.Client(base_url=small.url) as client:
+        answers = pool.map(lambda _: client.get("/").text, range(100))
+        assert set(answers) == {"first last"}
+
+
+def test_a_start_that_fails_ends_the_server_with_its_reason(run: Run):
+    small = run("broken")
+    with Deadline(small.process):
+        said, complaint = small.process.communicate()
+    assert small.process.returncode == 1
+    assert "the engine does not start" in complaint
+    assert "port" not in said

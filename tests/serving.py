@@ -1,0 +1,159 @@
+"""A real `manage.py serve` in a process of its own, for tests from end to end.
+
+`ServerProcess` is what the `server` and `shared_server` fixtures give. Its environment
+is made from nothing, so that what the developer has set does not show in the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+BASE = Path(__file__).resolve().parent.parent
+PASSWORD = "tests-know-this-one"
+PATIENCE = 60  # seconds until a process that says nothing is taken for dead
+
+
+class ServerProcess:
+    """Stopped at first. `start` it, `kill` or `stop` it, `start` it again.
+
+    `environment` is read at each start; change it in between as you like.
+    """
+
+    def __init__(self, data: Path, environment: Mapping[str, str] | None = None):
+        self.data = data
+        self.port = free_port()
+        self.admin_password = PASSWORD
+        self.banner: list[str] = []  # what the last start said
+        self.process: subprocess.Popen[str] | None = None
+        self.environment = {
+            **{
+                name: os.environ[name]
+                for name in ("PATH", "HOME", "LANG")
+                if name in os.environ
+            },
+            "PARLEY_DATA": str(data),
+            "PARLEY_ADMIN_PASSWORD": PASSWORD,
+            "PARLEY_READ_DOTENV": "false",
+            "PORT": str(self.port),
+            "DRAIN_GRACE": "5",
+            **(environment or {}),
+        }
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def ws_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}"
+
+    @property
+    def log_path(self) -> Path:
+        """What all its starts wrote to stderr."""
+        return self.data.with_name(f"{self.data.name}.log")
+
+    def start(self) -> ServerProcess:
+        """Returns once connections are answered."""
+        assert self.process is None, "it runs already"
+        with self.log_path.open("a") as log:
+            self.process = subprocess.Popen(
+                manage("serve"),
+                cwd=BASE,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self.banner = self._read_banner(self.process)
+        return self
+
+    def stop(self) -> int:
+        """Ask it to drain, wait for its end. Returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it at once, as a crash would."""
+        return self._end(signal.SIGKILL)
+
+    def restart(self) -> ServerProcess:
+        """After a crash or without one."""
+        if self.process:
+            self.stop()
+        return self.start()
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command beside it. Returns what it printed."""
+        done = subprocess.run(
+            manage(*arguments),
+            cwd=BASE,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def create_token(self, user: str = "admin") -> str:
+        return self.manage("create_token", user).splitlines()[-1]
+
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process, "it does not run"
+        process, self.process = self.process, None
+        with process, Deadline(process):
+            process.send_signal(number)
+            return process.wait()
+
+    def _read_banner(self, process: subprocess.Popen[str]) -> list[str]:
+        assert process.stdout
+        lines = []
+        with Deadline(process):
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if line.startswith("Next: "):
+                    return lines
+        self._end(signal.SIGKILL)
+        raise AssertionError(f"The server did not start:\n{self.log()}")
+
+
+class Deadline:
+    """Kill a process that keeps us waiting, so that no test hangs on it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._timer = threading.Timer(PATIENCE, process.kill)
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+
+
+def manage(*arguments: str) -> list[str]:
+    return [
+        sys.executable,
+        "-W",
+        "error::ResourceWarning",
+        str(BASE / "manage.py"),
+        *arguments,
+    ]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

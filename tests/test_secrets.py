@@ -1,0 +1,88 @@
+"""What is planted as a secret is found in no log, page, dump or error."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from tests.conversations.clients import Program, sign_in
+
+KEY = "sk-planted-k3y-0f-th1s-test-ab12"
+PROMPT = "planted-words-of-a-private-prompt"
+ADMIN_PAGES = [
+    "/admin/",
+    "/admin/llm/provider/",
+    "/admin/llm/provider/1/change/",
+    "/admin/llm/provider/2/change/",
+    "/admin/llm/apikey/",
+    "/admin/llm/apikey/1/change/",
+    "/admin/llm/apikey/2/change/",
+    "/admin/llm/apikey/2/history/",
+    "/admin/llm/languagemodel/",
+    "/admin/llm/modelcall/",
+    "/admin/tools/tool/",
+    "/admin/conversations/accesstoken/",
+]
+
+
+@pytest.fixture
+def planted(start_server):
+    """A server whose own OpenAI address refuses the planted key."""
+    server = start_server(
+        OPENAI_API_KEY=KEY, OPENAI_MODEL="gpt-5", LOG_LEVEL="DEBUG", ACCESS_LOG="true"
+    )
+    server.environment["OPENAI_API_BASE"] = f"{server.url}/demo/v1"
+    return server.restart()
+
+
+async def test_secrets_are_found_nowhere(planted):
+    program = Program(planted)
+    conversation = await program.conversation()
+    said = []
+    async with program.http() as http:
+        for model in ("openai/gpt-5", "demo/demo-fast", None):
+            fields = {"input": f"/echo {PROMPT}", "model": model, "wait": True}
+            url = f"/api/conversations/{conversation}/turns/"
+            said.append((await http.post(url, json=fields)).text)
+        fields = {"input": [{"role": PROMPT, "content": PROMPT}]}
+        said.append((await http.post(url, json=fields)).text)
+        for url in ("/api/models/", "/api/schema/", "/api/turns/none/"):
+            said.append((await http.get(url)).text)
+    assert "provider refused the API key" in said[0]
+    token = http.headers["Authorization"].removeprefix("Bearer ")
+    cookie = await sign_in(planted, "admin")
+    async with httpx.AsyncClient(
+        base_url=planted.url, headers={"Cookie": cookie}
+    ) as person:
+        for page in ADMIN_PAGES:
+            answer = await person.get(page)
+            assert answer.status_code == 200, page
+            said.append(answer.text)
+    dumps = [
+        planted.manage("dumpdata", "llm", "tools"),
+        planted.manage("dump_config"),
+    ]
+    planted.stop()
+    everywhere = [*said, *dumps, planted.log(), "\n".join(planted.banner)]
+    for place in everywhere:
+        assert KEY not in place
+        assert token not in place
+        assert not re.search(r"demo-[0-9a-f]{40}", place)
+    for place in (*dumps, planted.log()):
+        assert PROMPT not in place
+
+
+async def test_a_token_is_kept_as_its_digest_only(server):
+    token = server.create_token()
+    server.stop()
+    for path in server.data.iterdir():
+        if path.is_file():
+            assert token.encode() not in path.read_bytes(), path.name
+
+
+async def test_keys_are_encrypted_in_the_file(planted):
+    planted.stop()
+    for path in planted.data.glob("*.sqlite3*"):
+        assert KEY.encode() not in path.read_bytes(), path.name
