@@ -32,7 +32,7 @@ class InvalidMessage(Exception):
         self.param = param
 
 
-class ConversationConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
+class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._group = ""

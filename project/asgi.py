@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, cast
 
 from django.core.asgi import get_asgi_application
 
@@ -16,10 +16,10 @@ from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E40
 from django.conf import settings  # noqa: E402
 
 from conversations.routing import websocket_urlpatterns  # noqa: E402
-from conversations.sse import Streams  # noqa: E402
+from conversations.sse import App, Streams  # noqa: E402
 from llm.demo.app import application as demo  # noqa: E402
 
-streams = Streams(django_application)
+streams = Streams(cast(App, django_application))
 
 
 async def http(scope: Any, receive: Any, send: Any) -> None:

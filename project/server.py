@@ -34,6 +34,7 @@ _SERVICE_RESTART = 1012  # WebSocket close code: come back in a moment
 _LAST_GRACE = 1.0  # seconds for applications that were told to end
 _REQUEST_PIECE = 64 * 1024  # bytes of a request's body in one ASGI message
 
+_log = logging.getLogger(__name__)
 _access_log = logging.getLogger("project.access")
 
 
@@ -102,6 +103,19 @@ class Server(daphne.server.Server):
         except Exception as exc:
             self._failure = exc  # for run()
             self.stop()
+
+    def application_checker(self) -> None:
+        """Daphne's housekeeping. It would answer 500 to a fault in the middle of an
+        answer, fail at that, and never be called again; we cut such an answer off."""
+        for protocol, details in list(self.connections.items()):
+            application = details.get("application_instance")
+            if _is_request(protocol) and _failed_midway(protocol, application):
+                del details["application_instance"]
+                fault = application.exception()
+                _log.error("An answer was cut off by a fault.", exc_info=fault)
+                if protocol.channel is not None:
+                    protocol.channel.loseConnection()
+        super().application_checker()
 
     # Starting
 
@@ -177,6 +191,16 @@ def log_access(protocol: Any, action: str, details: dict[str, Any]) -> None:
 async def _ended(applications: list[asyncio.Future[None]], grace: float) -> None:
     if applications:
         await asyncio.wait(applications, timeout=grace)
+
+
+def _failed_midway(request: Any, application: asyncio.Future[None] | None) -> bool:
+    return bool(
+        application
+        and application.done()
+        and not application.cancelled()
+        and application.exception()
+        and request._response_started
+    )
 
 
 def _is_websocket(protocol: object) -> bool:

@@ -59,6 +59,8 @@ async def _answer(path: str, send: Any) -> None:
         await draining[0].wait()
     elif path == "/forever":
         await _forever()
+    elif path == "/fault":
+        raise RuntimeError("a fault in the middle")
     await send({"type": "http.response.body", "body": b"last"})
 
 

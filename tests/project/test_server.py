@@ -144,3 +144,14 @@ def test_a_start_that_fails_ends_the_server_with_its_reason(run: Run):
     assert small.process.returncode == 1
     assert "the engine does not start" in complaint
     assert "port" not in said
+
+
+def test_a_fault_in_the_middle_of_an_answer_cuts_it_off_and_harms_no_other(run):
+    small = run()
+    for _ in range(2):
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.get(f"{small.url}/fault", timeout=30)
+    assert httpx.get(small.url).text == "first last"
+    small.process.send_signal(signal.SIGTERM)
+    code, _ = small.end()
+    assert code == 0

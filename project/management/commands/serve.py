@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from argparse import ArgumentParser, ArgumentTypeError
 from importlib import import_module
@@ -36,6 +37,7 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: int, **options: Any) -> None:
         os.umask(0o077)  # whatever is written from here on is ours alone
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while preparing
         address = Address(host, port)
         _settle(address)
         # What may fail comes before the first start, which shows a password once.
