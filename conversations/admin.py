@@ -50,7 +50,7 @@ INSPECT = "conversations.inspect_turn"
 EDIT = "conversations.edit_items"
 
 
-class _SaidAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class _SaidAdmin(admin.ModelAdmin):
     """For what people said, and models to them.
 
     Staff read their own; all of it with `inspect_turn`. What they read they may correct
@@ -423,7 +423,7 @@ class AttachmentAdmin(_SaidAdmin):
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class AccessTokenAdmin(admin.ModelAdmin):
     """A token opens its user's conversations, so only superusers issue others'."""
 
     list_display = [

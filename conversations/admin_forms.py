@@ -57,7 +57,7 @@ def _unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-class ItemForm(forms.ModelForm):  # type: ignore[type-arg]
+class ItemForm(forms.ModelForm):
     """An item's texts one by one, and the whole as JSON. Made for one item by
     `item_form`."""
 
@@ -97,7 +97,7 @@ def item_form(item: Item) -> type[ItemForm]:
     return type("ItemForm", (ItemForm,), text_fields(item))
 
 
-class TurnForm(forms.ModelForm):  # type: ignore[type-arg]
+class TurnForm(forms.ModelForm):
     options = ObjectField(required=False)
 
     class Meta:

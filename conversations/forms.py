@@ -20,8 +20,8 @@ from llm.wire.items import new_id, user_message
 
 SUGGESTIONS = [
     "What is the weather in Paris, and what time is it there?",
-    "What is 18 % of 2,340?",
-    "Explain in three short steps how a rainbow forms.",
+    "What is (17 + 25) * 3?",
+    "Think it through: what time is it in Tokyo?",
     "Write a Python function that merges two sorted lists.",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -96,11 +97,11 @@ def test_a_second_server_says_who_holds_the_folder(server: ServerProcess):
 
 @pytest.mark.server
 def test_a_port_in_use_is_said_before_a_password_is_made(
-    server: ServerProcess, stopped: ServerProcess
+    server: ServerProcess, stopped: ServerProcess, migrated_data: Path
 ):
+    shutil.copytree(migrated_data, stopped.data)
     line = refusal(stopped, PORT=str(server.port))
     assert line == f"PORT: {server.port} is in use; set another one or --port."
-    stopped.log_path.touch()
     assert "password of PARLEY_ADMIN_PASSWORD" in stopped.start().banner[1]
     stopped.stop()
 
@@ -162,7 +163,8 @@ def test_a_wrong_value_stops_any_command_with_one_line(
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
 
 
-def test_a_weak_password_stops_the_start(stopped: ServerProcess):
+def test_a_weak_password_stops_the_start(stopped: ServerProcess, migrated_data: Path):
+    shutil.copytree(migrated_data, stopped.data)
     line = refusal(stopped, PARLEY_ADMIN_PASSWORD="hunter2")
     assert line.startswith("PARLEY_ADMIN_PASSWORD: This password is too short.")
 
