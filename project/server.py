@@ -24,7 +24,7 @@ with suppress(ImportError):  # uvloop has no wheel for some platforms
     import uvloop
 
     # Daphne keeps the reactor that it finds as it is imported.
-    asyncioreactor.install(uvloop.new_event_loop())
+    asyncioreactor.install(uvloop.new_event_loop())  # type: ignore[no-untyped-call]
 
 import daphne.server
 from daphne.ws_protocol import WebSocketProtocol
