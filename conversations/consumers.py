@@ -21,9 +21,6 @@ from conversations.engine.embedded import group_of
 from conversations.models import Conversation, Turn
 from llm.errors import LLMError
 
-RESTART = 1012  # close code: the server goes down, come back
-
-
 class InvalidMessage(Exception):
     """Send an object with a known type; see docs/websocket.md."""
 
@@ -150,14 +147,11 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             del self._followers[turn_id]
 
     async def _forward(self, turn_id: str, after: str | None) -> None:
-        over = False
+        # Where the server goes down this ends early; the server then closes with 1012.
         async with aclosing(engine.follow(turn_id, after)) as batches:
             async for entries in batches:
                 for entry in entries:
                     await self.send(text_data=entry.ws)
-                over = entries[-1].is_last
-        if not over and engine.is_draining():
-            await self.close(code=RESTART)
 
     async def _refuse(
         self,
