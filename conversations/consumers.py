@@ -21,6 +21,7 @@ from conversations.engine.embedded import group_of
 from conversations.models import Conversation, Turn
 from llm.errors import LLMError
 
+
 class InvalidMessage(Exception):
     """Send an object with a known type; see docs/websocket.md."""
 
