@@ -1,0 +1,225 @@
+// The chat page, made live. Without this file it works by links and forms.
+
+import { Composer, Outbox } from "./composer.js";
+import { Refused, connect } from "./connection.js";
+import { copyOnClick } from "./copy.js";
+import { openInDialog } from "./dialog.js";
+import { $, fetched, newKey } from "./dom.js";
+import { LiveTurns } from "./live.js";
+import { keepAtEnd, keepingPlace, toEnd } from "./scroll.js";
+
+const PATIENCE = 2000; // milliseconds without a connection before we say so
+
+const main = $("#conversation");
+const { conversation, page, socket, api } = main.dataset;
+const isLive = conversation !== undefined && "latest" in main.dataset;
+
+const turns = new LiveTurns({ page, transcript: $("#transcript"), onChange: changed });
+const composer = new Composer({ conversation, onSend: send });
+const outbox = isLive && new Outbox(conversation);
+const connection = isLive && open();
+
+start();
+
+function start() {
+  arrive();
+  keepAtEnd();
+  copyOnClick();
+  openInDialog();
+  document.addEventListener("click", onClick);
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("visibilitychange", () => document.hidden || refreshList());
+  addEventListener("pageshow", (event) => event.persisted && location.reload());
+  localiseTimes(document);
+  if (matchMedia("(pointer: fine)").matches) composer.focus();
+  if (!isLive) return;
+  for (const turnId of turns.adopt()) connection.follow(turnId);
+  for (const message of outbox.messages) deliver(message);
+  changed();
+}
+
+/** Whoever comes from elsewhere begins at the end; a reload keeps its place. */
+function arrive() {
+  const target = document.getElementById(location.hash.slice(1));
+  const isEnd = !target || target.id === "end" || target.matches(".turn:last-child");
+  const [{ type }] = performance.getEntriesByType("navigation");
+  if (!isLive || !isEnd) return;
+  if (target) history.replaceState(null, "", location.pathname + location.search);
+  if (target || type === "navigate") toEnd();
+}
+
+function open() {
+  const url = new URL(socket, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  return connect({
+    socketURL: url.href,
+    turnsURL: api,
+    csrfToken: $("[name=csrfmiddlewaretoken]", $("#composer")).value,
+    listener: {
+      onEvent: (turnId, event, position) => turns.receive(turnId, event, position),
+      onTurn: foreign,
+      onState: showState,
+    },
+  });
+}
+
+// Sending
+
+/** False where a new page is needed: a new conversation, or an older part of one. */
+function send(text) {
+  hideWelcome();
+  if (!isLive) {
+    turns.begin(text);
+    toEnd();
+    return false;
+  }
+  const message = { key: newKey(), text, model: composer.model };
+  outbox.add(message);
+  deliver(message);
+  return true;
+}
+
+async function deliver(message) {
+  const article = turns.begin(message.text);
+  toEnd();
+  try {
+    turns.accepted(article, await connection.send(message));
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    article.remove();
+    composer.giveBack(message.text, error.message);
+  }
+  outbox.remove(message.key);
+  refreshList();
+}
+
+/** Turns opened while nobody told us of them. */
+async function catchUp() {
+  const rendered = await fetched(page, "#transcript");
+  for (const { dataset } of rendered.querySelectorAll(".turn")) {
+    await foreign(dataset.turn);
+  }
+}
+
+async function foreign(turnId) {
+  if (turns.has(turnId)) return;
+  hideWelcome();
+  await turns.addForeign(turnId);
+  connection.follow(turnId);
+}
+
+function hideWelcome() {
+  const welcome = $("#welcome"); // it holds the button whose value is being sent
+  if (welcome) welcome.hidden = true;
+}
+
+// Buttons and keys
+
+function onClick(event) {
+  closeMenus(event.target);
+  const button = event.target.closest("[data-action], [data-earlier]");
+  if (!button) return;
+  const act = "earlier" in button.dataset ? earlier : ACTIONS[button.dataset.action];
+  if (act?.(button) !== false) event.preventDefault();
+}
+
+const ACTIONS = {
+  stop: (button) => {
+    if (!isLive) return false;
+    stop(button.closest(".turn")?.dataset.turn ?? turns.running);
+  },
+  "choose-model": () => composer.chooseModel(),
+  retry: (button) => {
+    if (!isLive) return false;
+    retry(button);
+  },
+};
+
+function stop(turnId) {
+  if (!turnId) return;
+  connection.stop(turnId);
+  turns.stopping(turnId);
+}
+
+async function retry(button) {
+  button.disabled = true;
+  const data = new FormData($("#composer"));
+  data.set("key", newKey());
+  try {
+    const asked = { method: "POST", body: data, redirect: "manual" };
+    const response = await fetch(button.formAction, asked);
+    if (response.type !== "opaqueredirect") throw new Error("refused");
+    await catchUp();
+    toEnd();
+  } catch {
+    composer.complain("This could not be asked again. Choose another model and try again.");
+  }
+  button.disabled = false;
+}
+
+function onKey(event) {
+  if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
+  if ($("dialog[open], :popover-open, .row-menu[open]")) return closeMenus(null);
+  if (isLive && event.target.id !== "model") stop(turns.running);
+}
+
+function closeMenus(target) {
+  for (const menu of document.querySelectorAll(".row-menu[open]")) {
+    if (!menu.contains(target)) menu.open = false;
+  }
+}
+
+/** Earlier messages come before those shown, which stay where they are. */
+async function earlier(link) {
+  const rendered = await fetched(link.href, "#transcript");
+  const older = [...rendered.children].filter((child) => !child.matches(".to-latest"));
+  localiseTimes(rendered);
+  const place = link.parentElement;
+  keepingPlace(place.nextElementSibling, () => place.replaceWith(...older));
+}
+
+// What else is on the page
+
+function changed() {
+  const running = turns.running;
+  $("#stop").hidden = !running;
+  if (!isLive) return;
+  localiseTimes($("#transcript"));
+  if (!running) refreshList();
+}
+
+let lostTimer = 0;
+
+function showState(isConnected) {
+  if (!isConnected) {
+    lostTimer ||= setTimeout(() => ($("#banner").hidden = false), PATIENCE);
+    return;
+  }
+  $("#banner").hidden = true;
+  if (lostTimer) catchUp().catch(() => {});
+  lostTimer = clearTimeout(lostTimer) ?? 0;
+}
+
+async function refreshList() {
+  const list = $("#list");
+  const isInUse = list.contains(document.activeElement) || $("[open]", list);
+  if (isInUse || !navigator.onLine) return;
+  const query = new URLSearchParams(location.search);
+  query.set("current", conversation ?? "");
+  try {
+    const fresh = await fetched(`${list.dataset.url}?${query}`);
+    list.replaceChildren(...fresh.childNodes);
+  } catch {
+    // The next change tries again.
+  }
+}
+
+/** The server writes times in its own zone; people live in theirs. */
+function localiseTimes(root) {
+  const style = { dateStyle: "medium", timeStyle: "short" };
+  const format = new Intl.DateTimeFormat(undefined, style);
+  for (const time of root.querySelectorAll("time:not([data-local])")) {
+    time.textContent = format.format(new Date(time.dateTime));
+    time.dataset.local = "";
+  }
+}

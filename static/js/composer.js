@@ -1,0 +1,144 @@
+// The message box: it grows, keeps its draft, and sends on Enter.
+
+import { $, notice } from "./dom.js";
+
+const DRAFT = "parley:draft:";
+const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
+
+export class Composer {
+  #form = $("#composer");
+  #text = $("#text");
+  #model = $("#model");
+  #draft;
+
+  /** `onSend(text)` returns false where the form shall be sent as forms are. */
+  constructor({ conversation, onSend }) {
+    this.#draft = DRAFT + (conversation || "new");
+    this.#forgetSent(conversation);
+    this.#restore();
+    this.#text.addEventListener("input", () => this.#changed());
+    this.#text.addEventListener("keydown", (event) => this.#key(event));
+    this.#model?.addEventListener("change", () => this.#showDemo());
+    this.#form.addEventListener("submit", (event) => this.#submit(event, onSend));
+    this.#grow();
+  }
+
+  get model() {
+    return this.#model?.value ?? "";
+  }
+
+  focus() {
+    this.#text.focus({ preventScroll: true });
+  }
+
+  chooseModel() {
+    this.#model?.focus();
+    this.#model?.showPicker?.();
+  }
+
+  /** Put a refused message back, before what was typed meanwhile. */
+  giveBack(text, why) {
+    this.#text.value = [text, this.#text.value].filter(Boolean).join("\n\n");
+    this.#changed();
+    this.complain(why);
+  }
+
+  complain(why) {
+    $("#composer-errors").replaceChildren(notice(why));
+  }
+
+  #submit(event, onSend) {
+    if (event.submitter?.hasAttribute("formaction")) return; // stop, retry
+    const { submitter } = event;
+    const isSuggestion = submitter?.name === "suggestion";
+    const text = isSuggestion ? submitter.value : this.#text.value;
+    if (!text.trim()) {
+      event.preventDefault();
+      this.focus();
+      return;
+    }
+    $("#composer-errors").replaceChildren();
+    if (onSend(text)) {
+      event.preventDefault();
+      if (!isSuggestion) this.#clear();
+    } else {
+      sessionStorage.setItem(SENT, this.#draft); // kept until it has arrived
+    }
+  }
+
+  #key(event) {
+    // While an input method composes, Enter chooses a word.
+    if (event.key !== "Enter" || event.isComposing || event.keyCode === 229) return;
+    const isPhone = matchMedia("(pointer: coarse)").matches;
+    if (event.shiftKey || (isPhone && !event.ctrlKey && !event.metaKey)) return;
+    event.preventDefault();
+    this.#form.requestSubmit($("#send"));
+  }
+
+  #changed() {
+    this.#grow();
+    store(this.#draft, this.#text.value);
+  }
+
+  #clear() {
+    this.#text.value = "";
+    this.#changed();
+  }
+
+  #restore() {
+    const kept = localStorage.getItem(this.#draft);
+    if (kept && !this.#text.value) this.#text.value = kept;
+  }
+
+  /** What was sent has arrived, unless we are back on a new chat's own page. */
+  #forgetSent(conversation) {
+    const sent = sessionStorage.getItem(SENT);
+    if (sent && conversation) localStorage.removeItem(sent);
+    sessionStorage.removeItem(SENT);
+  }
+
+  #grow() {
+    if (CSS.supports("field-sizing", "content")) return;
+    this.#text.style.height = "auto";
+    this.#text.style.height = `${this.#text.scrollHeight}px`;
+  }
+
+  #showDemo() {
+    const isDemo = "demo" in this.#model.selectedOptions[0].dataset;
+    $("#demo-note").hidden = !isDemo;
+  }
+}
+
+/** Messages that were sent and not acknowledged: a reload sends them again. */
+export class Outbox {
+  #name;
+
+  constructor(conversation) {
+    this.#name = `parley:outbox:${conversation}`;
+  }
+
+  get messages() {
+    return JSON.parse(localStorage.getItem(this.#name) ?? "[]");
+  }
+
+  add(message) {
+    this.#keep([...this.messages, message]);
+  }
+
+  remove(key) {
+    this.#keep(this.messages.filter((message) => message.key !== key));
+  }
+
+  #keep(messages) {
+    store(this.#name, messages.length ? JSON.stringify(messages) : "");
+  }
+}
+
+function store(name, text) {
+  try {
+    if (text) localStorage.setItem(name, text);
+    else localStorage.removeItem(name);
+  } catch {
+    // No room, or none allowed: the page works without.
+  }
+}

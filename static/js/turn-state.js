@@ -1,0 +1,176 @@
+// What has been said in one turn, as its canonical events tell it.
+//
+// Pure: events in, a plain state out; no DOM, no clock, no network. The state holds the
+// turn's items by `output_index`, and what became of its tool calls by `call_id`.
+//
+// An event at or before the last position is a repeat (after a reconnect, say) and
+// changes nothing. `parley:step.reset` is the exception: it stands at the position that
+// its reader has reached already, and says to drop the items that will be told again.
+
+export const TERMINAL = new Set([
+  "response.completed",
+  "response.incomplete",
+  "response.failed",
+]);
+
+/** Every event that a turn's stream may hold, for EventSource, which asks by name. */
+export const EVENT_TYPES = [
+  "response.created",
+  "response.in_progress",
+  "response.output_item.added",
+  "response.output_item.done",
+  "response.content_part.added",
+  "response.content_part.done",
+  "response.output_text.delta",
+  "response.output_text.done",
+  "response.output_text.annotation.added",
+  "response.refusal.delta",
+  "response.refusal.done",
+  "response.reasoning.delta",
+  "response.reasoning.done",
+  "response.reasoning_summary_part.added",
+  "response.reasoning_summary_part.done",
+  "response.reasoning_summary_text.delta",
+  "response.reasoning_summary_text.done",
+  "response.function_call_arguments.delta",
+  "response.function_call_arguments.done",
+  "parley:step.started",
+  "parley:step.reset",
+  "parley:tool_call.started",
+  "parley:tool_call.progress",
+  "parley:tool_call.completed",
+  "parley:tool_call.failed",
+  "parley:tool_call.timed_out",
+  "parley:tool_call.unknown",
+  ...TERMINAL,
+];
+
+export function newTurn() {
+  return { status: "queued", position: null, items: [], calls: {}, error: null };
+}
+
+export const isOver = (turn) => !["queued", "in_progress"].includes(turn.status);
+
+/** Take one event in. False where it said nothing new. */
+export function apply(turn, event, position = event.position) {
+  const order = compare(position, turn.position);
+  if (event.type === "parley:step.reset" ? order < 0 : order <= 0) return false;
+  turn.position = position;
+  const change = CHANGES[event.type];
+  if (change) change(turn, event);
+  return true;
+}
+
+/** The order of two positions, `<epoch>-<sequence>`; null comes before all. */
+export function compare(a, b) {
+  if (b === null) return 1;
+  const [epochA, sequenceA] = a.split("-").map(Number);
+  const [epochB, sequenceB] = b.split("-").map(Number);
+  return epochA - epochB || sequenceA - sequenceB;
+}
+
+/** A message's text, or a reasoning item's: its summary, else what was thought. */
+export function textOf(item) {
+  const parts = item.summary.some(Boolean) ? item.summary : item.content;
+  return parts.filter(Boolean).join(item.type === "message" ? "" : "\n\n");
+}
+
+/** What the turn is doing: `{kind, names}`, for the line below it. */
+export function phase(turn) {
+  if (turn.status === "queued") return { kind: "queued" };
+  if (isOver(turn)) return { kind: turn.status };
+  const running = Object.values(turn.calls).filter((c) => c.state === "executing");
+  if (running.length) return { kind: "tools", names: running.map((c) => c.name) };
+  const last = turn.items.findLast((item) => item);
+  if (!last || last.isDone) return { kind: "waiting" };
+  const kinds = { reasoning: "thinking", message: "writing", function_call: "calling" };
+  return { kind: kinds[last.type] ?? "waiting", names: [last.name] };
+}
+
+const CHANGES = {
+  "response.created": started,
+  "response.in_progress": started,
+  "response.output_item.added": (turn, { output_index, item }) => {
+    turn.items[output_index] = itemOf(item);
+    turn.status = "in_progress";
+  },
+  "response.output_item.done": (turn, { output_index, item }) => {
+    turn.items[output_index] = { ...itemOf(item), isDone: true };
+  },
+  "response.output_text.delta": (turn, event) => lengthen(turn, event, "content"),
+  "response.refusal.delta": (turn, event) => lengthen(turn, event, "content"),
+  "response.reasoning.delta": (turn, event) => lengthen(turn, event, "content"),
+  "response.reasoning_summary_text.delta": (turn, event) =>
+    lengthen(turn, event, "summary"),
+  "response.function_call_arguments.delta": (turn, event) => {
+    const item = turn.items[event.output_index];
+    if (item) item.arguments += event.delta;
+  },
+  "parley:step.reset": (turn, { output_index }) => {
+    turn.items.length = Math.min(turn.items.length, output_index);
+    const kept = new Set(turn.items.map((item) => item?.callId));
+    for (const id of Object.keys(turn.calls)) {
+      if (!kept.has(id)) delete turn.calls[id];
+    }
+  },
+  "parley:tool_call.started": (turn, event) => {
+    callOf(turn, event).name = event.name;
+    callOf(turn, event).state = "executing";
+  },
+  "parley:tool_call.progress": (turn, event) => {
+    callOf(turn, event).message = event.message;
+  },
+  "parley:tool_call.completed": ended,
+  "parley:tool_call.failed": ended,
+  "parley:tool_call.timed_out": ended,
+  "parley:tool_call.unknown": ended,
+  "response.completed": over,
+  "response.incomplete": over,
+  "response.failed": over,
+};
+
+function started(turn) {
+  turn.status = "in_progress";
+}
+
+function lengthen(turn, event, field) {
+  const item = turn.items[event.output_index];
+  if (!item) return;
+  const part = field === "summary" ? event.summary_index : event.content_index;
+  item[field][part] = (item[field][part] ?? "") + event.delta;
+}
+
+function ended(turn, event) {
+  const call = callOf(turn, event);
+  call.state = event.type.slice("parley:tool_call.".length);
+  call.seconds = event.seconds;
+  call.message = event.error ?? "";
+}
+
+function over(turn, { response }) {
+  const why = response.incomplete_details?.reason;
+  turn.status = why === "cancelled" ? "cancelled" : response.status;
+  turn.error = response.error;
+}
+
+function callOf(turn, { call_id }) {
+  turn.calls[call_id] ??= { name: "", state: "pending", seconds: null, message: "" };
+  return turn.calls[call_id];
+}
+
+function itemOf(item) {
+  const texts = (parts) =>
+    (Array.isArray(parts) ? parts : []).map((part) => part.text ?? part.refusal ?? "");
+  return {
+    id: item.id,
+    type: item.type,
+    status: item.status,
+    name: item.name ?? "",
+    callId: item.call_id ?? "",
+    arguments: item.arguments ?? "",
+    output: item.output ?? null,
+    content: texts(item.content),
+    summary: texts(item.summary),
+    isDone: false,
+  };
+}

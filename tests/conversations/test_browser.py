@@ -1,0 +1,444 @@
+"""The pages in a real browser, against a real server and its demo model.
+
+Every page is watched: an error in its console, or a request to anywhere but our own
+server, fails the test that caused it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.serving import PASSWORD, ServerProcess
+
+pytestmark = pytest.mark.browser
+
+NUMBERS = 90  # words of a long answer, at the demo's human pace: a few seconds
+COUNTED = " ".join(str(number) for number in range(1, NUMBERS + 1))
+QUESTION = "What is the weather in Paris, and what time is it there?"
+NO_SOCKETS = """
+window.WebSocket = class {
+  static OPEN = 1;
+  readyState = 3;
+  constructor() { setTimeout(() => this.onclose?.(), 0); }
+  close() {}
+};
+"""
+#: Keeps whatever a message must never become, should it appear for a moment only.
+WATCH = """
+window.forbidden = [];
+new MutationObserver(() => {
+  const found = document.querySelectorAll(
+    "#transcript :is(img, script, iframe, [style], [onerror], [onclick])," +
+    "#transcript a[href]:not([href^='http'], [href^='mailto:'], [href^='#'])"
+  );
+  for (const node of found) {
+    if (!node.matches(".window-link a, .progress a")) forbidden.push(node.outerHTML);
+  }
+}).observe(document, { subtree: true, childList: true, attributes: true });
+"""
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    flags = ["--no-sandbox", "--disable-gpu"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def signed_in(browser: Browser, server: ServerProcess, **options: Any) -> Iterator[Any]:
+    """A browser context of somebody who has signed in."""
+    size = {"width": 1280, "height": 800}
+    context = browser.new_context(
+        **{"base_url": server.url, "viewport": size, **options}
+    )
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("Username").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{server.url}/")
+    page.close()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, shared_server: ServerProcess) -> Iterator[Open]:
+    """`open_page("/", java_script_enabled=False)`: a page with a context of its own."""
+    contexts, faults = [], []
+
+    def open_one(path: str = "/", script: str = "", **options: Any) -> Page:
+        context = signed_in(browser, shared_server, **options)
+        contexts.append(context)
+        page = watched(context.__enter__(), shared_server.url, faults)
+        page.add_init_script(script or "0")
+        page.goto(path)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.__exit__(None, None, None)
+    assert faults == []
+
+
+def watched(context: BrowserContext, url: str, faults: list[str]) -> Page:
+    page = context.new_page()
+    page.on("pageerror", lambda exc: faults.append(str(exc)))
+    page.on("console", lambda m: m.type == "error" and faults.append(m.text))
+    page.on(
+        "request",
+        lambda r: r.url.startswith((url, "data:")) or faults.append(r.url),
+    )
+    return page
+
+
+@pytest.fixture
+def page(open_page: Open) -> Page:
+    return open_page()
+
+
+def ask(page: Page, text: str) -> None:
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def last(page: Page) -> Any:
+    return page.locator(".turn").last
+
+
+def answer(page: Page) -> Any:
+    return last(page).locator(".said")
+
+
+def expect_end(page: Page, status: str = "completed") -> None:
+    """The server's own rendering has taken the place of the live one."""
+    expect(last(page).locator(".turn-foot")).to_be_visible()
+    expect(last(page)).to_have_attribute("data-status", status)
+
+
+# Asking
+
+
+def test_a_question_is_answered_with_tools(page: Page):
+    page.get_by_role("button", name=QUESTION).click()
+    cards = last(page).locator(".called")
+    expect(cards).to_have_count(2)
+    expect_end(page)
+    for card in cards.all():
+        expect(card).to_have_attribute("data-state", "completed")
+    cards.first.locator("summary").click()
+    expect(cards.first.locator("[data-slot=arguments]")).to_contain_text('"Paris"')
+    expect(cards.first.locator("[data-slot=output]")).to_contain_text("temperature")
+    expect(last(page).locator(".turn-foot")).to_contain_text("Demo (no AI)")
+    expect(page.locator(".row.is-current")).to_contain_text("What is the weather")
+
+
+def test_the_message_is_seen_before_the_server_knows_of_it(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    page.context.set_offline(True)
+    ask(page, "/echo two")
+    expect(last(page).locator(".asked")).to_contain_text("/echo two")
+    expect(page.locator("#banner")).to_be_visible()
+    page.context.set_offline(False)
+    expect(answer(page)).to_have_text("two")
+    expect_end(page)
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.locator(".turn")).to_have_count(2)
+
+
+def test_a_reload_in_the_middle_loses_nothing(page: Page):
+    ask(page, f"/long {NUMBERS}")
+    expect(answer(page)).to_contain_text("20 21")
+    page.reload()
+    expect(answer(page)).to_contain_text("30 31")
+    expect_end(page)
+    expect(answer(page)).to_have_text(COUNTED)
+
+
+def test_a_message_not_acknowledged_is_sent_after_a_reload(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    page.evaluate(
+        """() => {
+          const chat = document.querySelector("#conversation").dataset.conversation;
+          const lost = [{ key: "k-lost", text: "/echo lost", model: "" }];
+          localStorage.setItem(`parley:outbox:${chat}`, JSON.stringify(lost));
+        }"""
+    )
+    for _ in range(2):  # the second time the server knows its key
+        page.reload()
+        expect(answer(page)).to_have_text("lost")
+        expect(page.locator(".turn")).to_have_count(2)
+
+
+def test_stop_keeps_what_was_said(page: Page):
+    ask(page, "/long 5000")
+    expect(answer(page)).to_contain_text("10 11")
+    page.get_by_role("button", name="Stop the answer").click()
+    expect_end(page, "cancelled")
+    expect(answer(page)).to_contain_text("10 11")
+    expect(last(page)).to_contain_text("Stopped")
+    expect(page.get_by_role("button", name="Stop the answer")).to_be_hidden()
+
+
+def test_escape_stops_and_what_waits_goes_on(page: Page):
+    ask(page, "/long 5000")
+    expect(answer(page)).to_contain_text("10 11")
+    ask(page, "/echo next")
+    expect(last(page)).to_contain_text("Waiting for its turn")
+    page.keyboard.press("Escape")
+    expect(answer(page)).to_have_text("next")
+    expect(page.locator(".turn").first).to_contain_text("Stopped")
+
+
+def test_a_queued_message_is_removed(page: Page):
+    ask(page, "/long 5000")
+    expect(answer(page)).to_contain_text("1 2")
+    ask(page, "/echo never")
+    last(page).get_by_role("button", name="Remove").click()
+    expect_end(page, "cancelled")
+    expect(page.locator(".turn").first).to_have_attribute("data-status", "in_progress")
+    page.keyboard.press("Escape")
+
+
+def test_a_failure_says_why_and_is_tried_again(page: Page):
+    ask(page, "/fail 429")
+    expect(last(page)).to_contain_text("rate limit is reached")
+    last(page).get_by_role("link", name="Choose another model").click()
+    expect(page.get_by_role("combobox", name="Model")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".turn")).to_have_count(2)
+    expect_end(page, "failed")
+
+
+def test_thoughts_are_closed_and_say_how_long(page: Page):
+    ask(page, "/think What time is it in Tokyo?")
+    thought = last(page).locator(".thought").first
+    expect(thought).to_contain_text("Thinking…")
+    assert thought.get_attribute("open") is None
+    expect(thought.locator("summary")).to_have_text(re.compile(r"Thought for \d+ s"))
+    thought.locator("summary").click()
+    expect_end(page)
+    expect(last(page).locator(".thought").first).to_have_attribute("open", "")
+    expect(last(page).locator(".thought summary").first).to_contain_text("Thought for")
+
+
+def test_a_message_too_long_comes_back_to_the_box(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    box = page.get_by_label("Message", exact=True)
+    box.evaluate("(box) => { box.value = 'x'.repeat(1_000_001); }")
+    box.press("Enter")
+    expect(page.locator("#composer-errors")).to_contain_text("1000001 bytes long")
+    assert box.evaluate("(box) => box.value.length") == 1_000_001
+    expect(page.locator(".turn")).to_have_count(1)
+
+
+# Other ways and other people
+
+
+def test_another_tab_follows(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    other = page.context.new_page()
+    other.goto(page.url)
+    ask(page, f"/long {NUMBERS}")
+    expect(answer(other)).to_contain_text("5 6")
+    expect_end(other)
+    expect(answer(other)).to_have_text(COUNTED)
+    expect(other.locator(".turn")).to_have_count(2)
+
+
+def test_without_websockets_events_come_all_the_same(open_page: Open):
+    page = open_page("/", NO_SOCKETS)
+    ask(page, f"/long {NUMBERS}")
+    expect(answer(page)).to_contain_text("10 11")
+    page.reload()
+    expect(answer(page)).to_contain_text("20 21")
+    ask(page, "/echo two")
+    expect(last(page)).to_contain_text("Waiting for its turn")
+    expect(answer(page)).to_have_text("two")
+    expect(page.locator(".turn .said").first).to_have_text(COUNTED)
+    ask(page, "/long 5000")
+    expect(answer(page)).to_contain_text("5 6")
+    page.keyboard.press("Escape")
+    expect_end(page, "cancelled")
+
+
+@pytest.mark.parametrize("script", ["", NO_SOCKETS], ids=["socket", "stream"])
+def test_a_crash_of_the_server_loses_no_word(
+    browser: Browser, server: ServerProcess, script: str
+):
+    with signed_in(browser, server) as context:
+        page = watched(context, server.url, [])
+        page.add_init_script(script or "0")
+        page.goto("/")
+        ask(page, f"/long {NUMBERS}")
+        expect(answer(page)).to_contain_text("30 31")
+        server.kill()
+        expect(page.locator("#banner")).to_be_visible()
+        expect(answer(page)).to_contain_text("30 31")
+        server.start()
+        expect_end(page)
+        expect(answer(page)).to_have_text(COUNTED)
+        expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_it_works_without_javascript(open_page: Open):
+    page = open_page("/", java_script_enabled=False)
+    page.get_by_role("button", name=QUESTION).click()
+    expect(last(page).locator(".asked")).to_contain_text(QUESTION)
+    while last(page).get_attribute("data-status") != "completed":
+        page.get_by_role("link", name="Refresh").click()
+    expect(last(page).locator(".called")).to_have_count(2)
+    page.get_by_label("Message", exact=True).fill("/long 5000")
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Stop the answer").click()
+    while last(page).get_attribute("data-status") != "cancelled":
+        page.reload()
+    last(page).get_by_role("button", name="Ask again").click()
+    expect(page.locator(".turn")).to_have_count(3)
+    page.get_by_role("button", name="Stop the answer").click()
+
+
+# Safety
+
+
+ATTACK = (
+    "/echo ![x](https://evil.test/x.png) <img src=x onerror=alert(1)> "
+    "[a](javascript:alert(1)) [b](data:text/html,x) [c](/admin/) <b onclick=x()>b</b>"
+    "\n\n```<script>\nalert(1)\n```\n\n<script>alert(1)</script>\n\n"
+    + "> " * 40
+    + "deep"
+)
+
+
+def test_nothing_a_model_writes_becomes_more_than_text(open_page: Open):
+    page = open_page("/", WATCH)
+    page.get_by_label("Message", exact=True).fill(ATTACK)
+    page.keyboard.press("Enter")
+    expect_end(page)
+    expect(last(page).locator(".answer")).to_contain_text("deep")
+    assert page.evaluate("forbidden") == []
+    assert last(page).locator(".answer a").count() == 1  # the picture's address
+
+
+def test_what_streams_looks_like_what_the_server_renders(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    page.route("**/turns/**", lambda route: route.abort())  # no swap at the end
+    ask(page, "/markdown")
+    expect(page.locator("#announcer")).to_contain_text("Done")
+    live = outline(page)
+    page.unroute("**/turns/**")
+    page.reload()
+    assert outline(page) == live
+
+
+def outline(page: Page) -> list[str]:
+    """The blocks of the last answer with their words; colours are the server's own."""
+    return answer(page).last.evaluate(
+        """(said) => Array.from(
+          said.querySelectorAll("p, h3, h4, h5, h6, li, th, td, pre, blockquote, hr"),
+          (node) => `${node.tagName} ${node.textContent.replace(/\\s+/g, " ").trim()}`,
+        )"""
+    )
+
+
+# The box
+
+
+def test_a_draft_outlives_a_reload_and_each_chat_has_its_own(page: Page):
+    box = page.get_by_label("Message", exact=True)
+    box.fill("half a thought")
+    page.reload()
+    expect(box).to_have_value("half a thought")
+    ask(page, "/echo one")
+    expect_end(page)
+    expect(box).to_have_value("")
+    box.fill("another")
+    page.goto("/")
+    expect(box).to_have_value("")
+    page.go_back()
+    expect(box).to_have_value("another")
+
+
+def test_enter_sends_but_not_while_a_word_is_composed(page: Page):
+    box = page.get_by_label("Message", exact=True)
+    box.fill("one")
+    box.press("Shift+Enter")
+    box.press_sequentially("two")
+    box.dispatch_event("keydown", {"key": "Enter", "isComposing": True})
+    expect(box).to_have_value("one\ntwo")
+    expect(page.locator(".turn")).to_have_count(0)
+
+
+def test_reading_above_is_not_disturbed(page: Page):
+    ask(page, "/long 4000")
+    expect(answer(page)).to_contain_text("5 6")
+    ask(page, "/echo queued")
+    page.set_viewport_size({"width": 500, "height": 300})
+    expect(answer(page).first).to_contain_text("90 91")
+    page.mouse.move(250, 120)
+    page.mouse.wheel(0, -400)
+    expect(page.get_by_role("link", name="Jump to latest")).to_be_visible()
+    place = page.evaluate("scrollY")
+    expect(answer(page).first).to_contain_text("140 141")
+    assert page.evaluate("scrollY") == place
+    page.get_by_role("link", name="Jump to latest").click()
+    expect(page.get_by_role("link", name="Jump to latest")).to_be_hidden()
+    page.keyboard.press("Escape")
+
+
+# The list
+
+
+def test_the_drawer_renames_and_deletes_on_a_phone(open_page: Open):
+    phone = {"width": 390, "height": 844}
+    page = open_page("/", viewport=phone, has_touch=True, is_mobile=True)
+    box = page.get_by_label("Message", exact=True)
+    box.fill("/echo from a phone")
+    page.get_by_role("button", name="Send").click()
+    expect_end(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == phone["width"]
+    menu_of(page, "/echo from a phone")
+    page.get_by_role("link", name="Rename").click()
+    page.get_by_role("dialog").get_by_label("Title").fill("Renamed")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", name="Renamed", level=1)).to_be_visible()
+    menu_of(page, "Renamed")
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator("#welcome")).to_be_visible()
+    expect(page.locator(".row-link", has_text="Renamed")).to_have_count(0)
+
+
+def menu_of(page: Page, title: str) -> None:
+    page.get_by_role("button", name="Conversations").click()
+    row = page.locator(".row", has_text=title).first
+    row.locator("summary").click()
+
+
+def test_everything_that_can_be_pressed_is_big_enough_for_a_thumb(open_page: Open):
+    phone = {"width": 390, "height": 844}
+    page = open_page("/", viewport=phone, has_touch=True, is_mobile=True)
+    sizes = page.evaluate(
+        """() => Array.from(
+          document.querySelectorAll("button, select, .suggestion, a.icon-button"),
+          (node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()],
+        ).filter(([, box]) => box.width && (box.width < 44 || box.height < 44))"""
+    )
+    assert sizes == []

@@ -1,0 +1,22 @@
+"""Runs tests/js, the tests of the browser modules that need no browser."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.programs import find_program
+
+JS = Path(__file__).parent.parent / "js"
+
+
+@pytest.mark.parametrize("path", sorted(JS.glob("*.test.mjs")), ids=lambda p: p.name)
+def test_the_modules_of_the_pages_keep_their_word(path: Path):
+    if (node := find_program("node")) is None:
+        pytest.skip("node is not installed")
+    done = subprocess.run(
+        [node, "--test", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
