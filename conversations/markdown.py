@@ -47,7 +47,7 @@ def render(text: str) -> SafeString:
 def coloured(code: str, language: str) -> SafeString:
     """`code` as HTML whose classes tell its parts; as it is for unknown languages."""
     if len(code) <= UNCOLOURED_BEYOND and (lexer := _lexer(language)):
-        return mark_safe(highlight(code, lexer, _FORMATTER))
+        return mark_safe(str(highlight(code, lexer, _FORMATTER)))
     return mark_safe(escape(code))
 
 

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from conversations import views
 
-_turn = [
+_turn: list[URLPattern] = [
     path("", views.turn, name="turn"),
     path("stop/", views.stop, name="stop"),
     path("retry/", views.retry, name="retry"),
 ]
-_conversation = [
+_conversation: list[URLPattern | URLResolver] = [
     path("", views.conversation, name="conversation"),
     path("rename/", views.rename, name="rename"),
     path("delete/", views.delete, name="delete"),

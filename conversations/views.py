@@ -14,8 +14,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from conversations import engine
 from conversations.forms import SUGGESTIONS, MessageForm, RetryForm, TitleForm
-from conversations.models import Conversation, Turn
-from conversations.sidebar import PAGE, sidebar
+from conversations.models import Conversation, ConversationQuerySet, Turn
+from conversations.sidebar import PAGE, Sidebar, sidebar
 from conversations.transcript import Transcript, shown, transcript, with_parts
 
 GONE = "This conversation is gone. Your message is kept: send it to begin a new one."
@@ -114,7 +114,7 @@ def conversation_list(request: HttpRequest) -> HttpResponse:
     return render(request, "conversations/_list.html", context)
 
 
-def _own(request: HttpRequest):
+def _own(request: HttpRequest) -> ConversationQuerySet:
     return Conversation.objects.of(request.user)
 
 
@@ -123,7 +123,7 @@ def _turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
     return get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
 
 
-def _sidebar(request: HttpRequest):
+def _sidebar(request: HttpRequest) -> Sidebar:
     size = request.GET.get("chats", "")
     return sidebar(request.user, int(size[:6]) if size.isdecimal() else PAGE)
 
