@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.core.paginator import Paginator
@@ -10,15 +10,21 @@ from django.db.models import Count, QuerySet
 from django.forms import Textarea, TextInput
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from llm import capabilities
 from llm.error_reports import hide_secrets
 from llm.errors import LLMError
 from llm.forms import ApiKeyForm, FullNameField, ObjectField
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.providers import all_providers
+
+if TYPE_CHECKING:
+    from llm.model_sync import Comparison
 
 MAX_INLINE_MODELS = 50  # rows; a form of many more is refused by Django as too large
 MAX_COUNTED = 10_000  # rows of a list; nobody pages further
@@ -113,7 +119,7 @@ class ProviderAdmin(SecretFormAdmin):
     ]
     list_filter = ["enabled", "kind"]
     search_fields = ["name", "base_url"]
-    actions = ["enable", "disable", "test_connection"]
+    actions = ["enable", "disable", "test_connection", "sync_models"]
     fieldsets = [
         (None, {"fields": ["name", "kind", "enabled"]}),
         (
@@ -126,6 +132,14 @@ class ProviderAdmin(SecretFormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Provider]:
         rows: QuerySet[Provider] = super().get_queryset(request)
         return rows.prefetch_related("keys").annotate(models_there=Count("models"))
+
+    def formfield_for_dbfield(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if db_field.name == "options" and field:
+            field.help_text = f"{field.help_text} {_known_options()}"
+        return field
 
     def get_inlines(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         if obj and obj.models_there > MAX_INLINE_MODELS:
@@ -187,6 +201,69 @@ class ProviderAdmin(SecretFormAdmin):
     def test_connection(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
         for provider in rows:
             self._test(request, provider)
+
+    @admin.action(description=_("Sync models"), permissions=["sync"])
+    def sync_models(
+        self, request: HttpRequest, rows: QuerySet[Provider]
+    ) -> HttpResponse | None:
+        """Shows what the provider's list tells; called again, does what was chosen."""
+        # Not at the top, for the same reason as the probe.
+        from llm import model_sync
+
+        if len(rows) != 1:
+            problem = _("Choose one provider; each has a list of its own.")
+            self.message_user(request, problem, messages.ERROR)
+            return None
+        provider = rows[0]
+        try:
+            comparison = model_sync.compare(provider)
+        except LLMError as exc:
+            self.message_user(request, f"{provider}: {exc}", messages.ERROR)
+            return None
+        if "_apply" in request.POST or "_apply_all" in request.POST:
+            self._apply(request, provider, comparison)
+            return None
+        return self._offer(request, provider, comparison)
+
+    def has_sync_permission(self, request: HttpRequest) -> bool:
+        needed = ["llm.add_languagemodel", "llm.change_languagemodel"]
+        return bool(request.user.has_perms(needed))
+
+    def _offer(
+        self, request: HttpRequest, provider: Provider, comparison: Comparison
+    ) -> HttpResponse | None:
+        if not comparison:
+            told = _("%(provider)s lists nothing that is not known here.")
+            self.message_user(request, told % {"provider": provider}, messages.INFO)
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Models of %(provider)s") % {"provider": provider},
+            "opts": self.opts,
+            "provider": provider,
+            "comparison": comparison,
+        }
+        return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
+
+    def _apply(
+        self, request: HttpRequest, provider: Provider, comparison: Comparison
+    ) -> None:
+        from llm import model_sync
+
+        if "_apply_all" in request.POST:
+            chosen = comparison.names()
+        else:
+            kinds = ("new", "changed", "gone")
+            chosen = {kind: request.POST.getlist(kind) for kind in kinds}
+        done = model_sync.apply(provider, comparison, **chosen)
+        counts = {
+            "added": done.added,
+            "changed": done.changed,
+            "off": done.switched_off,
+        }
+        text = _("%(added)d added, %(changed)d changed, %(off)d switched off.") % counts
+        self.log_change(request, provider, f"Synced models: {text}")
+        self.message_user(request, text, messages.SUCCESS)
 
     def _test(self, request: HttpRequest, provider: Provider) -> None:
         # Not at the top: every management command would wait for the HTTP libraries.
@@ -267,6 +344,13 @@ class LanguageModelAdmin(admin.ModelAdmin):
             kwargs["form_class"] = FullNameField
             kwargs["queryset"] = LanguageModel.objects.select_related("provider")
         return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+    def save_model(
+        self, request: HttpRequest, obj: LanguageModel, form: Any, change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        for problem in capabilities.problems(obj.capabilities):
+            self.message_user(request, problem, messages.WARNING)
 
     @admin.display(description=_("capabilities"))
     def abilities(self, obj: LanguageModel) -> str:
@@ -375,6 +459,17 @@ class ModelCallAdmin(ReadOnlyAdmin):
     @admin.display(description=_("latency"))
     def whole(self, obj: ModelCall) -> str:
         return _seconds(obj.latency)
+
+
+def _known_options() -> str:
+    """What some kinds of providers know besides headers, in a sentence each."""
+    return " ".join(
+        f"{host.label}: "
+        + ", ".join(f"{option.name} ({option.wanted})" for option in host.options)
+        + "."
+        for host in all_providers().values()
+        if host.options
+    )
 
 
 def _seconds(duration: float | None) -> str:

@@ -10,15 +10,16 @@ neither the key nor a body.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import math
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from functools import cache, partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 
 import aiohttp
 import httpx
@@ -28,6 +29,7 @@ from aiohttp.resolver import ThreadedResolver
 from django.conf import settings
 from httpx_aiohttp import AiohttpTransport
 
+from llm.addresses import is_public, looks_like_address
 from llm.errors import (
     BadRequest,
     BadResponse,
@@ -37,16 +39,19 @@ from llm.errors import (
     ProviderTimeout,
     TryAgain,
 )
-from llm.provider import Endpoint
+from llm.provider import Endpoint, Route, bearer
 from llm.wire.classify import request_id
 from llm.wire.codec import Decoder
 from llm.wire.deltas import (
     Delta,
+    FinishDelta,
     ItemDelta,
     ReasoningDelta,
     RefusalDelta,
+    StartDelta,
     TextDelta,
     ToolCallDelta,
+    UsageDelta,
 )
 from llm.wire.request import Request
 from llm.wire.sse import ServerSentEvent, SSEDecoder
@@ -69,6 +74,14 @@ class Call:
     http_status: int | None = None
     request_id: str = ""  # the provider's, for its support
     error: LLMError | None = None
+    # What `llm.policy` adds; a call made without it has none of these.
+    attempt: int = 1
+    route: Route | None = None
+    earlier: list[Call] = field(default_factory=list)  # attempts that came to nothing
+    degraded: list[str] = field(default_factory=list)  # what was asked differently
+    start: StartDelta | None = None  # these where the caller did not hear them, or
+    usage: UsageDelta | None = None  # heard more than this call said
+    finish: FinishDelta | None = None
 
     def saw(self, deltas: list[Delta]) -> None:
         if self.ttft is None and any(map(_has_content, deltas)):
@@ -112,6 +125,30 @@ def _has_content(delta: Delta) -> bool:
     return False
 
 
+async def get(endpoint: Endpoint, path: str) -> bytes:
+    """What the provider has at `path`, which may hold a query.
+
+    Raises LLMError and nothing else.
+    """
+    url, ours = _address(endpoint, endpoint.at(path))
+    # Some codecs tell their version in headers, whatever is asked.
+    told = _told(endpoint, Request(model="", items=(), stream=False))
+    headers = _headers(endpoint, told | await _proof(endpoint), streams=False)
+    message = httpx.Request(
+        "GET", url, headers=headers, extensions={"timeout": _timeouts()}
+    )
+    with closing(_Clock(streams=False)) as clock:
+        answer = _Answer(await _send(_client(private=ours), message, clock), clock)
+        try:
+            if not answer.response.is_success:
+                raise await _refusal(endpoint, answer)
+            body = await answer.rest()
+        finally:
+            await answer.aclose()
+    _check_size(body)
+    return body
+
+
 async def aclose() -> None:
     """Shut this event loop's connections. A later call opens new ones."""
     for http in _clients.pop(asyncio.get_running_loop(), {}).values():
@@ -132,7 +169,7 @@ class _Answer:
     async def read(self) -> bytes:
         """The bytes that have come, at least one; b"" at the end."""
         try:
-            async with self._clock.limit():
+            with self._clock:
                 async for chunk in self._chunks:
                     if chunk:
                         self._clock.first_byte = None
@@ -161,25 +198,62 @@ class _Answer:
 
 
 class _Clock:
-    """The time limits of one call, by the event loop's clock."""
+    """The time limits of one call, by the event loop's clock. Held around each wait.
+
+    A timer set for every chunk, as `asyncio.timeout` does, costs as much as to decode
+    it. Here one timer stays: a wait only moves its end, at which the timer looks when
+    it rings.
+    """
 
     def __init__(self, *, streams: bool) -> None:
-        self._now = asyncio.get_running_loop().time
-        now = self._now()
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
         self._idle = settings.LLM_IDLE_TIMEOUT
         self._deadline = now + settings.LLM_TOTAL_TIMEOUT
         #: None once it has come. An answer in one piece begins when it is finished.
         self.first_byte: float | None = (
             now + settings.LLM_FIRST_BYTE_TIMEOUT if streams else self._deadline
         )
+        self._waiting: asyncio.Task[Any] | None = None
+        self._cancelling = 0  # requests that the task had before it waited
+        self._until = math.inf  # when that wait has been too long
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = math.inf
+        self._rang = False
 
-    def limit(self) -> asyncio.Timeout:
-        """For one wait. Never to be held around a yield."""
-        when = self._now() + self._idle if self.first_byte is None else self.first_byte
-        return asyncio.timeout_at(min(when, self._deadline))
+    def __enter__(self) -> None:
+        """Begin to wait. Never to be held around a yield."""
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._waiting, self._cancelling = task, task.cancelling()
+        when = self.first_byte
+        if when is None:
+            when = self._loop.time() + self._idle
+        self._until = min(when, self._deadline)
+        if self._until < self._rings_at:
+            self._set_timer()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: object,
+    ) -> None:
+        """Raises TimeoutError for our own cancellation, and for no one else's."""
+        task, self._waiting = self._waiting, None
+        if not self._rang:
+            return
+        self._rang = False
+        assert task is not None
+        if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from exc
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def expired(self) -> ProviderTimeout:
-        if self._now() >= self._deadline:
+        if self._loop.time() >= self._deadline:
             said = f"Not finished within {settings.LLM_TOTAL_TIMEOUT:g} s."
         elif self.first_byte is not None:
             said = f"No answer within {settings.LLM_FIRST_BYTE_TIMEOUT:g} s."
@@ -187,23 +261,39 @@ class _Clock:
             said = f"Silent for {self._idle:g} s."
         return ProviderTimeout(detail=said)
 
+    def _set_timer(self) -> None:
+        self.close()
+        self._rings_at = self._until
+        self._timer = self._loop.call_at(self._until, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._rings_at = None, math.inf
+        if self._waiting is None:
+            return  # the next wait sets it again
+        if self._loop.time() < self._until:
+            self._set_timer()
+        else:
+            self._rang = True
+            self._waiting.cancel()
+
 
 @asynccontextmanager
 async def _ask(
     endpoint: Endpoint, request: Request, call: Call
 ) -> AsyncIterator[_Answer]:
-    clock = _Clock(streams=request.stream)
-    http, message = _message(endpoint, request)
-    answer = _Answer(await _send(http, message, clock), clock)
-    try:
-        response = answer.response
-        call.http_status = response.status_code
-        call.request_id = (request_id(response.headers) or "")[:200]
-        if not response.is_success:
-            raise await _refusal(endpoint, answer)
-        yield answer
-    finally:
-        await answer.aclose()
+    proof = await _proof(endpoint)
+    with closing(_Clock(streams=request.stream)) as clock:
+        http, message = _message(endpoint, request, proof)
+        answer = _Answer(await _send(http, message, clock), clock)
+        try:
+            response = answer.response
+            call.http_status = response.status_code
+            call.request_id = (request_id(response.headers) or "")[:200]
+            if not response.is_success:
+                raise await _refusal(endpoint, answer)
+            yield answer
+        finally:
+            await answer.aclose()
 
 
 async def _send(
@@ -211,7 +301,7 @@ async def _send(
 ) -> httpx.Response:
     """The head of the answer."""
     try:
-        async with clock.limit():
+        with clock:
             try:
                 return await http.send(message, stream=True)
             except httpx.TransportError as exc:
@@ -234,6 +324,9 @@ def _was_unsent(exc: httpx.TransportError) -> bool:
 
 async def _refusal(endpoint: Endpoint, answer: _Answer) -> LLMError:
     response = answer.response
+    if response.status_code == 401 and endpoint.credentials:
+        shown = response.request.headers.get("Authorization", "")
+        endpoint.credentials.forget(shown.removeprefix("Bearer "))
     if response.is_redirect:
         return BadResponse(
             "The provider's address leads elsewhere; the staff must correct it."
@@ -318,8 +411,7 @@ def _closed(
 
 
 def _whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
-    if len(body) > MAX_WHOLE_ANSWER:
-        raise BadResponse(detail="The answer is too large.")
+    _check_size(body)
     if body.lstrip()[:1] == b"<":
         raise BadResponse(
             "The provider's address answers with a web page; the staff must correct it."
@@ -328,6 +420,11 @@ def _whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
         return endpoint.codec.decode(body)
     except _STUMBLES as exc:
         raise _stumbled(exc) from exc
+
+
+def _check_size(body: bytes) -> None:
+    if len(body) > MAX_WHOLE_ANSWER:
+        raise BadResponse(detail="The answer is too large.")
 
 
 def _stumbled(exc: Exception) -> BadResponse:
@@ -340,7 +437,7 @@ def _stumbled(exc: Exception) -> BadResponse:
 
 
 def _message(
-    endpoint: Endpoint, request: Request
+    endpoint: Endpoint, request: Request, proof: Mapping[str, str]
 ) -> tuple[httpx.AsyncClient, httpx.Request]:
     """The client to send with and what to send. Raises BadRequest."""
     try:
@@ -356,56 +453,96 @@ def _message(
         raise BadRequest(
             "The request holds something that JSON cannot carry.", detail=str(exc)
         ) from exc
-    url, ours = _address(endpoint, request)
+    url, ours = _address(endpoint, endpoint.url(request))
+    told = {**_told(endpoint, request), **proof}
     return _client(private=ours), httpx.Request(
         "POST",
         url,
         content=body,
-        headers=_headers(endpoint, request),
+        headers=_headers(endpoint, told, streams=request.stream),
         extensions={"timeout": _timeouts()},
     )
 
 
-def _address(endpoint: Endpoint, request: Request) -> tuple[httpx.URL, bool]:
-    """The URL, and whether it may lie in our own network.
+def _address(endpoint: Endpoint, text: str) -> tuple[httpx.URL, bool]:
+    """`text` as a URL, and whether it may lie in our own network.
 
     It may where it stands in our code, where the staff say so, and where it is this
     server itself (`self:`, the demo).
     """
-    text = endpoint.url(request)
     own = endpoint.provider.base_url.startswith("self:")
     if text.startswith("self:"):
         text = settings.SELF_URL + text.removeprefix("self:")
+    ours = (
+        endpoint.allow_private_network
+        or not endpoint.base_url
+        or (own and text.startswith(f"{settings.SELF_URL}/"))
+    )
+    return _url(text, private=ours), ours
+
+
+def _url(text: str, *, private: bool) -> httpx.URL:
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as exc:
         raise _no_address() from exc
     if url.scheme not in ("http", "https") or not url.host:
         raise _no_address()
-    ours = (
-        endpoint.allow_private_network
-        or not endpoint.base_url
-        or (own and text.startswith(f"{settings.SELF_URL}/"))
-    )
-    if not ours:
+    if not private:
         _check_literal(url.host)
-    return url, ours
+    return url
 
 
-def _headers(endpoint: Endpoint, request: Request) -> dict[str, str]:
+async def _proof(endpoint: Endpoint) -> dict[str, str]:
+    """The headers that show who we are: with our key, or with a token for it."""
+    if endpoint.credentials is not None:
+        return bearer(await endpoint.credentials.token(partial(_post, endpoint)))
     key = endpoint.api_key
     if not (key.isascii() and key.isprintable()) or key != key.strip():
         raise InvalidKey("The API key has a character no key has; enter it anew.")
+    return endpoint.provider.auth(key)
+
+
+async def _post(
+    endpoint: Endpoint, text: str, form: Mapping[str, str]
+) -> tuple[int, bytes]:
+    """What somebody who issues tokens for this account answers. Raises LLMError."""
+    private = endpoint.allow_private_network
+    message = httpx.Request(
+        "POST",
+        _url(text, private=private),
+        data=form,
+        headers={"Accept": "application/json", "User-Agent": "parley"},
+        extensions={"timeout": _timeouts()},
+    )
+    with closing(_Clock(streams=True)) as clock:
+        answer = _Answer(await _send(_client(private=private), message, clock), clock)
+        try:
+            body = await answer.rest(limit=MAX_ERROR_BODY)
+        finally:
+            await answer.aclose()
+    return answer.response.status_code, body
+
+
+def _headers(
+    endpoint: Endpoint, told: Mapping[str, str], *, streams: bool
+) -> dict[str, str]:
     return {
-        "Accept": "text/event-stream" if request.stream else "application/json",
+        "Accept": "text/event-stream" if streams else "application/json",
         # Compressed streams arrive in lumps, and cost time to unpack.
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
         "User-Agent": "parley",
         **endpoint.provider.headers,
-        **endpoint.provider.auth(key),
+        **told,
         **endpoint.headers,
     }
+
+
+def _told(endpoint: Endpoint, request: Request) -> dict[str, str]:
+    """What a codec says in headers: a version, betas. Most say all in the body."""
+    tell = getattr(endpoint.codec, "headers", None)
+    return tell(request) if tell else {}
 
 
 def _timeouts() -> dict[str, float | None]:
@@ -468,32 +605,15 @@ class _PublicResolver(ThreadedResolver):
         family: socket.AddressFamily = socket.AF_INET,
     ) -> list[ResolveResult]:
         found = await super().resolve(host, port, family)
-        if not all(_is_public(entry["host"]) for entry in found):
+        if not all(is_public(entry["host"]) for entry in found):
             raise _private_address()
         return found
 
 
 def _check_literal(host: str) -> None:
     """What looks like an address is not resolved, so it is checked here."""
-    looks_so = ":" in host or host.replace(".", "").isdigit()
-    if looks_so and not _is_public(host):
+    if looks_like_address(host) and not is_public(host):
         raise _private_address()
-
-
-def _is_public(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False  # 127.1, 2130706433: old spellings that hide an address
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped:
-            address = address.ipv4_mapped
-        elif address.sixtofour or address.teredo or address in _NAT64:
-            return False  # an IPv4 address in disguise
-    return address.is_global and not address.is_multicast
-
-
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 # Errors

@@ -14,10 +14,17 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from llm import prices, providers
-from llm.encrypted import EncryptedTextField, SecretUnavailable, scrub
+from llm.credentials import one_word
+from llm.encrypted import EncryptedTextField, Secret, SecretUnavailable, scrub
+from llm.errors import BadRequest
+from llm.provider import Endpoint, Route
 from llm.provider import Provider as Host
-from llm.provider import Route
-from llm.validators import validate_address, validate_headers, validate_object
+from llm.validators import (
+    validate_address,
+    validate_headers,
+    validate_model_options,
+    validate_object,
+)
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 from llm.wire.request import Request
 
@@ -83,8 +90,14 @@ class Provider(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def clean(self) -> None:
+    def clean_fields(self, exclude: Any = None) -> None:
+        """Before its fields are looked at, the address becomes one that is stored."""
         self.options = self.options or {}
+        if self.host and self.base_url and isinstance(self.options, dict):
+            self.base_url, self.options = self.host.tidy(self.base_url, self.options)
+        super().clean_fields(exclude)
+
+    def clean(self) -> None:
         problems: dict[str, str] = {}
         host = self.host
         if host and self.codec and self.codec not in host.codecs:
@@ -100,8 +113,24 @@ class Provider(models.Model):
             validate_headers(self.headers)
         except ValidationError as exc:
             problems["options"] = exc.messages[0]
+        if host and not problems and isinstance(self.options, dict):
+            problems = self._misfits(host)
         if problems:
             raise ValidationError(problems)
+
+    def _misfits(self, host: Host) -> dict[str, str]:
+        """What is wrong with the options, by themselves or together."""
+        if problem := host.problem(self.options):
+            return {"options": problem}
+        codec = host.codec(self.codec, self.options)
+        endpoint = Endpoint(
+            provider=host, codec=codec, base_url=self.base_url, options=self.options
+        )
+        try:
+            host.connect(endpoint)
+        except BadRequest as exc:
+            return {"options": str(exc)}
+        return {}
 
     @property
     def host(self) -> Host | None:
@@ -209,6 +238,11 @@ class ApiKey(models.Model):
         if update_fields is not None and "secret" in update_fields:
             update_fields = {*update_fields, "hint"}
         super().save(*args, update_fields=update_fields, **kwargs)
+
+    def clean_fields(self, exclude: Any = None) -> None:
+        if isinstance(self.secret, Secret) and self.secret.hint:  # just entered
+            self.secret = one_word(self.secret.reveal())
+        super().clean_fields(exclude)
 
     def holds(self, text: str) -> bool:
         """Whether this is the stored key; one that cannot be decrypted is no key."""
@@ -334,11 +368,10 @@ class LanguageModel(models.Model):
         for name in ("capabilities", "options", "prices"):
             setattr(self, name, getattr(self, name) or {})
         problems: dict[str, Any] = {}
-        if unknown := _names(self.options) - REQUEST_OPTIONS:
-            problems["options"] = _("Unknown: %(unknown)s. There are %(known)s.") % {
-                "unknown": ", ".join(sorted(unknown)),
-                "known": ", ".join(sorted(REQUEST_OPTIONS)),
-            }
+        try:
+            validate_model_options(self.options, REQUEST_OPTIONS)
+        except ValidationError as exc:
+            problems["options"] = exc.messages
         if isinstance(self.prices, dict) and (wrong := prices.problems(self.prices)):
             problems["prices"] = wrong
         if problems:
@@ -361,10 +394,6 @@ class LanguageModel(models.Model):
     def why_unusable(self) -> str:
         """Half a sentence, or "" where nothing stands against using it."""
         return self.provider.why_unusable if self.enabled else "it is switched off"
-
-
-def _names(options: Any) -> set[str]:
-    return set(options) if isinstance(options, dict) else set()
 
 
 class ModelCallQuerySet(models.QuerySet["ModelCall"]):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Literal
 
 from llm import client, router
 from llm.encrypted import scrub
@@ -29,27 +30,43 @@ _MAX_OUTPUT_TOKENS = 16  # the least that every provider takes
 _MAX_DETAIL = 300  # characters
 
 
+Problem = Literal[
+    "bad key",
+    "no quota",
+    "rate limit",
+    "unknown model",
+    "timeout",
+    "unreachable",
+    "other",
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one key; in words for staff."""
+    """What became of one key; in words for staff, and in one for programs."""
 
     key: ApiKey | None
     works: bool
     text: str
+    problem: Problem | None = None
 
 
-def probe(provider: Provider) -> list[Finding]:
+def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
     """Ask by each key at once, by resting and disabled ones too, and record the calls.
 
-    Raises LLMError where there is nothing to ask for or with.
+    A provider is asked for its first model, by all of its keys; a key for that model,
+    by itself; a model by all keys of its provider. Raises LLMError where there is
+    nothing to ask for or with.
     """
-    model = _model(provider)
+    provider = what if isinstance(what, Provider) else what.provider
+    model = _model(what if isinstance(what, LanguageModel) else provider)
     findings, trials = [], []
-    for key in _keys(provider):
+    for key in [what] if isinstance(what, ApiKey) else _keys(provider):
         try:
             trials.append(_Trial(key, router.route_by(model, key)))
         except LLMError as exc:
-            findings.append(Finding(key, False, str(exc)))
+            problem: Problem = "bad key" if isinstance(exc, InvalidKey) else "other"
+            findings.append(Finding(key, False, str(exc), problem))
     # A loop of our own: its connections can be shut without hanging up on anybody.
     asyncio.run(_ask_all(trials))
     for trial in trials:
@@ -57,9 +74,12 @@ def probe(provider: Provider) -> list[Finding]:
     return findings + [trial.finding() for trial in trials]
 
 
-def _model(provider: Provider) -> LanguageModel:
+def _model(what: Provider | LanguageModel) -> LanguageModel:
+    provider = what.provider if isinstance(what, LanguageModel) else what
     if why := provider.why_disabled:
         raise ModelNotAvailable(f"Not asked, as {why}.")
+    if isinstance(what, LanguageModel):
+        return what
     rows = provider.models.order_by("-enabled", "-is_default", "pk")
     if (row := rows.first()) is not None:
         row.provider = provider
@@ -128,8 +148,9 @@ class _Trial:
             text = f"ok: {self.route.model} answered in {seconds:.1f} s."
             return Finding(self.key, True, text)
         said = scrub(error.detail, [self.route.endpoint.api_key])[:_MAX_DETAIL]
-        text = _problem(error, self.route) + (f" In its words: {said}" if said else "")
-        return Finding(self.key, False, text)
+        problem, text = _problem(error, self.route)
+        text += f" In its words: {said}" if said else ""
+        return Finding(self.key, False, text, problem)
 
 
 async def _ask_all(trials: Sequence[_Trial]) -> None:
@@ -139,22 +160,24 @@ async def _ask_all(trials: Sequence[_Trial]) -> None:
         await client.aclose()
 
 
-def _problem(error: LLMError, route: Route) -> str:
+def _problem(error: LLMError, route: Route) -> tuple[Problem, str]:
     match error:
         case InvalidKey():
-            return "bad key: the provider refuses it."
+            return "bad key", "bad key: the provider refuses it."
         case QuotaExhausted():
-            return "no quota: the credit with the provider is used up."
+            text = "no quota: the credit with the provider is used up."
+            return "no quota", text
         case RateLimited():
-            return "rate limit reached: the key is good, try again in a moment."
+            text = "rate limit reached: the key is good, try again in a moment."
+            return "rate limit", text
         case ModelNotAvailable():
-            return f"no such model: this key has no {route.model!r}."
+            return "unknown model", f"no such model: this key has no {route.model!r}."
         case ProviderTimeout():
-            return f"no answer in time from {_address(route)}."
+            return "timeout", f"no answer in time from {_address(route)}."
         case ProviderDown():
-            return f"unreachable: {_address(route)} does not answer."
+            return "unreachable", f"unreachable: {_address(route)} does not answer."
         case _:
-            return f"{error.code}: {error}"
+            return "other", f"{error.code}: {error}"
 
 
 def _address(route: Route) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlencode
 
 from llm.wire.codec import Codec
 from llm.wire.items import Issuer
@@ -15,9 +17,56 @@ def bearer(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
+#: Posts a form to a URL: the answer's status and body. Raises LLMError.
+Post = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
+
+
+class Credentials(Protocol):
+    """For hosts that take no key, but tokens which somebody issues for it."""
+
+    async def token(self, post: Post) -> str:
+        """One that is good now. Raises LLMError."""
+        ...
+
+    def forget(self, token: str) -> None:
+        """The host has refused this one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A field of a provider row's `options` that its host understands."""
+
+    name: str
+    wanted: str  # completes "must be …"
+    pattern: str = r"[\x21-\x7e]+"
+    env: str = ""  # the variable of the first start that sets it
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, str) and bool(re.fullmatch(self.pattern, value))
+
+
+Options = Mapping[str, Any]
+
+
+def _as_it_is(endpoint: Endpoint) -> Endpoint:
+    return endpoint
+
+
+def _as_they_are(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
+    return base_url, dict(options)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A host. `codecs` by name, the default first; `auth` makes a key's headers."""
+    """A host. `codecs` by name, the default first; `auth` makes a key's headers.
+
+    Where an account is more than address and key, `options` names what else its row may
+    hold, `tidy` turns an address as people copy it (and those options) into what is
+    stored, `usual_codec` names the wire format where nobody chose one, and `connect`
+    makes the endpoint of them. It raises BadRequest for options that do not go
+    together, with `param` naming one.
+    """
 
     name: str
     label: str
@@ -27,16 +76,45 @@ class Provider:
     headers: Mapping[str, str] = field(default_factory=dict)
     needs_key: bool = True
     needs_base_url: bool = False
+    options: Sequence[Option] = ()
+    tidy: Callable[[str, Options], tuple[str, dict[str, Any]]] = _as_they_are
+    usual_codec: Callable[[Options], str] | None = None
+    connect: Callable[[Endpoint], Endpoint] = _as_it_is
     #: Environment variables of the first start: the key's, the model's, the address's.
     key_env: str = ""
     model_env: str = ""
     base_url_env: str = ""
+    #: Instead of the key, a secret to get tokens for, and the options that it takes.
+    secret_env: str = ""
+    secret_options: Sequence[str] = ()
     default_model: str = ""
     docs_url: str = ""
+    #: Where it lists its models; "" where it has no list, or one of other things.
+    models_path: str = "/models"
 
-    def codec(self, name: str = "") -> Codec:
+    def codec(self, name: str = "", options: Options | None = None) -> Codec:
         """Raises KeyError for a wire format this host does not speak."""
+        if not name and self.usual_codec:
+            name = self.usual_codec(options or {})
         return self.codecs[name] if name else next(iter(self.codecs.values()))
+
+    def problem(self, options: Options) -> str:
+        """What is wrong with a row's options, each by itself; "" for nothing."""
+        known = {option.name: option for option in self.options}
+        for name, value in options.items():
+            if name == "headers":
+                continue  # every host's
+            if name not in known:
+                names = ", ".join(["headers", *known])
+                return f"{self.label} has no {name!r}; there are {names}."
+            if not known[name].fits(value):
+                return f"{name!r} must be {known[name].wanted}."
+        return ""
+
+    def variables(self) -> Iterator[str]:
+        """The names of its environment variables."""
+        named = [self.key_env, self.secret_env, self.model_env, self.base_url_env]
+        yield from filter(None, [*named, *(option.env for option in self.options)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +126,22 @@ class Endpoint:
     api_key: str = field(default="", repr=False)
     base_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Options = field(default_factory=dict)  # the row's
+    query: Mapping[str, str] = field(default_factory=dict)  # of every URL
+    #: In place of the key, which then goes to whoever issues tokens, and not the host.
+    credentials: Credentials | None = None
     allow_private_network: bool = False
     route: str = ""  # "<provider row>:<key row>"
 
+    def at(self, path: str) -> str:
+        """The URL of `path`, which may hold a query, below the base URL."""
+        url = (self.base_url or self.provider.base_url).rstrip("/") + path
+        if not self.query:
+            return url
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(self.query)}"
+
     def url(self, request: Request) -> str:
-        base = self.base_url or self.provider.base_url
-        return base.rstrip("/") + self.codec.path(request)
+        return self.at(self.codec.path(request))
 
     def issuer(self, model: str) -> Issuer:
         return {"provider": self.provider.name, "model": model, "route": self.route}

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from django.db.models import Q
 
+from llm.capabilities import NAMES, Capabilities, capabilities_of
 from llm.encrypted import SecretUnavailable
 from llm.errors import BadRequest, InvalidKey, ModelNotAvailable
 from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
@@ -47,8 +48,9 @@ def route_of(model: LanguageModel) -> Route:
 def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
     """The way to this model by this key, whether or not they are switched on."""
     provider = model.provider
+    endpoint = endpoint_of(provider, key)
     return Route(
-        endpoint=endpoint_of(provider, key),
+        endpoint=endpoint,
         model=model.name,
         name=model.public_name,
         model_id=model.pk,
@@ -56,7 +58,10 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
         key_id=key.pk if key else None,
         provider_name=provider.name,
         prices=model.prices,
-        capabilities=model.capabilities,
+        capabilities={
+            **_own_words(model),
+            **capabilities(model, wire=endpoint.codec.name).told(),
+        },
         context_window=model.context_window,
         max_output_tokens=model.max_output_tokens,
         defaults=model.options,
@@ -64,25 +69,44 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
 
 
 def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
-    """The account. Raises InvalidKey where the key cannot be decrypted."""
+    """The account. Raises InvalidKey where the key cannot be decrypted, BadRequest
+    where its provider's row makes no sense."""
     host = _host(provider)
     try:
-        codec = host.codec(provider.codec)
+        codec = host.codec(provider.codec, provider.options)
     except KeyError as exc:
         raise BadRequest(
             f"The provider {provider.name!r} does not speak {provider.codec!r};"
             " the staff must correct its wire format."
         ) from exc
-    return Endpoint(
+    endpoint = Endpoint(
         provider=host,
         codec=codec,
         api_key=_plain(provider, key) if key else "",
         # Empty for the address in our own code, which the client trusts more.
         base_url="" if provider.address == host.base_url else provider.address,
         headers=provider.headers,
+        options=provider.options,
         allow_private_network=provider.allow_private_network,
         route=f"{provider.pk}:{key.pk if key else ''}",
     )
+    return host.connect(endpoint)
+
+
+def capabilities(model: LanguageModel, *, wire: str = "") -> Capabilities:
+    """What the model can do, by its row and by what is known of its name."""
+    limits = {
+        "context_window": model.context_window,
+        "max_output_tokens": model.max_output_tokens,
+    }
+    stated = {name: limit for name, limit in limits.items() if limit is not None}
+    overrides = {**model.capabilities, **stated}
+    return capabilities_of(model.provider.kind, model.name, overrides, wire=wire)
+
+
+def _own_words(model: LanguageModel) -> dict[str, Any]:
+    """What the staff say of the model in words that we do not know."""
+    return {k: v for k, v in model.capabilities.items() if k not in NAMES}
 
 
 def available(user: Any) -> LanguageModelQuerySet:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
+
+from llm.retry import Policy
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
@@ -61,3 +64,21 @@ def validate_headers(headers: Any) -> None:
                 _("The header %(name)r is a secret; store it as an API key."),
                 params={"name": name},
             )
+
+
+def validate_model_options(options: Any, known: Collection[str]) -> None:
+    """The options of a model's every request, and its policy under "retry"."""
+    if not isinstance(options, dict):
+        return  # `validate_object` has said so
+    if unknown := set(options) - {*known, "retry"}:
+        raise ValidationError(
+            _("Unknown: %(unknown)s. There are %(known)s."),
+            params={
+                "unknown": ", ".join(sorted(unknown)),
+                "known": ", ".join(sorted({*known, "retry"})),
+            },
+        )
+    try:
+        Policy.read(options.get("retry"))
+    except ValueError as exc:
+        raise ValidationError(str(exc)) from exc

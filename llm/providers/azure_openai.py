@@ -1,15 +1,136 @@
-"""Azure OpenAI by its v1 address, `https://RESOURCE.openai.azure.com/openai/v1`.
+"""Azure OpenAI: the v1 address, and the dated ones that came before it.
 
-A model's name is that of a deployment. The dated addresses, with a deployment in the
-path and an `api-version`, are another wire and not spoken.
+A model is called as its deployment is, unless the option `deployment` names one. It is
+asked at `https://RESOURCE.openai.azure.com/openai/v1`. An `api_version` that is a date
+leads to the old addresses, which have the deployment in the path:
+`…/openai/deployments/DEPLOYMENT/chat/completions?api-version=DATE`.
+
+We show a key, or, with `tenant` and `client_id`, a token that Entra ID gives for the
+client's secret, which then stands in the key's place.
+
+Source: https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle
 """
 
 from __future__ import annotations
 
-from llm.provider import Provider
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from llm.credentials import AZURE_SCOPE, ENTRA, EntraCredentials
+from llm.errors import BadRequest
+from llm.provider import Credentials, Endpoint, Option, Options, Provider
+from llm.wire.codec import Codec
 from llm.wire.codecs import openai_chat, openai_responses
 from llm.wire.codecs.openai_chat import OpenAIChatCodec
 from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+
+_DATE = r"\d{4}-\d{2}-\d{2}(-preview)?"
+_DEPLOYMENT = r"[\w.-]+"
+_OPENAI = re.compile(r"(.*?)(/openai)(/(?:v1|deployments|responses|chat)\b.*)?$")
+#: A project of Foundry; its models are asked at the resource itself.
+_PROJECT = re.compile(r"/api/projects/[^/]+/?$")
+_CLIENT = ("tenant", "client_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Address:
+    """What an address says, in whatever form the portal or a program gave it."""
+
+    base: str  # what "/v1" and "/deployments" are below of
+    deployment: str = ""
+    api_version: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> _Address:
+        """Raises ValueError."""
+        url = urlsplit(text if "://" in text else f"https://{text}")
+        front, openai, rest = _at_openai(url.path)
+        deployment = re.match(r"/deployments/([^/]+)", rest)
+        return cls(
+            base=f"{url.scheme}://{url.netloc}{front}{openai}",
+            deployment=unquote(deployment[1]) if deployment else "",
+            api_version=parse_qs(url.query).get("api-version", [""])[0],
+        )
+
+
+def _at_openai(path: str) -> tuple[str, str, str]:
+    """A path cut around its "/openai", which a bare address leaves out."""
+    path = path.rstrip("/")
+    if found := _OPENAI.match(path):
+        front, openai, rest = found.groups()
+        return _PROJECT.sub("", front), openai, rest or ""
+    if path.endswith("/v1"):
+        return path.removesuffix("/v1"), "", ""  # a proxy's own idea of a path
+    return _PROJECT.sub("", path), "/openai", ""
+
+
+def _tidy(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
+    """The address alone, and as options what else it said."""
+    try:
+        address = _Address.read(base_url)
+    except ValueError:
+        return base_url, dict(options)  # its field says what is wrong
+    said = {"deployment": address.deployment, "api_version": address.api_version}
+    known = {name: value for name, value in said.items() if value}
+    merged = {**known, **options}
+    return address.base + ("" if _is_dated(merged) else "/v1"), merged
+
+
+def _is_dated(options: Options) -> bool:
+    return bool(re.fullmatch(_DATE, str(options.get("api_version", ""))))
+
+
+def _usual_codec(options: Options) -> str:
+    """Of the dated versions few know Responses, and all know Chat."""
+    return "openai_chat" if _is_dated(options) else "openai_responses"
+
+
+def _connect(endpoint: Endpoint) -> Endpoint:
+    base_url, options = _tidy(endpoint.base_url, endpoint.options)
+    version = str(options.get("api_version", ""))
+    is_plain = version in ("", "v1")
+    return replace(
+        endpoint,
+        base_url=base_url,
+        codec=_codec(endpoint.codec, options),
+        query={} if is_plain else {"api-version": version},
+        credentials=_credentials(endpoint.api_key, options),
+    )
+
+
+def _codec(codec: Codec, options: Options) -> Codec:
+    deployment = str(options.get("deployment", ""))
+    match codec:
+        case OpenAIChatCodec() if _is_dated(options):
+            name = quote(deployment, safe="") or "{model}"
+            return replace(
+                codec,
+                path_template=f"/deployments/{name}/chat/completions",
+                drops=codec.drops | {"model"},
+            )
+        case OpenAIChatCodec() | OpenAIResponsesCodec():
+            return replace(codec, deployment=deployment)
+    return codec
+
+
+def _credentials(secret: str, options: Mapping[str, Any]) -> Credentials | None:
+    given = {name: str(options[name]) for name in _CLIENT if options.get(name)}
+    if not given:
+        return None
+    if missing := [name for name in _CLIENT if name not in given]:
+        raise BadRequest(
+            f"{' and '.join(given)} must come with {' and '.join(missing)}.",
+            param=missing[0],
+        )
+    return EntraCredentials(
+        **given,
+        secret=secret,
+        authority=str(options.get("authority") or ENTRA),
+        scope=str(options.get("scope") or AZURE_SCOPE),
+    )
 
 
 def _api_key(api_key: str) -> dict[str, str]:
@@ -37,8 +158,51 @@ PROVIDER = Provider(
     },
     auth=_api_key,
     needs_base_url=True,
-    key_env="AZURE_OPENAI_API_KEY",
-    model_env="AZURE_OPENAI_MODEL",
-    base_url_env="AZURE_OPENAI_API_BASE",
+    options=[
+        Option(
+            name="api_version",
+            wanted='a version such as "2024-10-21", or "preview"',
+            pattern=rf"{_DATE}|v1|preview|latest",
+            env="AZURE_OPENAI_API_VERSION",
+        ),
+        Option(
+            name="deployment",
+            wanted="a deployment's name, where the models' names are none",
+            pattern=_DEPLOYMENT,
+        ),
+        Option(
+            name="tenant",
+            wanted="the id or the domain of a tenant of Entra ID",
+            pattern=r"[\w.-]+",
+            env="AZURE_OPENAI_TENANT_ID",
+        ),
+        Option(
+            name="client_id",
+            wanted="the application (client) id that Entra ID gave",
+            pattern=r"[\w.-]+",
+            env="AZURE_OPENAI_CLIENT_ID",
+        ),
+        Option(
+            name="authority",
+            wanted="where Entra ID is, such as https://login.microsoftonline.us",
+            pattern=r"https?://[\w.:-]+(/[\w.-]+)*/?",
+            env="AZURE_OPENAI_AUTHORITY",
+        ),
+        Option(
+            name="scope",
+            wanted="what tokens are for, such as https://ai.azure.com/.default",
+            pattern=r"[a-z]+://[\x21-\x7e]+",
+            env="AZURE_OPENAI_SCOPE",
+        ),
+    ],
+    tidy=_tidy,
+    usual_codec=_usual_codec,
+    connect=_connect,
+    key_env="AZURE_OPENAI_KEY",
+    model_env="AZURE_OPENAI_DEPLOYMENT",
+    base_url_env="AZURE_OPENAI_BASE_URL",
+    secret_env="AZURE_OPENAI_CLIENT_SECRET",
+    secret_options=_CLIENT,
     docs_url="https://learn.microsoft.com/azure/ai-foundry/openai/latest",
+    models_path="",  # lists what could be deployed, not the deployments
 )

@@ -9,7 +9,10 @@ PROVIDER = Provider(
     base_url="https://api.cerebras.ai/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
-            max_tokens_field="max_completion_tokens", strict_tools=True
+            max_tokens_field="max_completion_tokens",
+            drops=frozenset({"frequency_penalty", "presence_penalty"}),  # 400 for both
+            efforts={"minimal": "low", "xhigh": "high", "max": "high"},
+            strict_tools=True,
         )
     },
     key_env="CEREBRAS_API_KEY",

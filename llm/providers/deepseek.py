@@ -8,8 +8,11 @@ PROVIDER = Provider(
     label="DeepSeek",
     base_url="https://api.deepseek.com/v1",
     codecs={
-        # A call made while thinking is refused without the thoughts that led to it.
-        "openai_chat": OpenAIChatCodec(reasoning_echo="reasoning_content")
+        "openai_chat": OpenAIChatCodec(
+            no_reasoning={"thinking": {"type": "disabled"}},
+            # A call made while thinking is refused without what led to it.
+            reasoning_echo="reasoning_content",
+        )
     },
     key_env="DEEPSEEK_API_KEY",
     model_env="DEEPSEEK_MODEL",

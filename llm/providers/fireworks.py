@@ -12,6 +12,7 @@ PROVIDER = Provider(
             # Else the answer is silently cut to what is left of the window.
             defaults={"context_length_exceeded_behavior": "error"},
             options=frozenset({"prompt_cache_key"}),
+            efforts={"minimal": "low", "xhigh": "high", "max": "high"},
         )
     },
     key_env="FIREWORKS_API_KEY",

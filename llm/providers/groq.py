@@ -12,6 +12,9 @@ PROVIDER = Provider(
             max_tokens_field="max_completion_tokens",
             options=frozenset({"service_tier"}),
             drops=frozenset({"logprobs", "top_logprobs"}),  # 400 for both
+            # Else it thinks inside the text; gpt-oss refuses to be asked.
+            model_defaults={"qwen/": {"reasoning_format": "parsed"}},
+            efforts={"minimal": "low", "xhigh": "high", "max": "high"},
         )
     },
     key_env="GROQ_API_KEY",

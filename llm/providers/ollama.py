@@ -10,8 +10,9 @@ PROVIDER = Provider(
     codecs={
         "openai_chat": OpenAIChatCodec(
             efforts={"minimal": "low", "xhigh": "max"},
-            drops=frozenset({"tool_choice", "parallel_tool_calls"}),
+            drops=frozenset({"parallel_tool_calls"}),
             image_urls=False,
+            takes_tool_choice=False,
         )
     },
     needs_key=False,

@@ -10,6 +10,7 @@ PROVIDER = Provider(
     base_url="https://openrouter.ai/api/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            defaults={"usage": {"include": True}},  # what it bills
             effort_field="reasoning",
             options=frozenset({"verbosity"}),
             files=True,
@@ -17,6 +18,7 @@ PROVIDER = Provider(
             statuses={403: ContentPolicy},  # its moderation; a wrong key is a 401
         )
     },
+    headers={"X-Title": "Parley"},  # how its pages call us
     key_env="OPENROUTER_API_KEY",
     model_env="OPENROUTER_MODEL",
     base_url_env="OPENROUTER_API_BASE",

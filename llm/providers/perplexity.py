@@ -8,10 +8,14 @@ PROVIDER = Provider(
     label="Perplexity",
     base_url="https://api.perplexity.ai",
     codecs={
-        "openai_chat": OpenAIChatCodec(stream_options={}),  # usage in every chunk
+        # Usage is in every chunk. A system message in the middle is refused.
+        "openai_chat": OpenAIChatCodec(stream_options={}, merge_system=True),
         # The reasoning models think inside the text.
         "openai_chat_think_tags": OpenAIChatCodec(
-            name="openai_chat_think_tags", stream_options={}, think_tags=True
+            name="openai_chat_think_tags",
+            stream_options={},
+            merge_system=True,
+            think_tags=True,
         ),
     },
     key_env="PERPLEXITY_API_KEY",

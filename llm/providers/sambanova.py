@@ -7,7 +7,15 @@ PROVIDER = Provider(
     name="sambanova",
     label="SambaNova",
     base_url="https://api.sambanova.ai/v1",
-    codecs={"openai_chat": OpenAIChatCodec()},
+    codecs={
+        "openai_chat": OpenAIChatCodec(
+            efforts={"minimal": "low", "xhigh": "high", "max": "high"}
+        ),
+        # DeepSeek's models think inside the text here.
+        "openai_chat_think_tags": OpenAIChatCodec(
+            name="openai_chat_think_tags", think_tags=True
+        ),
+    },
     key_env="SAMBANOVA_API_KEY",
     model_env="SAMBANOVA_MODEL",
     base_url_env="SAMBANOVA_API_BASE",

@@ -8,7 +8,12 @@ PROVIDER = Provider(
     name="together",
     label="Together AI",
     base_url="https://api.together.xyz/v1",
-    codecs={"openai_chat": OpenAIChatCodec(statuses={403: ContextTooLarge})},
+    codecs={
+        "openai_chat": OpenAIChatCodec(
+            efforts={"minimal": "low", "xhigh": "high", "max": "high"},
+            statuses={403: ContextTooLarge},
+        )
+    },
     key_env="TOGETHER_API_KEY",
     model_env="TOGETHER_MODEL",
     base_url_env="TOGETHER_API_BASE",

@@ -8,7 +8,8 @@ PROVIDER = Provider(
     label="vLLM",
     base_url="http://localhost:8000/v1",
     codecs={
-        "openai_chat": OpenAIChatCodec(merge_system=True),
+        # gpt-oss wants its thoughts back; other templates pass them over.
+        "openai_chat": OpenAIChatCodec(reasoning_echo="reasoning", merge_system=True),
         # A server started without --reasoning-parser.
         "openai_chat_think_tags": OpenAIChatCodec(
             name="openai_chat_think_tags", merge_system=True, think_tags=True

@@ -19,7 +19,7 @@ PROVIDER = Provider(
             developer_role=False,
             strict_schemas=False,
         ),
-        "openai_chat": OpenAIChatCodec(efforts=_EFFORTS),
+        "openai_chat": OpenAIChatCodec(efforts=_EFFORTS, closed_schemas=False),
     },
     key_env="XAI_API_KEY",
     model_env="XAI_MODEL",

@@ -60,6 +60,8 @@ _CODES: dict[str, ErrorClass] = {
             "project_spend_limit_exceeded",
             "organization_usage_limit_exceeded",
             "payment_required",
+            "enforced_spend_limit_reached",
+            "contract_spend_limit_reached",
         ],
         QuotaExhausted,
     ),
@@ -140,7 +142,8 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
         (
             r"maximum context length|reduce the length of the messages"
             r"|prompt (is )?too long|exceeds the (available )?context"
-            r"|input token count|exceeds the context window|maximum prompt length",
+            r"|input token count|exceeds the context window|maximum prompt length"
+            r"|exceed context limit",
             ContextTooLarge,
         ),
         (r"overloaded|over capacity", ProviderDown),
@@ -163,6 +166,7 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
         (r"--jinja\b|\bmmproj\b|image input is not supported", BadRequest),
     )
 )
+_FILES = re.compile(r"cached? ?content|access the file\b", re.IGNORECASE)
 _STATUSES: dict[int, ErrorClass] = {
     401: InvalidKey,
     402: QuotaExhausted,
@@ -282,6 +286,8 @@ def _class(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
         return ContextTooLarge  # Groq: larger than a minute's tokens; waiting is vain
     if known is RateLimited and "PerDay" in report.text:
         return QuotaExhausted  # Gemini: the day's quota
+    if known in (ModelNotAvailable, InvalidKey) and _FILES.search(report.text):
+        return BadRequest  # Gemini: what is missing is something the request names
     if known is InvalidKey and report.status in statuses:
         known = None  # the host uses this status for something else
     return known or _by_message(report) or _by_status(report, statuses)
@@ -364,6 +370,8 @@ def _fields(error: Mapping[str, Any]) -> _Report:
     if isinstance(metadata, Mapping):
         words.append(_text(metadata.get("error_type")))
     details = error.get("details")
+    if isinstance(details, Mapping):  # Anthropic's, and surer than its type
+        words.insert(0, _text(details.get("error_code")))
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, Mapping):
             words.append(_text(detail.get("reason")))

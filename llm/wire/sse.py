@@ -4,7 +4,8 @@ Bytes go in as they come from the network, cut anywhere; events come out. Lines 
 LF, CRLF or CR and with nothing else: JSON carries U+2028 and U+0085 unescaped, so
 `str.splitlines` would cut inside strings. Fields a host invents (`error:` of llama.cpp)
 are kept in `ServerSentEvent.event` as a nameless event's name, so that a decoder can
-see them.
+see them. An object of JSON that stands in the stream without any field's name is an
+event too: Google writes an error so, over several lines.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -42,13 +43,22 @@ class ServerSentEvent:
 class SSEDecoder:
     """Bytes in, events out. A chunk may end anywhere, inside a UTF-8 character too."""
 
-    __slots__ = ("_after_cr", "_data", "_event", "_last_id", "_started", "_tail")
+    __slots__ = (
+        "_after_cr",
+        "_bare",
+        "_data",
+        "_event",
+        "_last_id",
+        "_started",
+        "_tail",
+    )
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
         self._after_cr = False
         self._started = False
         self._data: list[bytes] = []
+        self._bare = False  # what is in it came without "data:"
         self._event = ""
         self._last_id = ""
 
@@ -89,17 +99,25 @@ class SSEDecoder:
 
     def _line(self, line: bytes) -> ServerSentEvent | None:
         if line.startswith(b"data:"):
+            if self._bare:
+                self._data, self._bare = [], False
             value = line[6:] if line[5:6] == b" " else line[5:]
             self._data.append(value)
             return None
         if not line:
-            data, event = self._data, self._event
-            self._data, self._event = [], ""
+            data, event, bare = self._data, self._event, self._bare
+            self._data, self._event, self._bare = [], "", False
             if not data:
                 return None
             whole = data[0] if len(data) == 1 else b"\n".join(data)
+            if bare and not _is_json(whole):
+                return None
             return ServerSentEvent(whole, event or "message", self._last_id)
-        self._field(line)
+        if self._bare or (line.startswith(b"{") and not self._data):
+            self._data.append(line)
+            self._bare = True
+        else:
+            self._field(line)
         return None
 
     def _field(self, line: bytes) -> None:
@@ -116,6 +134,14 @@ class SSEDecoder:
                 # llama.cpp behind GPUStack: "error: {...}" instead of "data:".
                 self._event = "error"
                 self._data.append(value)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def encode(event: Event, data: bytes, id: str = "") -> bytes:

@@ -33,6 +33,10 @@ def openai(code: str | None, message: str = "", type: str = "invalid_request_err
     return {"error": {"message": message, "type": type, "param": None, "code": code}}
 
 
+def google(code: int, status: str, message: str):
+    return {"error": {"code": code, "message": message, "status": status}}
+
+
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
@@ -62,6 +66,40 @@ def openai(code: str | None, message: str = "", type: str = "invalid_request_err
             {"error": {"code": 400, "details": [{"reason": "API_KEY_INVALID"}]}},
             InvalidKey,
         ),
+        (403, google(403, "PERMISSION_DENIED", "No such project."), InvalidKey),
+        (
+            403,
+            google(
+                403,
+                "PERMISSION_DENIED",
+                "You do not have permission to access the File a or it may not exist.",
+            ),
+            BadRequest,
+        ),
+        (
+            403,
+            google(403, "PERMISSION_DENIED", "CachedContent not found (or denied)."),
+            BadRequest,
+        ),
+        (404, google(404, "NOT_FOUND", "Cached content 1 is expired."), BadRequest),
+        (404, google(404, "NOT_FOUND", "models/x is not found."), ModelNotAvailable),
+        (
+            400,
+            google(400, "FAILED_PRECONDITION", "User location is not supported."),
+            BadRequest,
+        ),
+        (
+            400,
+            google(
+                400,
+                "INVALID_ARGUMENT",
+                "The input token count (9) exceeds the maximum number of tokens (8).",
+            ),
+            ContextTooLarge,
+        ),
+        (499, google(499, "CANCELLED", "The operation was cancelled."), ProviderDown),
+        (504, google(504, "DEADLINE_EXCEEDED", "Too late."), ProviderTimeout),
+        (500, google(500, "INTERNAL", "An internal error."), ProviderDown),
         (
             400,
             {"error": {"innererror": {"code": "ResponsibleAIPolicyViolation"}}},

@@ -47,8 +47,31 @@ def test_a_stream_that_comes_byte_by_byte_is_the_same():
     assert feed([bytes([byte]) for byte in STREAM]) == EVENTS
 
 
+def test_an_object_without_a_field_is_an_event_too():
+    bare = b'data: 1\r\n\r\n{\r\n  "error": {"code": 499},\r\n  "a": "b"\r\n}\r\n'
+    [first, second] = feed([bare])
+    assert first.data == b"1"
+    assert second.json() == {"error": {"code": 499}, "a": "b"}
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"{half an object\n\ndata: a\n\n",
+        b"{noise\ndata: a\n\n",
+        b"data: a\n{noise\n\n",
+        b"data: a\n\n{cut",
+    ],
+)
+def test_noise_that_only_begins_like_an_object_is_none(stream: bytes):
+    assert feed([stream]) == [ServerSentEvent(b"a")]
+
+
 lines = st.sampled_from(
-    [b"data: a", b"data:", b"event: e", b"id: 1", b": c", b"", b"\xef\xbb\xbf", b"\xff"]
+    [
+        *(b"data: a", b"data:", b"event: e", b"id: 1", b": c", b"", b"\xef\xbb\xbf"),
+        *(b"\xff", b"{", b"}", b"{}"),
+    ]
 )
 ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
 streams = st.lists(st.tuples(lines, ends)).map(

@@ -25,6 +25,9 @@ from llm import client
 from llm.errors import LLMError, ProviderDown
 from llm.provider import Endpoint
 from llm.providers import all_providers
+from llm.wire import model_lists
+from llm.wire.codecs.gemini_decoder import PROMPT_BLOCKED
+from llm.wire.deltas import FinishDelta
 from llm.wire.items import Item, text_of, user_message
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
@@ -40,6 +43,8 @@ APIS = {
     "messages": ("anthropic", "anthropic"),
     "generateContent": ("gemini", "gemini"),
 }
+#: The api of lists of models. They are read by their shape, whatever the codec.
+LISTS = "models"
 _PIECES = (1, 2, 3, 7, 19, 64, 300, 1400)  # bytes
 #: What the connection itself says; the recorded length and coding are another's.
 _HOP_HEADERS = frozenset(
@@ -75,7 +80,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, help="of recordings, a JSON file each")
         parser.add_argument("--provider", help="only this provider's")
-        parser.add_argument("--api", help="only this api's: " + ", ".join(APIS))
+        apis = ", ".join([*APIS, LISTS])
+        parser.add_argument("--api", help=f"only this api's: {apis}")
         parser.add_argument("--seed", type=int, default=0, help="of the random cuts")
         parser.add_argument("--out", type=Path, required=True, help="JSON file")
 
@@ -85,11 +91,11 @@ class Command(BaseCommand):
         chosen = list(
             recordings(folder, provider=options["provider"], api=options["api"])
         )
-        served = [recording for recording in chosen if codec_of(recording)]
+        served = [recording for recording in chosen if is_spoken(recording)]
         results = asyncio.run(replay(served, seed))
         out.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
         self.stdout.write(f"{len(results)} recordings replayed into {out}.")
-        skipped = Counter(r["api"] for r in chosen if not codec_of(r))
+        skipped = Counter(r["api"] for r in chosen if not is_spoken(r))
         for api, count in sorted(skipped.items()):
             self.stdout.write(f"{count} of the api {api!r} skipped: no codec yet.")
 
@@ -125,6 +131,10 @@ def codec_of(recording: Recording) -> Endpoint | None:
     return None
 
 
+def is_spoken(recording: Recording) -> bool:
+    return recording["api"] == LISTS or codec_of(recording) is not None
+
+
 def body_of(recording: Recording) -> bytes:
     response = recording["response"]
     if (text := response.get("body_text")) is not None:
@@ -149,7 +159,10 @@ async def replay(chosen: Iterable[Recording], seed: int) -> dict[str, Result]:
     by_id = {recording["id"]: recording for recording in chosen}
     try:
         async with _served(by_id, seed) as address:
-            return {id: await _ask(r, f"{address}/{id}") for id, r in by_id.items()}
+            return {
+                id: await (_list if r["api"] == LISTS else _ask)(r, f"{address}/{id}")
+                for id, r in by_id.items()
+            }
     finally:
         await client.aclose()
 
@@ -176,6 +189,25 @@ async def _ask(recording: Recording, base_url: str) -> Result:
     return transcript.result(
         http_status=call.http_status, request_id=call.request_id or None
     )
+
+
+async def _list(recording: Recording, base_url: str) -> Result:
+    providers = all_providers()
+    host = providers.get(recording["provider"], providers["openai_compatible"])
+    endpoint = Endpoint(
+        provider=host,
+        codec=host.codec(),
+        api_key="recorded",
+        base_url=base_url,
+        allow_private_network=True,
+    )
+    transcript, ids = Transcript(), []
+    try:
+        body = await client.get(endpoint, "/models")
+        ids = [info.id for info in model_lists.models(body)]
+    except LLMError as exc:
+        transcript.error = exc
+    return {**transcript.result(http_status=None, request_id=None), "model_ids": ids}
 
 
 def request_of(recording: Recording) -> Request:
@@ -246,24 +278,32 @@ class Transcript:
 
     def result(self, *, http_status: int | None, request_id: str | None) -> Result:
         self.builder.end_call(whole=self.error is None)
-        items, finish = self.builder.output, self.builder.finish
+        items = self.builder.output
+        signatures = sum(_proofs(raw) for raw in self.builder.proofs.values())
         thoughts = [item for item in items if item["type"] == "reasoning"]
         return {
             "outcome": self._outcome(http_status),
             "text": _said(items, "output_text", "text"),
-            "refusal": _said(items, "refusal", "refusal"),
-            "reasoning_present": bool(thoughts),
+            "refusal": self._refusal(),
+            "reasoning_present": bool(thoughts or signatures),
             "reasoning_text": "".join(_thought(item) for item in thoughts),
-            "signatures": sum(_proofs(raw) for raw in self.builder.proofs.values()),
+            "signatures": signatures,
             "tool_calls": [_call(item) for item in items if item["type"] in _CALLS],
             "items": [item["type"] for item in items],
-            "finish": finish.raw if finish else None,
+            "finish": _finish(self.builder.finish),
             "usage": _usage(self.builder.call_usage.raw),
             "request_id": request_id or (self.error and self.error.request_id),
             "response_id": self.builder.start_delta.response_id,
             "model": self.builder.start_delta.model,
             "error": _error(self.error),
         }
+
+    def _refusal(self) -> str:
+        """Its words. Anthropic has none in its content; ours are of `stop_details`."""
+        finish = self.builder.finish
+        if finish and finish.raw == "refusal":
+            return ""
+        return _said(self.builder.output, "refusal", "refusal")
 
     def _outcome(self, http_status: int | None) -> str:
         finish, error = self.builder.finish, self.error
@@ -317,27 +357,51 @@ def _parsed(text: str) -> Any:
 def _proofs(raw: Any) -> int:
     if isinstance(raw, list):
         return sum(_proofs(value) for value in raw)
-    if not isinstance(raw, dict) or raw.get("type") == "compaction":
-        return 0  # a compaction is content that we cannot read, it proves nothing
+    if not isinstance(raw, dict) or _is_sealed(str(raw.get("type"))):
+        return 0
     if raw.get("type") in _PROOF_BLOCKS:
         return 1
     own = sum(bool(raw.get(name)) for name in _PROOFS)
     return own + sum(_proofs(value) for value in raw.values())
 
 
+def _is_sealed(kind: str) -> bool:
+    """Content that we cannot read; it proves nothing."""
+    return kind == "compaction" or kind.endswith("_tool_result")
+
+
+def _finish(finish: FinishDelta | None) -> str | None:
+    """Why the answer ended; None where the prompt was refused and there is none."""
+    if finish is None or (finish.raw or "").startswith(PROMPT_BLOCKED):
+        return None
+    return finish.raw
+
+
 def _usage(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The vendor's own numbers, not our canonical ones."""
     if raw is None:
         return None
+    if "totalTokenCount" in raw:  # Google's
+        return {
+            "input": raw.get("promptTokenCount"),
+            "output": raw.get("candidatesTokenCount"),
+            "total": raw["totalTokenCount"],
+            "cached": raw.get("cachedContentTokenCount"),
+            "reasoning": raw.get("thoughtsTokenCount"),
+            "cache_write": None,
+            "raw": raw,
+        }
     into = raw.get("prompt_tokens_details") or raw.get("input_tokens_details") or {}
     out = raw.get("completion_tokens_details") or raw.get("output_tokens_details") or {}
     return {
         "input": raw.get("prompt_tokens", raw.get("input_tokens")),
         "output": raw.get("completion_tokens", raw.get("output_tokens")),
         "total": raw.get("total_tokens"),
-        "cached": into.get("cached_tokens"),
-        "reasoning": out.get("reasoning_tokens"),
-        "cache_write": into.get("cache_write_tokens"),
+        "cached": into.get("cached_tokens", raw.get("cache_read_input_tokens")),
+        "reasoning": out.get("reasoning_tokens", out.get("thinking_tokens")),
+        "cache_write": into.get(
+            "cache_write_tokens", raw.get("cache_creation_input_tokens")
+        ),
         "raw": raw,
     }
 

@@ -21,6 +21,7 @@ from llm.errors import BadRequest, BadResponse, LLMError
 from llm.wire.classify import classify
 from llm.wire.codecs.chat_decoder import ChatDecoder
 from llm.wire.codecs.chat_messages import messages
+from llm.wire.codecs.dialects import is_forced, offered, open_schema
 from llm.wire.deltas import Delta
 from llm.wire.request import Request
 
@@ -42,6 +43,7 @@ class OpenAIChatCodec:
 
     name: str = "openai_chat"
     path_template: str = "/chat/completions"  # may hold {model}
+    deployment: str = ""  # goes by this name there, whatever the model's is: Azure
 
     max_tokens_field: str = "max_tokens"
     seed_field: str = "seed"
@@ -53,10 +55,14 @@ class OpenAIChatCodec:
     drops: frozenset[str] = frozenset()  # what the host refuses or ignores
     #: Of every request, unless the model's extras say otherwise.
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    #: The same for models whose names begin so.
+    model_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     #: "reasoning_effort"; "reasoning" for OpenRouter's object.
     effort_field: str = "reasoning_effort"
     efforts: Mapping[str, str] = field(default_factory=dict)  # ours to the host's
+    #: What is sent for the effort "none", where that is no effort: DeepSeek's switch.
+    no_reasoning: Mapping[str, Any] = field(default_factory=dict)
     #: Field in which plain thinking goes back with its message; "" for none.
     reasoning_echo: str = ""
     think_tags: bool = False  # thinking comes as "<think>…</think>" in the text
@@ -69,6 +75,9 @@ class OpenAIChatCodec:
 
     strict_tools: bool = False  # knows `strict`
     allowed_tools: bool = False  # knows a choice among some tools
+    takes_tool_choice: bool = True  # False where only the model may choose
+    #: False where `additionalProperties: false` is refused: xAI.
+    closed_schemas: bool = True
 
     #: What a status means here, where that is not the usual.
     statuses: Mapping[int, type[LLMError]] = field(default_factory=dict)
@@ -78,7 +87,7 @@ class OpenAIChatCodec:
 
     def encode(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "model": request.model,
+            "model": self.deployment or request.model,
             "messages": messages(request, self),
             **self._delivery(request),
             **self._tools(request),
@@ -91,7 +100,32 @@ class OpenAIChatCodec:
             for name, value in body.items()
             if value is not None and name not in self.drops
         }
-        return {**self.defaults, **known, **request.extra}
+        return {**self._defaults(request), **known, **request.extra}
+
+    def degraded(self, request: Request) -> list[str]:
+        """What was asked for and goes unheard, or is only approximated; by option."""
+        effort, choice = (request.reasoning or {}).get("effort"), request.tool_choice
+        asked = {
+            "metadata": request.metadata,
+            "service_tier": request.service_tier,
+            "verbosity": (request.text or {}).get("verbosity"),
+        }
+        lost = [name for name, value in asked.items() if value]
+        lost = [name for name in lost if name not in self.options]
+        if self.efforts.get(effort or "", effort) != effort:
+            lost.append("reasoning.effort")
+        if request.tools and not self.takes_tool_choice and is_forced(choice):
+            lost.append("tool_choice")
+        told = self._sampling(request)
+        if request.tools:
+            told["parallel_tool_calls"] = request.parallel_tool_calls
+        lost += [name for name in self.drops if told.get(name) is not None]
+        names = {
+            "logprobs": "top_logprobs",
+            "verbosity": "text.verbosity",
+            self.seed_field: "seed",
+        }
+        return sorted({names.get(name, name) for name in lost})
 
     def decoder(self) -> ChatDecoder:
         return ChatDecoder(echo=self.reasoning_echo, think_tags=self.think_tags)
@@ -109,6 +143,13 @@ class OpenAIChatCodec:
         return classify(status, headers, body, statuses=self.statuses)
 
     # The body
+
+    def _defaults(self, request: Request) -> dict[str, Any]:
+        defaults = dict(self.defaults)
+        for beginning, fields in self.model_defaults.items():
+            if request.model.startswith(beginning):
+                defaults.update(fields)
+        return defaults
 
     def _delivery(self, request: Request) -> dict[str, Any]:
         if not request.stream:
@@ -133,30 +174,35 @@ class OpenAIChatCodec:
     def _form(self, request: Request) -> dict[str, Any]:
         """How hard to think, and in which form to answer."""
         form = (request.text or {}).get("format") or {}
+        answer = {"response_format": _response_format(self._schema(form))}
         effort = (request.reasoning or {}).get("effort")
+        if effort == "none" and self.no_reasoning:
+            return {**answer, **self.no_reasoning}
         effort = self.efforts.get(effort, effort) if effort else None
         as_object = effort and self.effort_field == "reasoning"
         return {
-            "response_format": _response_format(form),
+            **answer,
             self.effort_field: {"effort": effort} if as_object else effort,
         }
 
     def _extras(self, request: Request) -> dict[str, Any]:
-        offered = {
+        known = {
             "metadata": dict(request.metadata) if request.metadata else None,
             "prompt_cache_key": request.prompt_cache_key,
             "safety_identifier": request.safety_identifier,
             "service_tier": request.service_tier,
             "verbosity": (request.text or {}).get("verbosity"),
         }
-        return {name: offered[name] for name in OPENAI_OPTIONS & self.options}
+        return {name: known[name] for name in OPENAI_OPTIONS & self.options}
 
     # Tools
 
     def _tools(self, request: Request) -> dict[str, Any]:
-        if not request.tools:
-            return {}  # a choice without tools is an error
         choice, tools = request.tool_choice, list(request.tools)
+        if not self.takes_tool_choice:
+            choice, tools = None, offered(tools, choice)
+        if not tools:
+            return {}  # a choice without tools is an error
         if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
             choice, tools = self._allowed(choice, tools)
         elif isinstance(choice, Mapping):
@@ -179,7 +225,12 @@ class OpenAIChatCodec:
         if tool["type"] == "custom":
             return {"type": "custom", "custom": _custom_format(given)}
         given.setdefault("parameters", {"type": "object", "properties": {}})
-        return {"type": "function", "function": given}
+        return {"type": "function", "function": self._schema(given)}
+
+    def _schema(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What holds a schema, in words that this host takes."""
+        opened: Mapping[str, Any] = said if self.closed_schemas else open_schema(said)
+        return opened
 
     def _allowed(
         self, choice: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]

@@ -17,6 +17,7 @@ from typing import Any
 
 from llm.errors import BadRequest, LLMError
 from llm.wire.classify import classify
+from llm.wire.codecs.dialects import is_forced, offered, open_schema
 from llm.wire.codecs.responses_decoder import ResponsesDecoder
 from llm.wire.codecs.responses_input import ResponsesInput, without_ours
 from llm.wire.deltas import Delta
@@ -52,6 +53,8 @@ class OpenAIResponsesCodec:
     developer_role: bool = True
     #: False where `additionalProperties: false` is refused, and strict means nothing.
     strict_schemas: bool = True
+    takes_tool_choice: bool = True  # False where only the model may choose: Meta
+    deployment: str = ""  # goes by this name there, whatever the model's is: Azure
 
     def path(self, request: Request) -> str:
         return "/responses"
@@ -72,7 +75,7 @@ class OpenAIResponsesCodec:
             "text": self._text(request) or None,
         }
         body: dict[str, Any] = {
-            "model": request.model,
+            "model": self.deployment or request.model,
             "input": wire.items,
             "store": False,
             "stream": request.stream,
@@ -84,6 +87,25 @@ class OpenAIResponsesCodec:
         if body.get("background") and not body["stream"]:
             raise BadRequest("A background response must be streamed.", param="stream")
         return body
+
+    def degraded(self, request: Request) -> list[str]:
+        """What was asked for and goes unheard, or is only approximated; by option."""
+        effort = (request.reasoning or {}).get("effort")
+        lost = {
+            "metadata": bool(request.metadata) and "metadata" not in self.options,
+            "reasoning.effort": self.efforts.get(effort or "", effort) != effort,
+            "seed": request.seed is not None,
+            "service_tier": bool(request.service_tier)
+            and "service_tier" not in self.options,
+            "text.verbosity": bool((request.text or {}).get("verbosity"))
+            and "verbosity" not in self.options,
+            "tool_choice": not self.takes_tool_choice
+            and bool(request.tools)
+            and is_forced(request.tool_choice),
+            "top_logprobs": bool(request.top_logprobs)
+            and "top_logprobs" not in self.options,
+        }
+        return [name for name, is_lost in lost.items() if is_lost]
 
     def decoder(self) -> ResponsesDecoder:
         return ResponsesDecoder()
@@ -104,11 +126,14 @@ class OpenAIResponsesCodec:
         }
 
     def _tools(self, request: Request) -> dict[str, Any]:
-        if not request.tools:
+        tools, choice = list(request.tools), request.tool_choice
+        if not self.takes_tool_choice:
+            tools, choice = offered(tools, choice), None
+        if not tools:
             return {}  # a choice without tools is an error
         return {
-            "tools": [self._tool(tool) for tool in request.tools],
-            "tool_choice": request.tool_choice,
+            "tools": [self._tool(tool) for tool in tools],
+            "tool_choice": choice,
             "parallel_tool_calls": request.parallel_tool_calls,
         }
 
@@ -118,14 +143,14 @@ class OpenAIResponsesCodec:
             return ours
         schema, strict = ours.get("parameters"), bool(ours.get("strict"))
         if not self.strict_schemas:
-            schema, strict = _open_schema(schema), False
+            schema, strict = open_schema(schema), False
         # Left out, OpenAI tries strict first, and fails on schemas not made for it.
         return {**ours, "parameters": schema, "strict": strict}
 
     def _extras(self, request: Request) -> dict[str, Any]:
         # Random padding against eavesdroppers, a third of every delta's bytes.
         unpadded = {"include_obfuscation": False}
-        offered: dict[str, Any] = {
+        known: dict[str, Any] = {
             "metadata": dict(request.metadata) if request.metadata else None,
             "prompt_cache_key": request.prompt_cache_key,
             "safety_identifier": request.safety_identifier,
@@ -133,7 +158,7 @@ class OpenAIResponsesCodec:
             "top_logprobs": request.top_logprobs or None,
             "stream_options": unpadded if request.stream else None,
         }
-        return {name: offered[name] for name in offered.keys() & self.options}
+        return {name: known[name] for name in known.keys() & self.options}
 
     def _reasoning(self, request: Request) -> dict[str, Any]:
         reasoning = dict(request.reasoning or {})
@@ -146,7 +171,7 @@ class OpenAIResponsesCodec:
         if "verbosity" not in self.options:
             text.pop("verbosity", None)
         if "format" in text and not self.strict_schemas:
-            text["format"] = _open_schema(text["format"])
+            text["format"] = open_schema(text["format"])
         return text
 
     def _reasons(self, request: Request) -> bool:
@@ -162,17 +187,3 @@ def _refuse_unsayable(request: Request) -> None:
             raise BadRequest(
                 f"This model's API has no {name!r}; leave it out.", param=name
             )
-
-
-def _open_schema(schema: Any) -> Any:
-    """`schema` without `additionalProperties: false`, at any depth."""
-    match schema:
-        case dict():
-            return {
-                name: _open_schema(value)
-                for name, value in schema.items()
-                if not (name == "additionalProperties" and value is False)
-            }
-        case list():
-            return [_open_schema(value) for value in schema]
-    return schema

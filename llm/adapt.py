@@ -1,0 +1,239 @@
+"""A request as one model takes it, and its answer as if it had taken all of it. Pure.
+
+What a model cannot do by itself is done for it: tools and structured output are told in
+words or by way of each other, and what it says is read back (`wire.prompted_tools`,
+`structured`). Options that it does not take are refused or left out (`options`). What
+was asked differently stands in `degraded`, so that nothing is lost in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+from llm import options, structured
+from llm.capabilities import Capabilities
+from llm.errors import BadResponse
+from llm.provider import Route
+from llm.structured import Answer, Form, without_format
+from llm.wire.deltas import Delta, UsageDelta
+from llm.wire.prompted_tools import CallFilter, offered_names, prompted
+from llm.wire.request import Request
+
+_USAGE_TOKENS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost",
+)
+#: The options of a request, and what stands there when nobody asked.
+_UNASKED: dict[str, Any] = {
+    field.name: field.default
+    for field in fields(Request)
+    if field.default is not MISSING
+} | {"extra": {}}
+
+
+def addressed(request: Request, route: Route, meant_for: Route) -> Request:
+    """`request`, made for one model, made out to another.
+
+    What the staff ask of every request to the first model is not asked of the other,
+    which has wishes of its own; what the caller asked for stays.
+    """
+    changed: dict[str, Any] = {
+        "model": route.model,
+        "issuer": route.endpoint.issuer(route.model),
+    }
+    if route is not meant_for:
+        changed |= _defaults(request, route, meant_for)
+    return replace(request, **changed)
+
+
+def _defaults(request: Request, route: Route, meant_for: Route) -> dict[str, Any]:
+    ours, theirs = _wishes(meant_for), _wishes(route)
+    changed: dict[str, Any] = {}
+    for name in ours.keys() | theirs.keys():
+        asked = getattr(request, name)
+        if asked is None or asked in (_UNASKED[name], ours.get(name)):
+            changed[name] = theirs.get(name, _UNASKED[name])
+    return changed
+
+
+def _wishes(route: Route) -> dict[str, Any]:
+    known = {
+        name: value
+        for name, value in route.defaults.items()
+        if name in _UNASKED and value is not None
+    }
+    if route.max_output_tokens is not None:
+        known.setdefault("max_output_tokens", route.max_output_tokens)
+    return known
+
+
+class Adaptation:
+    """One provider call: the request to send, and what its deltas come to.
+
+    Raises BadRequest for what this model cannot be asked. `close` once the stream is
+    over, well or not.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        route: Route,
+        *,
+        form: Form | None = None,
+        held: bool = False,
+        ignore_invalid: bool = False,
+    ) -> None:
+        self.degraded: list[str] = []
+        self._route = route
+        self._asked = request
+        self._ignore_invalid = ignore_invalid
+        self._calls: CallFilter | None = None
+        self._answer: Answer | None = None
+        self._form = None if structured.forces_a_call(request) else form
+        self._held = held
+        self._spent: UsageDelta | None = None  # on an answer thrown away
+        can = Capabilities.read(route.capabilities)
+        request = self._with_form(request, can)
+        request = self._with_tools(request, can)
+        fitted = options.fit(
+            request, can, model_name=route.name, ignore_invalid=ignore_invalid
+        )
+        self.request = fitted.request
+        self.degraded += fitted.dropped
+        self.degraded += options.degraded(route.endpoint.codec, self.request)
+
+    # The request
+
+    def _with_form(self, request: Request, can: Capabilities) -> Request:
+        form, tool = self._form, ""
+        if form is None:  # any text will do, or a tool must be called first
+            return request if _takes_form(request, can) else without_format(request)
+        if not _takes_form(request, can):
+            self._held = True
+            if _can_be_forced(request, can) and structured.can_be_input(form.schema):
+                request, tool = structured.by_tool(request, form)
+                self.degraded.append("text.format (emulated by a tool)")
+            else:
+                json_mode = can.json_mode is True and not request.tools
+                request = structured.by_words(request, form, json_mode=json_mode)
+                self.degraded.append("text.format (emulated by words)")
+        self._answer = Answer(form, tool=tool, held=self._held)
+        return request
+
+    def _with_tools(self, request: Request, can: Capabilities) -> Request:
+        if can.tools is not False:
+            return request
+        if request.tools:
+            self._calls = CallFilter(offered_names(request))
+            self.degraded.append("tools (emulated by words)")
+        return prompted(request)
+
+    # Its answer
+
+    def feed(self, deltas: list[Delta]) -> list[Delta]:
+        if self._calls:
+            deltas = self._calls.feed(deltas)
+        if self._answer:
+            deltas = self._answer.feed(deltas)
+        return deltas
+
+    def close(self) -> list[Delta]:
+        told: list[Delta] = self._calls.close() if self._calls else []
+        if self._answer:
+            told = [*self._answer.feed(told), *self._answer.close()]
+        if self._spent:
+            told = _with_spent(told, self._spent)
+        return told
+
+    @property
+    def problem(self) -> BadResponse | None:
+        """Where the answer, once closed, is not what it must be."""
+        if self._answer is None or not self._answer.mistakes:
+            return None
+        return BadResponse(
+            "The model's answer does not fit the JSON Schema that was asked for.",
+            detail=" ".join(self._answer.mistakes),
+        )
+
+    def corrected(self, spent: UsageDelta | None) -> Adaptation | None:
+        """A second round for an answer that does not fit and was not told yet.
+
+        None where there is none: once is enough.
+        """
+        answer = self._answer
+        if answer is None or not (answer.mistakes and self._held) or self._spent:
+            return None
+        again = self._again(
+            structured.corrected(self._asked, answer.text, answer.mistakes)
+        )
+        again._spent = spent or UsageDelta()
+        return again
+
+    def anew(self) -> Adaptation:
+        """For another call that asks the same."""
+        return self._again(self._asked)
+
+    def _again(self, request: Request) -> Adaptation:
+        return Adaptation(
+            request,
+            self._route,
+            form=self._form,
+            held=self._held,
+            ignore_invalid=self._ignore_invalid,
+        )
+
+
+def _takes_form(request: Request, can: Capabilities) -> bool:
+    match (request.text or {}).get("format"):
+        case {"type": "json_schema"}:
+            return can.json_schema is not False
+        case {"type": "json_object"}:
+            return can.json_mode is not False
+    return True
+
+
+def _can_be_forced(request: Request, can: Capabilities) -> bool:
+    if can.tools is False or can.forced_tools is False:
+        return False
+    effort = (request.reasoning or {}).get("effort")
+    return can.forced_while_reasoning is not False or not can.reasons(effort)
+
+
+def added(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
+    """Both together; what neither knows stays unknown."""
+    total = UsageDelta(raw=more.raw)
+    for name in _USAGE_TOKENS:
+        known = [
+            value
+            for value in (getattr(usage, name), getattr(more, name))
+            if value is not None
+        ]
+        if known:
+            setattr(total, name, sum(known))
+    return total
+
+
+def heard(usage: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
+    """What is not None replaces what was."""
+    known = {
+        name: value
+        for name in UsageDelta.__slots__
+        if (value := getattr(delta, name)) is not None
+    }
+    return replace(usage or UsageDelta(), **known)
+
+
+def _with_spent(told: Sequence[Delta], spent: UsageDelta) -> list[Delta]:
+    """One usage for both rounds: the caller pays for both."""
+    last: UsageDelta | None = None
+    for delta in told:
+        if isinstance(delta, UsageDelta):
+            last = heard(last, delta)
+    rest = [delta for delta in told if not isinstance(delta, UsageDelta)]
+    return [*rest, added(spent, last or UsageDelta())]

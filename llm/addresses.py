@@ -1,0 +1,113 @@
+"""Which network addresses lie out in the public. Pure: nothing is resolved.
+
+Not `ipaddress`' own `is_global`: its answer differs among Python's releases, and takes
+some private IPv6 networks and disguised IPv4 addresses for public ones.
+
+Source: https://www.iana.org/assignments/iana-ipv4-special-registry
+Source: https://www.iana.org/assignments/iana-ipv6-special-registry
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+#: Where clouds tell a machine who it is, and give it its credentials.
+METADATA = frozenset(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",  # nearly all of them
+            "169.254.170.2",  # Amazon, containers
+            "169.254.170.23",
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure; looks public
+            "192.0.0.192",  # Oracle
+            "fd00:ec2::254",  # Amazon
+            "fd20:ce::254",  # Google
+        ),
+    )
+)
+
+_SPECIAL_V4 = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",
+            "10.0.0.0/8",
+            "100.64.0.0/10",  # carriers' own (CGNAT)
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.0.0.0/24",
+            "192.0.2.0/24",
+            "192.88.99.0/24",
+            "192.168.0.0/16",
+            "198.18.0.0/15",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",
+        ),
+    )
+)
+#: All that is given out to the public today. IPv4 addresses in disguise (mapped,
+#: compatible, NAT64), local and multicast ones lie outside of it.
+_GLOBAL_V6 = IPv6Network("2000::/3")
+_SPECIAL_V6 = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # Teredo, ORCHID, benchmarks
+            "2001:db8::/32",
+            "2002::/16",  # 6to4
+            "3fff::/20",
+        ),
+    )
+)
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
+
+
+def parse_address(host: str) -> Address | None:
+    """The address that `host` is in the one standard spelling; None for all else."""
+    try:
+        return ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def parse_network(text: str) -> Network:
+    """Raises ValueError."""
+    return ip_network(text)
+
+
+def looks_like_address(host: str) -> bool:
+    """True for what some resolver takes for a number: 127.1, 2130706433, 0x7f.1 too.
+
+    Source: https://url.spec.whatwg.org/#ends-in-a-number-checker
+    """
+    last = host.removesuffix(".").rpartition(".")[2]
+    return ":" in host or bool(_NUMBER.fullmatch(last))
+
+
+def is_public(address: Address | str) -> bool:
+    """False for a name too, and for an address in an odd spelling."""
+    if isinstance(address, str):
+        parsed = parse_address(address)
+        return parsed is not None and is_public(parsed)
+    if address in METADATA:
+        return False
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_V4)
+    special = any(address in network for network in _SPECIAL_V6)
+    return address in _GLOBAL_V6 and not special

@@ -1,0 +1,238 @@
+"""What a model can do: one typed set, put together from layers.
+
+The later overrules the earlier, field by field:
+
+1. what every model of its host can (`hosts` in `data/models.json`),
+2. what its family can, known by the name (`models` in there, in order),
+3. what its wire format has no word for (`wires` in there),
+4. what the staff say of this very model.
+
+None means that nobody knows, and what nobody knows is never refused: the provider will.
+Nothing is fetched and no row is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Literal, Self
+
+DATA = Path(__file__).parent / "data" / "models.json"
+
+#: All that anybody knows, the least first. "default" is Qwen's on Groq.
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
+
+Sampling = Literal["always", "without_reasoning", "never"]
+_SAMPLING = ("always", "without_reasoning", "never")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a model takes and does; None where nobody knows."""
+
+    tools: bool | None = None
+    parallel_tools: bool | None = None  # several calls in one answer
+    forced_tools: bool | None = None  # `tool_choice` required, or one tool
+    forced_while_reasoning: bool | None = None
+    vision: bool | None = None  # images
+    files: bool | None = None  # PDF and the like; plain text goes everywhere
+    json_mode: bool | None = None
+    json_schema: bool | None = None
+    reasoning: bool | None = None
+    efforts: tuple[str, ...] | None = None  # the legal ones; () takes none
+    default_effort: str | None = None  # unasked; "none" does not reason
+    sampling: Sampling | None = None  # temperature, top_p, penalties, logprobs
+    stop: bool | None = None
+    seed: bool | None = None
+    penalties: bool | None = None
+    logprobs: bool | None = None
+    verbosity: bool | None = None
+    max_temperature: float | None = None
+    context_window: int | None = None  # tokens of prompt and answer together
+    max_output_tokens: int | None = None
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Self:
+        """Of JSON as `told` writes it; what makes no sense in there is passed over."""
+        return cls(**_sensible(told))
+
+    def told(self) -> dict[str, Any]:
+        """What is known, as JSON."""
+        known = {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
+        if self.efforts is not None:
+            known["efforts"] = list(self.efforts)
+        return known
+
+    def reasons(self, effort: str | None) -> bool | None:
+        """Whether it reasons when asked for `effort`, or for none in particular."""
+        if self.reasoning is False:
+            return False
+        effort = effort or self.default_effort
+        return None if effort is None else effort != "none"
+
+
+#: All that staff can say of a model in our own words.
+NAMES = tuple(field.name for field in fields(Capabilities))
+
+
+def capabilities_of(
+    kind: str,
+    model_name: str,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    wire: str = "",
+) -> Capabilities:
+    """What this model can at a provider of this kind, asked in this wire format.
+
+    `overrides` is what the staff say; null in there makes a field unknown again.
+    """
+    return Capabilities(**{**_bundled(kind, model_name, wire), **_sensible(overrides)})
+
+
+def problems(overrides: Any) -> list[str]:
+    """What is wrong with what the staff say, a sentence each."""
+    if not isinstance(overrides, Mapping):
+        return ["Capabilities are an object of names and values."]
+    found = []
+    for name, value in overrides.items():
+        if name not in NAMES:
+            found.append(f"{name!r} is unknown; there are {', '.join(NAMES)}.")
+        elif value is not None and _read(name, value) is None:
+            found.append(f"{name!r} cannot be {value!r}; {_wanted(name)}.")
+    return found
+
+
+# One value
+
+_COUNTS = ("context_window", "max_output_tokens")
+
+
+def _sensible(told: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields that can be read, and those that are null."""
+    read = {
+        name: _read(name, value)
+        for name, value in (told or {}).items()
+        if name in NAMES
+    }
+    return {
+        name: value
+        for name, value in read.items()
+        if value is not None or (told or {})[name] is None
+    }
+
+
+def _read(name: str, value: Any) -> Any:
+    """`value` as the field has it; None where it makes no sense."""
+    match name:
+        case "efforts":
+            return _efforts(value)
+        case "default_effort":
+            return value if value in EFFORTS else None
+        case "sampling":
+            if isinstance(value, bool):
+                return "always" if value else "never"
+            return value if value in _SAMPLING else None
+        case "max_temperature":
+            return value if _is_number(value) else None
+        case "context_window" | "max_output_tokens":
+            return value if _is_number(value) and isinstance(value, int) else None
+    return value if isinstance(value, bool) else None
+
+
+def _efforts(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    if not all(effort in EFFORTS for effort in value):
+        return None
+    return tuple(sorted(set(value), key=EFFORTS.index))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _wanted(name: str) -> str:
+    match name:
+        case "efforts":
+            return f"it is a list of some of {', '.join(EFFORTS)}"
+        case "default_effort":
+            return f"it is one of {', '.join(EFFORTS)}"
+        case "sampling":
+            return f"it is one of {', '.join(_SAMPLING)}"
+        case "max_temperature":
+            return "it is a number above 0"
+    return "it is a whole number above 0" if name in _COUNTS else "it is true or false"
+
+
+# The bundled data
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    match: re.Pattern[str]
+    kinds: Sequence[str]
+    wires: Sequence[re.Pattern[str]]
+    says: Mapping[str, Any]
+
+    def holds(self, kind: str, bare_name: str, wire: str) -> bool:
+        if self.kinds and kind not in self.kinds:
+            return False
+        if self.wires and not any(w.fullmatch(wire) for w in self.wires):
+            return False
+        return self.match.match(bare_name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    hosts: Mapping[str, Mapping[str, Any]]
+    rules: Sequence[_Rule]
+    wires: Mapping[re.Pattern[str], Mapping[str, Any]]
+
+
+@lru_cache(maxsize=4096)
+def _bundled(kind: str, model_name: str, wire: str) -> Mapping[str, Any]:
+    data, bare_name = _data(), _bare(model_name)
+    known = dict(data.hosts.get(kind, {}))
+    for rule in data.rules:
+        if rule.holds(kind, bare_name, wire):
+            known |= rule.says
+    for pattern, says in data.wires.items():
+        if pattern.fullmatch(wire):
+            known |= says
+    return known
+
+
+def _bare(model_name: str) -> str:
+    """Without the path that hosts put before the maker's name, and "ft:"."""
+    return model_name.lower().rpartition("/")[2].removeprefix("ft:")
+
+
+@cache
+def _data() -> _Data:
+    """Raises KeyError or ValueError where the file is not as README.md has it."""
+    data = json.loads(DATA.read_text(encoding="utf-8"))
+    return _Data(
+        hosts={kind: _strict(says) for kind, says in data["hosts"].items()},
+        rules=[
+            _Rule(
+                re.compile(rule["match"]),
+                rule.get("kinds", ()),
+                [re.compile(wire) for wire in rule.get("wires", ())],
+                _strict(rule["says"]),
+            )
+            for rule in data["models"]
+        ],
+        wires={re.compile(w): _strict(says) for w, says in data["wires"].items()},
+    )
+
+
+def _strict(says: Mapping[str, Any]) -> Mapping[str, Any]:
+    if wrong := problems(says):
+        raise ValueError(" ".join(wrong))
+    return _sensible(says)

@@ -1,0 +1,99 @@
+"""What a model should know besides the question, gathered when it is asked.
+
+A context is words, messages, or a function that has them once they are needed: what
+time it is, who asks, what a search finds. A function may be async; a plain one runs in
+a thread, with Django's ORM at hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from asgiref.sync import sync_to_async
+
+from llm.wire.items import Item, message
+
+logger = logging.getLogger(__name__)
+
+Role = Literal["system", "developer", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is about to be asked, for functions that want to know."""
+
+    model: str
+    items: Sequence[Item]
+
+
+Given = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] | None
+Source = Given | Callable[[Question], Given | Awaitable[Given]]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A source with its settings; a bare source has the defaults."""
+
+    source: Source
+    role: Role = "system"  # of words; messages have their own
+    optional: bool = False  # left out, and logged, where its function fails
+
+
+async def gathered(
+    contexts: Iterable[Context | Source], question: Question
+) -> list[Item]:
+    """The messages of all contexts, in their order.
+
+    Raises what a function raised, unless its context is optional.
+    """
+    items: list[Item] = []
+    for given in contexts:
+        context = given if isinstance(given, Context) else Context(given)
+        try:
+            found = await _found(context.source, question)
+        except Exception as exc:  # whatever the function of somebody else raises
+            if not context.optional:
+                raise
+            name = getattr(context.source, "__qualname__", "a context")
+            logger.warning("left out %s: %s", name, type(exc).__name__)
+            continue
+        items += as_items(found, context.role)
+    return items
+
+
+def as_items(given: Given, role: Role = "user") -> list[Item]:
+    """Words and messages, short forms included, as canonical items."""
+    if given is None or given == "":
+        return []
+    if isinstance(given, str | Mapping):
+        given = [given]
+    return [_item(each, role) for each in given]
+
+
+def _item(given: str | Mapping[str, Any], role: Role) -> Item:
+    if isinstance(given, str):
+        return message(role, given)
+    item = dict(given)
+    if item.setdefault("type", "message") == "message":
+        content = item.get("content")
+        if isinstance(content, str):
+            return {**message(item["role"], content), **_without_content(item)}
+    return item
+
+
+def _without_content(item: Item) -> Item:
+    return {name: value for name, value in item.items() if name != "content"}
+
+
+async def _found(source: Source, question: Question) -> Given:
+    if not callable(source):
+        return source
+    if inspect.iscoroutinefunction(source):
+        given: Given = await source(question)
+        return given
+    found = await sync_to_async(source)(question)
+    return await found if inspect.isawaitable(found) else found

@@ -1,0 +1,302 @@
+"""Tokens, for hosts that take no key of ours but ask somebody else who we are.
+
+Azure believes Entra ID, which gives a token for a client's secret; Google Cloud gives
+one for a statement that a service account's private key has signed. Either lasts about
+an hour. It is kept in memory, for each event loop apart, and renewed before it ends:
+one caller asks, the others wait for what comes of that, or go on with a token that is
+still good. Nothing here does IO, the caller brings a way to post a form.
+
+Source: https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow,
+https://developers.google.com/identity/protocols/oauth2/service-account
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+from urllib.parse import quote
+from weakref import WeakKeyDictionary
+
+import orjson
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from llm.errors import (
+    BadResponse,
+    InvalidKey,
+    LLMError,
+    ProviderDown,
+    RateLimited,
+    TryAgain,
+)
+from llm.provider import Endpoint, Post
+
+RENEWAL = 300  # seconds before its end that a token is renewed, or half its life
+_RETRY = 30  # seconds until the next attempt, while the old token is good
+_USUAL_LIFE = 300  # seconds, of a token whose issuer does not tell
+_STATEMENT_LIFE = 3600  # seconds, the longest that Google believes
+_DETAIL_LIMIT = 500  # characters
+
+ENTRA = "https://login.microsoftonline.com"
+AZURE_SCOPE = "https://cognitiveservices.azure.com/.default"
+GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+logger = logging.getLogger(__name__)
+
+
+class IssuedCredentials:
+    """What all kinds have in common; a kind says what is posted where.
+
+    Kinds are values: equal ones share a token.
+    """
+
+    __slots__ = ()
+    issuer: ClassVar[str]  # for people
+    refused: ClassVar[str]  # the sentence where it does not know us
+
+    def form(self) -> tuple[str, dict[str, str]]:
+        """Where to post what. Raises InvalidKey for a secret that is none."""
+        raise NotImplementedError
+
+    async def token(self, post: Post) -> str:
+        """One that is good now. Raises LLMError."""
+        return await _held(self).get(self, post)
+
+    def forget(self, token: str) -> None:
+        """The host has refused this one; the next call gets another."""
+        _held(self).drop(token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntraCredentials(IssuedCredentials):
+    """An application registered with Microsoft Entra ID."""
+
+    issuer = "Entra ID"
+    refused = (
+        "Entra ID refuses the client; ask the staff to check tenant, client id and"
+        " secret."
+    )
+    tenant: str
+    client_id: str
+    secret: str = field(repr=False)
+    authority: str = ENTRA
+    scope: str = AZURE_SCOPE
+
+    def form(self) -> tuple[str, dict[str, str]]:
+        url = f"{self.authority.rstrip('/')}/{quote(self.tenant, safe='')}/oauth2/v2.0/token"
+        return url, {
+            "grant_type": "client_credentials",
+            "client_id": self.client_id,
+            "client_secret": self.secret,
+            "scope": self.scope,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccountCredentials(IssuedCredentials):
+    """A service account of Google Cloud, by the JSON file of its key."""
+
+    issuer = "Google"
+    refused = "Google refuses the service account; ask the staff to check its key."
+    key: str = field(repr=False)
+    scope: str = GOOGLE_SCOPE
+
+    def form(self) -> tuple[str, dict[str, str]]:
+        try:
+            key = json.loads(self.key)
+            url = str(key["token_uri"])
+            statement = _signed(key, self.scope)
+        except (ValueError, TypeError, KeyError, UnsupportedAlgorithm) as exc:
+            raise InvalidKey(
+                "The key is not the JSON file of a service account; ask the staff to"
+                " enter it anew."
+            ) from exc
+        return url, {
+            "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+            "assertion": statement,
+        }
+
+
+def with_service_account(endpoint: Endpoint) -> Endpoint:
+    """For a host at Google Cloud; a key that is no JSON is a token already."""
+    if not endpoint.api_key.startswith("{"):
+        return endpoint
+    return replace(
+        endpoint, credentials=ServiceAccountCredentials(key=endpoint.api_key)
+    )
+
+
+def one_word(text: str) -> str:
+    """A key that is a JSON object, written without a blank; any other as it is.
+
+    All that is stored or sent as a key can so be held to be one word.
+    """
+    try:
+        key = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(key, dict):
+        return text
+    # Outside of strings there is no blank left, and inside one may be written so.
+    return json.dumps(key, separators=(",", ":")).replace(" ", "\\u0020")
+
+
+# Google's statement: a JSON Web Token
+
+
+def _signed(key: Mapping[str, str], scope: str) -> str:
+    """Raises ValueError, TypeError, KeyError or UnsupportedAlgorithm."""
+    now = int(time.time())
+    head = {"alg": "RS256", "typ": "JWT", "kid": key.get("private_key_id")}
+    claims = {
+        "iss": key["client_email"],
+        "scope": scope,
+        "aud": key["token_uri"],
+        "iat": now,
+        "exp": now + _STATEMENT_LIFE,
+    }
+    private_key = load_pem_private_key(str(key["private_key"]).encode(), None)
+    if not isinstance(private_key, RSAPrivateKey):
+        raise ValueError("not an RSA key")
+    text = b".".join(_base64(orjson.dumps(part)) for part in (head, claims))
+    signature = private_key.sign(text, PKCS1v15(), SHA256())
+    return b".".join([text, _base64(signature)]).decode()
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+# Tokens that are held
+
+
+class _Held:
+    """The token of one account, as one event loop has it."""
+
+    def __init__(self) -> None:
+        self._token = ""
+        self._ends = self._renewal = 0.0  # by the monotonic clock
+        self._lock = asyncio.Lock()
+        self._attempts = 0
+        self._error: LLMError | None = None  # of the last attempt
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._is_good() and not self._lock.locked()
+
+    async def get(self, credentials: IssuedCredentials, post: Post) -> str:
+        being_renewed = self._lock.locked() and self._is_good()
+        if time.monotonic() < self._renewal or being_renewed:
+            return self._token
+        seen = self._attempts
+        async with self._lock:
+            if self._attempts == seen:  # else somebody has asked while we waited
+                await self._renew(credentials, post)
+            if self._error and not self._is_good():
+                raise copy.copy(self._error)  # each caller writes on its own
+            return self._token
+
+    def drop(self, token: str) -> None:
+        if token == self._token:
+            self._ends = self._renewal = 0.0
+
+    def _is_good(self) -> bool:
+        return time.monotonic() < self._ends
+
+    async def _renew(self, credentials: IssuedCredentials, post: Post) -> None:
+        asked_at = time.monotonic()
+        try:
+            # Reading a private key takes a quarter of a second.
+            url, form = await asyncio.to_thread(credentials.form)
+            status, body = await post(url, form)
+            token, life = _read(credentials, status, body)
+        except LLMError as exc:
+            self._fail(credentials, exc)
+        else:
+            self._token, self._error = token, None
+            self._ends = asked_at + life
+            self._renewal = self._ends - min(RENEWAL, life / 2)
+        self._attempts += 1
+
+    def _fail(self, credentials: IssuedCredentials, error: LLMError) -> None:
+        self._error = error
+        if isinstance(error, TryAgain) and self._is_good():
+            self._renewal = min(self._ends, time.monotonic() + _RETRY)
+            logger.warning("%s renews no token now: %s", credentials.issuer, error)
+        else:
+            self._ends = self._renewal = 0.0
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[IssuedCredentials, _Held]] = (
+    WeakKeyDictionary()
+)
+
+
+def _held(credentials: IssuedCredentials) -> _Held:
+    known = _loops.setdefault(asyncio.get_running_loop(), {})
+    if credentials not in known:
+        for old in [each for each, held in known.items() if held.is_idle]:
+            del known[old]  # keys are changed now and then, and servers run long
+        known[credentials] = _Held()
+    return known[credentials]
+
+
+# What issuers answer
+
+
+def _read(
+    credentials: IssuedCredentials, status: int, body: bytes
+) -> tuple[str, float]:
+    """The token, and how many seconds it lasts. Raises LLMError."""
+    told = _object(body)
+    if not 200 <= status < 300:
+        raise _refusal(credentials, status, told)
+    token = told.get("access_token")
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise BadResponse(detail=f"{credentials.issuer} gives no token.")
+    try:
+        life = float(told.get("expires_in") or _USUAL_LIFE)
+    except (TypeError, ValueError):
+        life = _USUAL_LIFE
+    return token, life
+
+
+def _refusal(
+    credentials: IssuedCredentials, status: int, told: Mapping[str, Any]
+) -> LLMError:
+    code = str(told.get("error") or "")
+    # The lines below are ids and times, for Microsoft's support.
+    said = str(told.get("error_description") or "").partition("\n")[0].strip()
+    error_class: type[LLMError] = InvalidKey
+    sentence = credentials.refused
+    if status == 429:
+        error_class, sentence = RateLimited, ""
+    elif status >= 500 or code in ("temporarily_unavailable", "server_error"):
+        error_class, sentence = ProviderDown, ""
+    elif not code:  # this is nobody who issues tokens
+        error_class = BadResponse
+        sentence = "Where tokens should come from are none; the staff must correct it."
+    return error_class(
+        sentence,
+        detail=f"{credentials.issuer}: {status} {code} {said}".strip()[:_DETAIL_LIMIT],
+        upstream_status=status,
+        upstream_code=code or None,
+    )
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        told = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}

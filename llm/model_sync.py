@@ -1,0 +1,233 @@
+"""A provider's own list of models beside our rows: what is new, gone or changed.
+
+`compare` asks the provider and changes nothing; `apply` does what the staff chose of
+it. New models are added switched off, those that are gone are switched off, and no row
+is ever deleted: its calls and conversations point to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db import transaction
+
+from llm import client, router
+from llm.capabilities import Capabilities, capabilities_of
+from llm.errors import (
+    BadRequest,
+    BadResponse,
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    ProviderTimeout,
+)
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.provider import Endpoint
+from llm.wire import model_lists
+from llm.wire.model_lists import ModelInfo
+
+TIME_LIMIT = 20.0  # seconds, for somebody waits at the page
+MAX_PAGES = 50
+MAX_NAME = 200  # characters, as the column has it
+_LIMITS = ("context_window", "max_output_tokens")  # columns of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A model of which the list tells something that we do not know, or not so."""
+
+    model: LanguageModel
+    before: dict[str, Any]  # what we hold for true; None for unknown
+    after: dict[str, Any]  # what the list tells
+
+    @property
+    def lines(self) -> list[str]:
+        return [
+            f"{name}: {_shown(self.before[name])} → {_shown(value)}"
+            for name, value in self.after.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    new: Sequence[ModelInfo] = ()
+    changed: Sequence[Change] = ()
+    gone: Sequence[LanguageModel] = ()  # those that are switched on
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.gone)
+
+    def names(self) -> dict[str, list[str]]:
+        """All of it, as `apply` is told what to do."""
+        return {
+            "new": [info.name for info in self.new],
+            "changed": [change.model.name for change in self.changed],
+            "gone": [row.name for row in self.gone],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    added: int = 0
+    changed: int = 0
+    switched_off: int = 0
+
+
+def compare(provider: Provider) -> Comparison:
+    """Ask the provider, by the first of its keys that works.
+
+    Raises LLMError where it cannot be asked, or has no list of its models.
+    """
+    listed = {info.name: info for info in reversed(_ask(provider))}
+    rows = {row.name.removeprefix("models/"): row for row in provider.models.all()}
+    for row in rows.values():
+        row.provider = provider
+    found = sorted(rows.keys() & listed.keys())
+    changes = (_change(rows[name], listed[name]) for name in found)
+    return Comparison(
+        new=[listed[n] for n in sorted(listed.keys() - rows) if _fits(listed[n])],
+        changed=[change for change in changes if change.after],
+        gone=[rows[n] for n in sorted(rows.keys() - listed) if rows[n].enabled],
+    )
+
+
+@transaction.atomic
+def apply(
+    provider: Provider,
+    comparison: Comparison,
+    *,
+    new: Collection[str] = (),
+    changed: Collection[str] = (),
+    gone: Collection[str] = (),
+) -> Applied:
+    """Do that part of `comparison` whose models are named."""
+    rows = [_row(provider, info) for info in comparison.new if info.name in new]
+    LanguageModel.objects.bulk_create(rows)
+    changes = [change for change in comparison.changed if change.model.name in changed]
+    for change in changes:
+        _write(change.model, change.after)
+        change.model.save(update_fields=["capabilities", *_LIMITS])
+    off = provider.models.filter(
+        name__in=[row.name for row in comparison.gone if row.name in gone]
+    ).update(enabled=False)
+    return Applied(len(rows), len(changes), off)
+
+
+# Asking
+
+
+def _ask(provider: Provider) -> list[ModelInfo]:
+    """By each key in turn until one is good for it."""
+    refused: LLMError | None = None
+    for key in _keys(provider):
+        try:
+            return asyncio.run(_fetch(router.endpoint_of(provider, key)))
+        except InvalidKey as exc:
+            refused = exc
+    raise refused or InvalidKey("There is no key; add one first.")
+
+
+def _keys(provider: Provider) -> Iterator[ApiKey | None]:
+    host = provider.host
+    if why := provider.why_disabled:
+        raise BadRequest(f"Not asked, as {why}.")
+    if host is not None and not host.models_path:
+        raise BadRequest(f"{host.label} has no list of the models that can be used.")
+    yield from provider.keys.order_by("state", "-weight", "pk")
+    if host is None or not host.needs_key:
+        yield None
+
+
+async def _fetch(endpoint: Endpoint) -> list[ModelInfo]:
+    """In an event loop of its own, whose connections are shut with it."""
+    try:
+        async with asyncio.timeout(TIME_LIMIT):
+            return await _pages(endpoint)
+    except TimeoutError as exc:
+        raise ProviderTimeout(detail=f"Silent for {TIME_LIMIT:g} s.") from exc
+    finally:
+        await client.aclose()
+
+
+async def _pages(endpoint: Endpoint) -> list[ModelInfo]:
+    first = path = endpoint.provider.models_path
+    found: list[ModelInfo] = []
+    for _ in range(MAX_PAGES):
+        body = await _page(endpoint, path)
+        found += model_lists.models(body)
+        if not (query := model_lists.next_page(body)):
+            return found
+        path = f"{first}{'&' if '?' in first else '?'}{urlencode(query)}"
+    raise BadResponse("The provider's list of models does not end.")
+
+
+async def _page(endpoint: Endpoint, path: str) -> bytes:
+    try:
+        return await client.get(endpoint, path)
+    except ModelNotAvailable as exc:  # which is what a 404 means as a rule
+        url = endpoint.at(endpoint.provider.models_path)
+        raise BadRequest(f"There is no list of models at {url}.") from exc
+
+
+# Rows
+
+
+def _change(row: LanguageModel, info: ModelInfo) -> Change:
+    """What the list tells of a model against what we hold for true without it."""
+    known = router.capabilities(row, wire=_wire(row.provider)).told()
+    after = _news(known, info)
+    return Change(row, {name: known.get(name) for name in after}, after)
+
+
+def _row(provider: Provider, info: ModelInfo) -> LanguageModel:
+    """Only what we do not know anyway is written down, so that it can still change."""
+    kind, wire = provider.kind, _wire(provider)
+    known = capabilities_of(kind, info.name, wire=wire).told()
+    row = LanguageModel(
+        provider=provider, name=info.name, label=info.label[:100], enabled=False
+    )
+    _write(row, _news(known, info))
+    return row
+
+
+def _fits(info: ModelInfo) -> bool:
+    """Whether it can be a row: one to talk with, its name not absurdly long."""
+    return info.chats and len(info.name) <= MAX_NAME
+
+
+def _news(known: dict[str, Any], info: ModelInfo) -> dict[str, Any]:
+    told = Capabilities.read(info.told).told()
+    return {name: value for name, value in told.items() if known.get(name) != value}
+
+
+def _write(row: LanguageModel, told: dict[str, Any]) -> None:
+    row.capabilities = dict(row.capabilities)
+    for name, value in told.items():
+        if name in _LIMITS:
+            setattr(row, name, value)
+        else:
+            row.capabilities[name] = value
+
+
+def _wire(provider: Provider) -> str:
+    """The wire format; "" where the row names one that its host does not speak."""
+    try:
+        host = provider.host
+        return host.codec(provider.codec, provider.options).name if host else ""
+    except KeyError:
+        return ""
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "unknown"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(value) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)

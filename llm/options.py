@@ -1,0 +1,416 @@
+"""One option set for all models, held against what the one model can.
+
+In: a `Request` and the model's `Capabilities`. Out: the request as the model takes it,
+and what had to give way. An option that the model does not take is refused by a
+BadRequest that names the option, the model and what would be legal, or, where the
+caller wishes so, left out and reported. Two things never cost an answer:
+
+* wishes, which change little where they go unheard (`seed`, verbosity, several calls at
+  once): they are always left out and reported,
+* what lies in the past: an image that an earlier model was shown, or a tool has drawn.
+  This model is told that one stood there.
+
+What nobody knows of a model is sent, and the provider decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llm.capabilities import EFFORTS, Capabilities
+from llm.errors import BadRequest
+from llm.wire.codec import Codec
+from llm.wire.items import Item
+from llm.wire.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """`dropped` names what was left out or changed, such as "temperature" or
+    "reasoning.effort (max → high)"."""
+
+    request: Request
+    dropped: tuple[str, ...] = ()
+
+
+def fit(
+    request: Request,
+    capabilities: Capabilities,
+    *,
+    model_name: str,
+    ignore_invalid: bool = False,
+) -> Fitted:
+    """`request` as the model takes it.
+
+    Raises BadRequest for an option that it does not take, unless `ignore_invalid`.
+    """
+    fitting = _Fitting(request, capabilities, model_name, ignore_invalid)
+    for check in _CHECKS:
+        check(fitting)
+    return Fitted(fitting.request, tuple(dict.fromkeys(fitting.dropped)))
+
+
+def degraded(codec: Codec, request: Request) -> tuple[str, ...]:
+    """What this wire format only comes near to; () where the codec does not tell."""
+    tell = getattr(codec, "degraded", None)
+    return tuple(tell(request)) if tell else ()
+
+
+def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
+    """The legal effort next to `effort`: below it rather than above, but reasoning
+    rather than none. None where none is legal."""
+    if effort in legal or not legal:
+        return effort if legal else None
+    ranked = sorted(legal, key=EFFORTS.index)
+    rank = EFFORTS.index(effort) if effort in EFFORTS else len(EFFORTS)
+    below = [e for e in ranked if e != "none" and EFFORTS.index(e) < rank]
+    above = [e for e in ranked if e != "none" and EFFORTS.index(e) > rank]
+    return below[-1] if below else above[0] if above else ranked[0]
+
+
+class _Fitting:
+    """One request on its way through the checks."""
+
+    def __init__(
+        self, request: Request, can: Capabilities, model_name: str, ignore: bool
+    ) -> None:
+        self.request = request
+        self.can = can
+        self.ignore = ignore
+        self.dropped: list[str] = []
+        self._model_name = model_name
+
+    def refuse(
+        self, option: str, why: str, *, legal: str, became: Any = None, **instead: Any
+    ) -> None:
+        """Raise; or go on with the fields `instead`, where that is wished for."""
+        if not self.ignore:
+            raise BadRequest(
+                f"The model {self._model_name!r} {why}; {legal}.", param=option
+            )
+        self.give_way(option, became=became, **instead)
+
+    def give_way(self, option: str, *, became: Any = None, **instead: Any) -> None:
+        self.request = replace(self.request, **instead)
+        self.dropped.append(option if became is None else f"{option} ({became})")
+
+    @property
+    def effort(self) -> str | None:
+        return (self.request.reasoning or {}).get("effort")
+
+    @property
+    def reasons(self) -> bool | None:
+        return self.can.reasons(self.effort)
+
+
+# Tools
+
+
+def _tools(fitting: _Fitting) -> None:
+    if fitting.can.tools is False and fitting.request.tools:
+        fitting.refuse(
+            "tools",
+            "takes no 'tools'",
+            legal="leave them out",
+            tools=(),
+            tool_choice=None,
+            parallel_tool_calls=None,
+        )
+
+
+def _tool_choice(fitting: _Fitting) -> None:
+    can, request = fitting.can, fitting.request
+    if not request.tools or not _is_forced(request.tool_choice):
+        return
+    instead = _unforced(request.tool_choice)
+    legal = "'tool_choice' may be 'auto' or 'none'"
+    if can.forced_tools is False:
+        fitting.refuse(
+            "tool_choice",
+            "cannot be made to call a tool",
+            legal=legal,
+            tool_choice=instead,
+        )
+    elif can.forced_while_reasoning is False and fitting.reasons:
+        fitting.refuse(
+            "tool_choice",
+            "cannot be made to call a tool while it reasons",
+            legal=legal + _or_no_reasoning(can),
+            tool_choice=instead,
+        )
+
+
+def _is_forced(choice: Any) -> bool:
+    if isinstance(choice, Mapping):
+        return choice.get("type") != "allowed_tools" or choice.get("mode") == "required"
+    return bool(choice == "required")
+
+
+def _unforced(choice: Any) -> Any:
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        return {**choice, "mode": "auto"}
+    return "auto"
+
+
+def _parallel_calls(fitting: _Fitting) -> None:
+    if fitting.can.parallel_tools is False and fitting.request.parallel_tool_calls:
+        fitting.give_way("parallel_tool_calls", parallel_tool_calls=None)
+
+
+# Reasoning and sampling
+
+
+def _reasoning(fitting: _Fitting) -> None:
+    can, effort = fitting.can, fitting.effort
+    if not fitting.request.reasoning:
+        return
+    if can.reasoning is False:
+        _no_reasoning(fitting)
+    elif effort and can.efforts is not None and effort not in can.efforts:
+        _effort(fitting, effort, can.efforts)
+
+
+def _no_reasoning(fitting: _Fitting) -> None:
+    """Asking such a model not to reason, or for a summary, costs nobody an answer."""
+    if fitting.effort == "none":
+        fitting.request = replace(fitting.request, reasoning=None)
+    elif fitting.effort is None:
+        fitting.give_way("reasoning", reasoning=None)
+    else:
+        fitting.refuse(
+            "reasoning.effort",
+            "does not reason",
+            legal="leave 'reasoning' out",
+            reasoning=None,
+        )
+
+
+def _effort(fitting: _Fitting, effort: str, legal: Sequence[str]) -> None:
+    rest = {k: v for k, v in (fitting.request.reasoning or {}).items() if k != "effort"}
+    if not legal:
+        fitting.refuse(
+            "reasoning.effort",
+            "reasons as it sees fit and takes no 'reasoning.effort'",
+            legal="leave it out",
+            reasoning=rest or None,
+        )
+        return
+    near = nearest_effort(effort, legal)
+    fitting.refuse(
+        "reasoning.effort",
+        f"does not take the 'reasoning.effort' {effort!r}",
+        legal=f"it may be {_either(legal)}",
+        became=f"{effort} → {near}",
+        reasoning={**rest, "effort": near},
+    )
+
+
+#: Options that a model may refuse while it reasons, and the field that speaks of one
+#: alone.
+_SAMPLING: Mapping[str, str | None] = {
+    "temperature": None,
+    "top_p": None,
+    "presence_penalty": "penalties",
+    "frequency_penalty": "penalties",
+    "top_logprobs": "logprobs",
+}
+
+
+def _sampling(fitting: _Fitting) -> None:
+    can = fitting.can
+    for option, own_field in _SAMPLING.items():
+        value = getattr(fitting.request, option)
+        if value is None or (own_field and not value):
+            continue  # a penalty of 0 is none
+        why, legal = f"does not take {option!r}", "leave it out"
+        if can.sampling == "without_reasoning" and fitting.reasons:
+            why, legal = f"{why} while it reasons", legal + _or_no_reasoning(can)
+        elif can.sampling != "never" and not _is_denied(can, own_field):
+            continue
+        fitting.refuse(option, why, legal=legal, **{option: None})
+
+
+def _is_denied(can: Capabilities, field: str | None) -> bool:
+    return field is not None and getattr(can, field) is False
+
+
+def _temperature(fitting: _Fitting) -> None:
+    wanted, most = fitting.request.temperature, fitting.can.max_temperature
+    if wanted is not None and most is not None and wanted > most:
+        fitting.refuse(
+            "temperature",
+            f"does not take a 'temperature' of {wanted:g}",
+            legal=f"it may be from 0 to {most:g}",
+            became=f"{wanted:g} → {most:g}",
+            temperature=most,
+        )
+
+
+def _stop(fitting: _Fitting) -> None:
+    if fitting.can.stop is False and fitting.request.stop:
+        fitting.refuse("stop", "does not take 'stop'", legal="leave it out", stop=())
+
+
+def _seed(fitting: _Fitting) -> None:
+    if fitting.can.seed is False and fitting.request.seed is not None:
+        fitting.give_way("seed", seed=None)
+
+
+def _or_no_reasoning(can: Capabilities) -> str:
+    if can.efforts and "none" in can.efforts:
+        return ", or set 'reasoning.effort' to 'none'"
+    if can.default_effort == "none":
+        return ", or leave 'reasoning' out"
+    return ""
+
+
+# The answer
+
+
+def _length(fitting: _Fitting) -> None:
+    wanted, most = fitting.request.max_output_tokens, fitting.can.max_output_tokens
+    if wanted is not None and most is not None and wanted > most:
+        fitting.refuse(
+            "max_output_tokens",
+            f"cannot write {wanted} tokens",
+            legal=f"'max_output_tokens' may be {most} at most",
+            became=f"{wanted} → {most}",
+            max_output_tokens=most,
+        )
+
+
+def _form(fitting: _Fitting) -> None:
+    can, text = fitting.can, dict(fitting.request.text or {})
+    form = text.pop("format", None) or {}
+    kind = form.get("type")
+    if kind not in ("json_schema", "json_object") or kind in (legal := _forms(can)):
+        return
+    why = {
+        "json_schema": "takes no JSON Schema for its answer",
+        "json_object": "has no JSON mode",
+    }[kind]
+    as_object = kind == "json_schema" and can.json_mode is True
+    if as_object:
+        text["format"] = {"type": "json_object"}
+    fitting.refuse(
+        "text.format",
+        why,
+        legal=f"'text.format' may be of the type {_either(legal)}",
+        became="json_schema → json_object" if as_object else None,
+        text=text or None,
+    )
+
+
+def _forms(can: Capabilities) -> list[str]:
+    """The types of `text.format` that it takes, as far as anybody knows."""
+    asked = {"json_object": can.json_mode, "json_schema": can.json_schema}
+    return ["text", *(name for name, takes in asked.items() if takes is not False)]
+
+
+def _verbosity(fitting: _Fitting) -> None:
+    text = dict(fitting.request.text or {})
+    if fitting.can.verbosity is False and text.pop("verbosity", None) is not None:
+        fitting.give_way("text.verbosity", text=text or None)
+
+
+# What it is shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A kind of content that a model may be blind to."""
+
+    part_type: str
+    field: str  # of Capabilities
+    why: str
+    legal: str
+    stand_in: str
+
+
+_SIGHTS = (
+    _Sight(
+        "input_image",
+        "vision",
+        "cannot see images",
+        "leave them out of 'input' or choose another model",
+        "[An image stood here that you cannot see.]",
+    ),
+    _Sight(
+        "input_file",
+        "files",
+        "cannot read such files",
+        "send their text in 'input' or choose another model",
+        "[A file stood here that you cannot read.]",
+    ),
+)
+_TEXT_FILES = ("data:text/", "data:application/json", "data:application/xml")
+
+
+def _input(fitting: _Fitting) -> None:
+    for sight in _SIGHTS:
+        if getattr(fitting.can, sight.field) is False:
+            _blind(fitting, sight)
+
+
+def _blind(fitting: _Fitting, sight: _Sight) -> None:
+    items = fitting.request.items
+    told = [_blinded(item, sight) for item in items]
+    hidden = [n for n, item in enumerate(items) if told[n] is not item]
+    if not hidden:
+        return
+    became = f"without {sight.part_type}"
+    if hidden[-1] >= _question(items):
+        fitting.refuse("input", sight.why, legal=sight.legal, became=became, items=told)
+    else:
+        fitting.give_way("input", became=became, items=told)
+
+
+def _question(items: Sequence[Item]) -> int:
+    """Where that begins which nobody has answered yet."""
+    for number in range(len(items), 0, -1):
+        if not _is_asked(items[number - 1]):
+            return number
+    return 0
+
+
+def _is_asked(item: Item) -> bool:
+    return item["type"] == "message" and item.get("role") != "assistant"
+
+
+def _blinded(item: Item, sight: _Sight) -> Item:
+    """`item` with words in place of what cannot be seen; itself where all can."""
+    field = "output" if item["type"] == "function_call_output" else "content"
+    parts = item.get(field)
+    if not isinstance(parts, list) or not any(_is_hidden(p, sight) for p in parts):
+        return item
+    told = {"type": "input_text", "text": sight.stand_in}
+    return {**item, field: [told if _is_hidden(p, sight) else p for p in parts]}
+
+
+def _is_hidden(part: Mapping[str, Any], sight: _Sight) -> bool:
+    if part.get("type") != sight.part_type:
+        return False
+    return not str(part.get("file_data") or "").startswith(_TEXT_FILES)
+
+
+def _either(names: Sequence[str]) -> str:
+    *others, last = (repr(name) for name in names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+_CHECKS: Sequence[Callable[[_Fitting], None]] = (
+    _tools,
+    _reasoning,  # before those that ask whether the model reasons
+    _tool_choice,
+    _parallel_calls,
+    _sampling,
+    _temperature,
+    _stop,
+    _seed,
+    _length,
+    _form,
+    _verbosity,
+    _input,
+)

@@ -1,0 +1,282 @@
+"""One call by the policy of its model: attempts, and other models to fall back on.
+
+Whatever goes wrong before the first word has reached the caller may be made good by
+asking again; `retry.Policy` says when. After it nothing is repeated. A structured
+answer that does not fit counts as not told, where it could be held back, and is
+corrected once. Each attempt is a `Call` of its own, in `earlier` of the one that
+follows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import fields, replace
+from typing import Any
+
+from llm import client, router
+from llm.adapt import Adaptation, addressed, heard
+from llm.client import Call
+from llm.errors import BadRequest, LLMError
+from llm.models import LanguageModel
+from llm.provider import Route
+from llm.retry import Policy
+from llm.structured import Form, form_of
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    ProofDelta,
+    StartDelta,
+    UsageDelta,
+)
+from llm.wire.request import Request
+
+Wait = Callable[[float], Awaitable[Any]]
+
+#: They are about what is said, and say nothing.
+_SILENT = (
+    AnnotationDelta,
+    CloseDelta,
+    FinishDelta,
+    ProofDelta,
+    StartDelta,
+    UsageDelta,
+)
+_FRESH = [
+    field.name
+    for field in fields(Call)
+    if field.name not in ("attempt", "earlier", "route")
+]
+
+
+def policy_of(route: Route) -> Policy:
+    """What the staff wish for this model. Raises BadRequest where it makes no sense."""
+    try:
+        return Policy.read(route.defaults.get("retry"))
+    except ValueError as exc:
+        raise BadRequest(
+            f"The model {route.name!r} has a wrong option; the staff must correct it:"
+            f" {exc}"
+        ) from exc
+
+
+def routes_of(route: Route, *, user: Any = None) -> list[Route]:
+    """`route`, and those of its model's fallbacks that `user` can use now.
+
+    Reads rows: one query more where there is no fallback.
+    """
+    if route.model_id is None:
+        return [route]
+    through = LanguageModel.fallbacks.through.objects
+    order = through.filter(from_languagemodel=route.model_id).order_by("pk")
+    ids = list(order.values_list("to_languagemodel", flat=True))
+    if not ids:
+        return [route]
+    found = router.available(user).in_bulk(ids)
+    return [route, *_usable(found[pk] for pk in ids if pk in found)]
+
+
+def _usable(models: Iterator[LanguageModel]) -> Iterator[Route]:
+    for model in models:
+        try:
+            yield router.route_of(model)
+        except LLMError:
+            continue  # no key: no help to fall back on
+
+
+async def stream(
+    routes: Sequence[Route],
+    request: Request,
+    call: Call,
+    *,
+    policy: Policy | None = None,
+    form: Form | None = None,
+    held: bool = False,
+    ignore_invalid: bool = False,
+    wait: Wait = asyncio.sleep,
+) -> AsyncGenerator[list[Delta], None]:
+    """Ask the first of `routes`, and the others where it fails, as `policy` has it.
+
+    `request` is made for the first one. `form` defaults to what its `text.format` says;
+    with `held` an answer that must have a form is told when it is known to. Raises
+    LLMError and nothing else; the caller closes it, as `client.stream`.
+    """
+    policy = policy if policy is not None else policy_of(routes[0])
+    form = form or form_of(request)
+    trials = _Trials(routes, request, policy, form, held, ignore_invalid)
+    adaptation = trials.adaptation
+    call.route = trials.route
+    while True:
+        call.degraded = adaptation.degraded
+        attempt = _Attempt(adaptation, call)
+        batches = attempt.run(trials.route)
+        async with aclosing(batches):
+            async for deltas in batches:
+                yield deltas
+        if (following := trials.after(attempt)) is None:
+            if rest := attempt.rest():
+                yield rest
+            if attempt.error:
+                raise attempt.error
+            return
+        delay, adaptation = following
+        if delay:
+            await wait(delay)
+        _begin_again(call, trials.route)
+
+
+def calls_made(
+    call: Call,
+    *,
+    start: StartDelta,
+    usage: UsageDelta,
+    finish: FinishDelta | None,
+) -> list[Call]:
+    """Every attempt, oldest first, each with what it said.
+
+    The last one's is what the caller heard, unless the call knows better.
+    """
+    last = replace(
+        call,
+        start=call.start or start,
+        usage=call.usage or usage,
+        finish=call.finish or finish,
+    )
+    return [*call.earlier, last]
+
+
+def _begin_again(call: Call, route: Route) -> None:
+    """From here on `call` is the next attempt; what it was is kept in `earlier`."""
+    call.earlier.append(replace(call, earlier=[]))
+    fresh = Call()
+    for name in _FRESH:
+        setattr(call, name, getattr(fresh, name))
+    call.attempt += 1
+    call.route = route
+
+
+class _Trials:
+    """Whose turn it is, and how often."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        request: Request,
+        policy: Policy,
+        form: Form | None,
+        held: bool,
+        ignore_invalid: bool,
+    ) -> None:
+        self._first = self.route = routes[0]
+        self._others = iter(routes[1:])
+        self._request = request
+        self._policy = policy
+        self._form = form
+        self._held = held
+        self._asked = 1  # of this route
+        self.adaptation = self._adapted(self.route, ignore_invalid)
+
+    def after(self, attempt: _Attempt) -> tuple[float, Adaptation] | None:
+        """Seconds to wait and what to ask next, of `route`; None where all is said."""
+        if attempt.error is None or attempt.has_told:
+            return None
+        if corrected := attempt.corrected():
+            return 0.0, corrected
+        delay = self._policy.wait(self._asked, attempt.error)
+        if delay is not None:
+            self._asked += 1
+            return delay, self.adaptation.anew()
+        if attempt.error.code in self._policy.fall_back_on and self._fall_back():
+            return 0.0, self.adaptation
+        return None
+
+    def _fall_back(self) -> bool:
+        for route in self._others:
+            try:
+                self.adaptation = self._adapted(route, ignore_invalid=True)
+            except BadRequest:
+                continue  # what is asked for cannot be asked of this one
+            self.route, self._asked = route, 1
+            return True
+        return False
+
+    def _adapted(self, route: Route, ignore_invalid: bool) -> Adaptation:
+        request = addressed(self._request, route, self._first)
+        return Adaptation(
+            request,
+            route,
+            form=self._form,
+            held=self._held,
+            ignore_invalid=ignore_invalid,
+        )
+
+
+class _Attempt:
+    """One provider call. What comes before its first word is held."""
+
+    def __init__(self, adaptation: Adaptation, call: Call) -> None:
+        self.has_told = False
+        self.error: LLMError | None = None
+        self._adaptation = adaptation
+        self._call = call
+        self._misfits = False
+        self._silent: list[Delta] = []
+
+    async def run(self, route: Route) -> AsyncGenerator[list[Delta], None]:
+        """Ends where the stream does; `error` says how."""
+        call, adaptation = self._call, self._adaptation
+        batches = client.stream(route.endpoint, adaptation.request, call)
+        try:
+            async with aclosing(batches):
+                async for deltas in batches:
+                    if not self.has_told:
+                        self._listen(deltas)
+                    if told := self._told(adaptation.feed(deltas)):
+                        yield told
+        except LLMError as exc:
+            self.error = exc
+        self._silent += adaptation.close()
+        if self.error is None and (problem := adaptation.problem):
+            self.error = call.error = problem
+            self._misfits = True
+
+    def corrected(self) -> Adaptation | None:
+        """What to ask where the answer was whole, and not what it must be."""
+        if not self._misfits:
+            return None
+        return self._adaptation.corrected(self._call.usage)
+
+    def rest(self) -> list[Delta]:
+        """What has not been told yet."""
+        rest, self._silent = self._silent, []
+        return rest
+
+    def _told(self, deltas: list[Delta]) -> list[Delta]:
+        if self.has_told:
+            return deltas
+        self._silent += deltas
+        if not any(map(_says_something, deltas)):
+            return []
+        self.has_told = True
+        call = self._call  # from here on the caller hears it all
+        call.start = call.usage = call.finish = None
+        return self.rest()
+
+    def _listen(self, deltas: Sequence[Delta]) -> None:
+        """For the record, in case the caller never hears it."""
+        call = self._call
+        for delta in deltas:
+            match delta:
+                case StartDelta():
+                    call.start = delta
+                case UsageDelta():
+                    call.usage = heard(call.usage, delta)
+                case FinishDelta():
+                    call.finish = delta
+
+
+def _says_something(delta: Delta) -> bool:
+    return not isinstance(delta, _SILENT) and getattr(delta, "text", "call") != ""

@@ -1,0 +1,36 @@
+"""Anthropic. The address is without the "/v1" that its paths begin with."""
+
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.anthropic import (
+    VERSION,
+    VERSION_WITH_SAMPLING,
+    AnthropicCodec,
+)
+
+
+def _x_api_key(api_key: str) -> dict[str, str]:
+    """Every version takes it, and so do the hosts that stand in for Anthropic."""
+    return {"x-api-key": api_key} if api_key else {}
+
+
+PROVIDER = Provider(
+    name="anthropic",
+    label="Anthropic",
+    base_url="https://api.anthropic.com",
+    codecs={
+        "anthropic": AnthropicCodec(),
+        "anthropic_2023": AnthropicCodec(
+            name="anthropic_2023", version=VERSION_WITH_SAMPLING
+        ),
+    },
+    auth=_x_api_key,
+    headers={"anthropic-version": VERSION},  # of what is no codec's request
+    models_path="/v1/models?limit=1000",
+    key_env="ANTHROPIC_API_KEY",
+    model_env="ANTHROPIC_MODEL",
+    base_url_env="ANTHROPIC_API_BASE",
+    default_model="claude-sonnet-5-5",
+    docs_url="https://platform.claude.com/docs/en/api/messages",
+)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.gemini import GeminiCodec
+
+
+def _api_key(api_key: str) -> dict[str, str]:
+    return {"x-goog-api-key": api_key}  # never in the URL, where logs would keep it
+
+
+PROVIDER = Provider(
+    name="gemini",
+    label="Google Gemini",
+    base_url="https://generativelanguage.googleapis.com/v1beta",
+    codecs={"gemini": GeminiCodec()},
+    auth=_api_key,
+    key_env="GEMINI_API_KEY",
+    model_env="GEMINI_MODEL",
+    base_url_env="GEMINI_API_BASE",
+    default_model="gemini-3.8-flash",
+    docs_url="https://ai.google.dev/api",
+    models_path="/models?pageSize=1000",
+)

@@ -1,0 +1,21 @@
+"""Hugging Face's router: many hosts behind one address, each with habits of its own.
+
+A model is named `organisation/model`, or `organisation/model:host` for one of them.
+"""
+
+from __future__ import annotations
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+
+PROVIDER = Provider(
+    name="huggingface",
+    label="Hugging Face",
+    base_url="https://router.huggingface.co/v1",
+    codecs={"openai_chat": OpenAIChatCodec()},
+    key_env="HUGGINGFACE_API_KEY",
+    model_env="HUGGINGFACE_MODEL",
+    base_url_env="HUGGINGFACE_API_BASE",
+    default_model="openai/gpt-oss-120b",
+    docs_url="https://huggingface.co/docs/inference-providers",
+)

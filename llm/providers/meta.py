@@ -1,0 +1,39 @@
+"""Meta's Model API, which serves its closed models; Llama's weights have other hosts.
+
+Whether a tool is called is the model's choice alone, and it always reasons.
+"""
+
+from __future__ import annotations
+
+import re
+
+from llm.provider import Provider
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+
+_EFFORTS = {"none": "minimal"}
+
+PROVIDER = Provider(
+    name="meta",
+    label="Meta",
+    base_url="https://api.meta.ai/v1",
+    codecs={
+        "openai_responses": OpenAIResponsesCodec(
+            options=frozenset({"phase"}),
+            reasoners=re.compile(""),
+            efforts=_EFFORTS,
+            takes_tool_choice=False,
+        ),
+        "openai_chat": OpenAIChatCodec(
+            drops=frozenset({"stop"}),
+            efforts=_EFFORTS,
+            strict_tools=True,
+            takes_tool_choice=False,
+        ),
+    },
+    key_env="META_API_KEY",
+    model_env="META_MODEL",
+    base_url_env="META_API_BASE",
+    default_model="muse-spark-1.3",
+    docs_url="https://dev.meta.ai",
+)

@@ -1,0 +1,127 @@
+"""When a call is made again, and when another model is asked: the staff's wish. Pure.
+
+It stands in a model's options:
+
+    {"retry": {"attempts": 3, "on": ["E_LLM_RATE_LIMIT", "E_LLM_PROVIDER_DOWN"]}}
+
+Without it nothing is repeated. Which models are asked instead is the model's own list
+of fallbacks; without one, none is.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from llm import errors
+from llm.errors import LLMError
+
+MAX_ATTEMPTS = 10
+MAX_WAIT = 600  # seconds
+#: What may pass by itself.
+PASSING = frozenset(
+    {
+        errors.RateLimited.code,
+        errors.ProviderDown.code,
+        errors.ProviderTimeout.code,
+    }
+)
+#: What another model or account may not suffer from.
+ELSEWHERE = PASSING | {
+    errors.BadResponse.code,
+    errors.InvalidKey.code,
+    errors.ModelNotAvailable.code,
+    errors.QuotaExhausted.code,
+}
+#: All that staff may name.
+CODES = ELSEWHERE | {
+    errors.BadRequest.code,
+    errors.ContentPolicy.code,
+    errors.ContextTooLarge.code,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The defaults repeat nothing, and fall back only where a fallback is named."""
+
+    attempts: int = 1  # calls of one model, the first included
+    on: frozenset[str] = PASSING  # codes of the errors worth another attempt
+    fall_back_on: frozenset[str] = ELSEWHERE
+    delay: float = 0.5  # seconds, doubled with each attempt
+    max_delay: float = 20.0  # seconds
+    max_retry_after: float = 30.0  # seconds; who asks for more is not waited for
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        """The policy that `options["retry"]` describes; None is the default one.
+
+        Raises ValueError with a sentence for staff.
+        """
+        if value is None:
+            return cls()
+        if not isinstance(value, Mapping):
+            raise ValueError('"retry" must be an object, such as {"attempts": 3}.')
+        known = [field.name for field in fields(cls)]
+        for name in value:
+            if name not in known:
+                raise ValueError(
+                    f'"retry" has no {name!r}; there are {", ".join(known)}.'
+                )
+        return cls(**{name: _READERS[name](name, value[name]) for name in value})
+
+    def wait(
+        self,
+        attempt: int,
+        error: LLMError,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> float | None:
+        """Seconds until the attempt after this one; None where there is to be none.
+
+        Full jitter: anything up to the delay, so that many who failed together do not
+        come back together. What the provider asks for is waited for besides.
+        """
+        if attempt >= self.attempts or error.code not in self.on:
+            return None
+        asked = error.retry_after or 0.0
+        if asked > self.max_retry_after:
+            return None
+        longest = min(self.delay * 2.0 ** (attempt - 1), self.max_delay)
+        return asked + chance() * longest
+
+
+def _attempts(name: str, value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_ATTEMPTS:
+        raise ValueError(f'"{name}" must be a whole number from 1 to {MAX_ATTEMPTS}.')
+    return value
+
+
+def _codes(name: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(code, str) for code in value):
+        raise ValueError(f'"{name}" must be a list of error codes.')
+    if unknown := sorted(set(value) - CODES):
+        raise ValueError(
+            f'"{name}" has no {unknown[0]!r}; there are {", ".join(sorted(CODES))}.'
+        )
+    return frozenset(value)
+
+
+def _seconds(name: str, value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not 0 <= value <= MAX_WAIT:
+        raise ValueError(f'"{name}" must be seconds, from 0 to {MAX_WAIT}.')
+    return float(value)
+
+
+_READERS: Mapping[str, Callable[[str, Any], Any]] = {
+    "attempts": _attempts,
+    "on": _codes,
+    "fall_back_on": _codes,
+    "delay": _seconds,
+    "max_delay": _seconds,
+    "max_retry_after": _seconds,
+}

@@ -1,0 +1,365 @@
+"""Structured output: what an answer must be, and whether it is. Pure, no IO.
+
+An answer that must fit a JSON Schema is always held against it by us, whoever made it.
+A model that takes no schema is brought to it in one of two ways: it is made to call a
+tool whose input is the answer, or it is told in words. What it says is then taken
+apart: the tool's input, or the JSON found in its text, becomes the answer's text.
+
+Source: https://json-schema.org/draft/2020-12
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import jsonschema_rs
+import orjson
+from pydantic import TypeAdapter, ValidationError, create_model
+
+from llm.errors import BadRequest
+from llm.wire.deltas import (
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    Key,
+    ProofDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+    merge,
+)
+from llm.wire.items import message, user_message
+from llm.wire.request import Request
+
+MAX_MISTAKES = 5  # told to the model that made them
+_TOOL_NAME = "final_answer"
+_FENCED = re.compile(r"```[\w-]*\s*\n(.*?)\n?\s*```", re.DOTALL)
+_OPENING = re.compile(r"[{\[]")
+
+
+class Misfit(ValueError):
+    """An answer that is not what it must be. `mistakes` are sentences."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        super().__init__(" ".join(mistakes))
+        self.mistakes = mistakes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What an answer must be: JSON that fits `schema`, and that `convert` takes."""
+
+    schema: Mapping[str, Any]
+    #: A type's own rules, and its value; raises Misfit.
+    convert: Callable[[Any], Any] | None = None
+
+    def read(self, text: str) -> Any:
+        """The value that `text` holds. Raises Misfit."""
+        value = json_in(text)
+        if found := mistakes(self.schema, value):
+            raise Misfit(found)
+        return self.convert(value) if self.convert else value
+
+
+def form_of(request: Request) -> Form | None:
+    """None where any text will do. Raises BadRequest for what is no JSON Schema."""
+    match (request.text or {}).get("format"):
+        case {"type": "json_schema", **form}:
+            schema = form.get("schema")
+            if not isinstance(schema, Mapping):
+                raise _no_schema("it is missing")
+            check_schema(schema)
+            return Form(schema=schema)
+        case {"type": "json_object"}:
+            return Form(schema={"type": "object"})
+    return None
+
+
+def form_for(wanted: Any) -> Form:
+    """Of a JSON Schema, or of whatever type pydantic can validate.
+
+    Providers want an object at the top, so a type that is none is put into one.
+    """
+    if isinstance(wanted, Mapping):
+        check_schema(wanted)
+        return Form(schema=wanted)
+    adapter: TypeAdapter[Any] = TypeAdapter(wanted)
+    schema = adapter.json_schema()
+    if schema.get("type") == "object":
+        return Form(schema=schema, convert=partial(_converted, adapter))
+    around = create_model("Answer", value=(wanted, ...))
+    adapter = TypeAdapter(around)
+    return Form(
+        schema=adapter.json_schema(),
+        convert=lambda value: _converted(adapter, value).value,
+    )
+
+
+def _converted(adapter: TypeAdapter[Any], value: Any) -> Any:
+    try:
+        # By way of JSON, in which a date is a text and a tuple a list.
+        return adapter.validate_json(orjson.dumps(value))
+    except ValidationError as exc:
+        errors = exc.errors(include_input=False, include_url=False)[:MAX_MISTAKES]
+        raise Misfit(
+            [f"At {_spelled(error['loc'])}: {error['msg']}." for error in errors]
+        ) from exc
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raises BadRequest for what is no JSON Schema, or lies elsewhere in part."""
+    try:
+        _validator(orjson.dumps(schema, default=dict))
+    except (ValueError, TypeError) as exc:
+        raise _no_schema(_reason(exc)) from exc
+
+
+def mistakes(schema: Mapping[str, Any], value: Any) -> list[str]:
+    """What is wrong with `value`, place by place, without quoting it."""
+    errors = _validator(orjson.dumps(schema, default=dict)).iter_errors(value)
+    return [
+        f"At {_spelled(error.instance_path)}: {error.message}."
+        for error, _ in zip(errors, range(MAX_MISTAKES), strict=False)
+    ]
+
+
+def json_in(text: str) -> Any:
+    """The JSON that `text` is, or holds in a fence or behind a few words.
+
+    Raises Misfit where there is none.
+    """
+    for candidate in _candidates(text):
+        try:
+            return orjson.loads(candidate)
+        except orjson.JSONDecodeError:
+            continue
+    if found := _OPENING.search(text):
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, found.start())
+            return orjson.loads(text[found.start() : end])
+        except (ValueError, RecursionError):
+            pass
+    raise Misfit(["The answer is not JSON."])
+
+
+def _candidates(text: str) -> Iterator[str]:
+    yield text
+    for found in _FENCED.finditer(text):
+        yield found[1]
+
+
+@lru_cache(maxsize=200)
+def _validator(schema: bytes) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(
+        orjson.loads(schema), retriever=_refuse, mask="the value"
+    )
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"{uri!r} is elsewhere, and a schema is never fetched")
+
+
+def _reason(exc: Exception) -> str:
+    """The last of what the library says; what it was doing comes before it."""
+    return str(exc).partition("\n")[0].rpartition("ValueError: ")[2]
+
+
+def _spelled(path: Sequence[str | int]) -> str:
+    """`["pages", 2, "title"]` as `pages[2].title`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(steps).removeprefix(".") or "the top"
+
+
+def _no_schema(why: str) -> BadRequest:
+    return BadRequest(
+        f"The JSON Schema in 'text.format' cannot be used: {why}.",
+        param="text.format.schema",
+    )
+
+
+# The request, for a model that takes no schema
+
+
+def by_tool(request: Request, form: Form) -> tuple[Request, str]:
+    """Make the model call a tool whose input is the answer, or one of those it has.
+
+    The second is that tool's name.
+    """
+    name, taken = _TOOL_NAME, {tool.get("name") for tool in request.tools}
+    while name in taken:
+        name += "_"
+    tool = {
+        "type": "function",
+        "name": name,
+        "description": "Give the final answer. Call it once, and with nothing else.",
+        "parameters": dict(form.schema),
+    }
+    offered = request.tools if request.tool_choice in (None, "auto") else ()
+    return (
+        replace(
+            request,
+            tools=[*offered, tool],
+            tool_choice="required" if offered else {"type": "function", "name": name},
+            text=without_format(request).text,
+        ),
+        name,
+    )
+
+
+def by_words(request: Request, form: Form, *, json_mode: bool) -> Request:
+    """Tell the model in words, and in its JSON mode where it has one."""
+    schema = json.dumps(dict(form.schema), ensure_ascii=False)
+    told = (
+        "Your final answer must be one JSON value that fits this JSON Schema, and"
+        f" nothing else: no explanation, no Markdown.\n\n{schema}"
+    )
+    text = without_format(request).text or {}
+    if json_mode:
+        text = {**text, "format": {"type": "json_object"}}
+    return replace(
+        request,
+        instructions="\n\n".join(filter(None, [request.instructions, told])),
+        text=text or None,
+    )
+
+
+def can_be_input(schema: Mapping[str, Any]) -> bool:
+    """Whether a tool may take it: providers want an object at the top."""
+    return schema.get("type") == "object"
+
+
+def forces_a_call(request: Request) -> bool:
+    """Whether the request leaves no room for an answer."""
+    match request.tool_choice:
+        case None | "auto" | "none":
+            return False
+        case {"type": "allowed_tools", **more}:
+            return more.get("mode") == "required"
+    return bool(request.tools)
+
+
+def corrected(request: Request, said: str, found: Sequence[str]) -> Request:
+    """Ask again, with what was wrong."""
+    told = "That does not fit. " + " ".join(found)
+    told += " Answer again with the corrected JSON and nothing else."
+    answer = [message("assistant", said)] if said else []
+    return replace(request, items=[*request.items, *answer, user_message(told)])
+
+
+def without_format(request: Request) -> Request:
+    rest = {k: v for k, v in (request.text or {}).items() if k != "format"}
+    return replace(request, text=rest or None)
+
+
+# The answer
+
+
+class Answer:
+    """Hears the deltas of one provider call and judges what they come to.
+
+    One that is `held` is told when it is over, so that it can still be thrown away.
+    """
+
+    def __init__(self, form: Form, *, tool: str = "", held: bool) -> None:
+        self._form = form
+        self._tool = tool  # whose input is the answer
+        self._held = held
+        self._deltas: list[Delta] = []
+        # Known once it is closed:
+        self.text = ""
+        self.fits = False
+        self.mistakes: Sequence[str] = ()
+
+    def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
+        self._deltas += deltas
+        return [] if self._held else list(deltas)
+
+    def close(self) -> list[Delta]:
+        """What was held, rewritten; from now on `mistakes` are known."""
+        heard = merge(self._deltas)
+        calls = [d for d in heard if isinstance(d, ToolCallDelta)]
+        answers = _calls_of(calls, self._tool)
+        others = [d for d in calls if d.key not in answers]
+        if answers and not others:
+            self.text = "".join(
+                d.arguments for d in calls if d.key == next(iter(answers))
+            )
+        else:
+            self.text = _final_text(heard)
+        if not others and _is_whole(heard):
+            self._judge()
+        if not self._held:
+            return []
+        return self._rewritten(heard, answers, answered=not others)
+
+    def _judge(self) -> None:
+        try:
+            self._form.read(self.text)
+        except Misfit as exc:
+            self.mistakes = exc.mistakes
+        else:
+            self.fits = True
+
+    def _rewritten(
+        self, heard: Sequence[Delta], answers: Mapping[Key, str], *, answered: bool
+    ) -> list[Delta]:
+        """The answer as its message would have been, and what else there is."""
+        told = [d for d in heard if getattr(d, "key", None) not in answers]
+        if not answered:
+            return told  # tools first; the answer is asked for again after them
+        if answers:
+            ends = (FinishDelta, UsageDelta)
+            before = [d for d in told if not isinstance(d, TextDelta | ends)]
+            after = [_stopped(d) for d in told if isinstance(d, ends)]
+            key = ("answer", next(iter(answers)))
+            return [*before, TextDelta(key, self.text), CloseDelta(key), *after]
+        return _bare(told, self.text) if self.fits else told
+
+
+def _calls_of(calls: Sequence[ToolCallDelta], tool: str) -> dict[Key, str]:
+    """The keys of the calls of `tool`, in their order."""
+    return {call.key: call.name for call in calls if tool and call.name == tool}
+
+
+def _final_text(heard: Sequence[Delta]) -> str:
+    """Without what was said on the way, where the model tells that apart."""
+    texts = [d for d in heard if isinstance(d, TextDelta)]
+    passing = {d.key for d in texts if d.phase == "commentary"}
+    return "".join(d.text for d in texts if d.key not in passing)
+
+
+def _is_whole(heard: Sequence[Delta]) -> bool:
+    """Whether the model was free to finish and did. A refusal is an answer too."""
+    reasons = [d.reason for d in heard if isinstance(d, FinishDelta)]
+    refused = any(isinstance(d, RefusalDelta) and d.text for d in heard)
+    return not refused and reasons[-1:] in (["stop"], ["tool_calls"])
+
+
+def _stopped(delta: Delta) -> Delta:
+    if isinstance(delta, FinishDelta) and delta.reason == "tool_calls":
+        return FinishDelta("stop", delta.raw)
+    return delta
+
+
+def _bare(told: Sequence[Delta], text: str) -> list[Delta]:
+    """The answer's JSON without the words and the fence around it."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        bare = orjson.dumps(json_in(text)).decode()
+    else:
+        return list(told)
+    texts = [d for d in told if isinstance(d, TextDelta) and d.phase != "commentary"]
+    keys, out = {d.key for d in texts}, list[Delta]()
+    for delta in told:
+        if delta is texts[-1]:
+            out.append(TextDelta(texts[-1].key, bare, texts[-1].phase))
+        elif not isinstance(delta, TextDelta | ProofDelta) or delta.key not in keys:
+            out.append(delta)
+    return out

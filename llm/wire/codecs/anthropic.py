@@ -1,0 +1,313 @@
+"""The Messages API: Anthropic's own, and that of hosts that copied it.
+
+In: a `Request` becomes the JSON body of `POST {base}/v1/messages`; the conversation is
+written in `anthropic_messages`, tools in `anthropic_tools`. Out: the answer, streamed
+or whole, becomes deltas (`anthropic_decoder`). What a model of which generation takes
+is in `anthropic_models`.
+
+Two versions of the API are published, and a request names the one it means. Since
+2026-10-21 sampling is gone for every model; the earlier one still has it for models up
+to the 4.6th. All else that differs is what we never send: documents said by the
+assistant, citations in a user's text.
+
+Source: https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from llm.errors import BadResponse, LLMError
+from llm.wire.classify import classify
+from llm.wire.codecs.anthropic_decoder import AnthropicDecoder
+from llm.wire.codecs.anthropic_messages import CACHED, MessagesInput
+from llm.wire.codecs.anthropic_models import Traits, traits_of
+from llm.wire.codecs.anthropic_parts import text_block
+from llm.wire.codecs.anthropic_schema import closed
+from llm.wire.codecs.anthropic_tools import Tools, chosen
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+
+VERSION = "2026-10-21"
+VERSION_WITH_SAMPLING = "2023-06-01"
+
+#: A longer answer must be streamed, or the connection is given up before it is there.
+MAX_UNSTREAMED = 21_333  # tokens
+MIN_BUDGET = 1024  # tokens
+_BUDGETS = {"minimal": MIN_BUDGET, "low": 2048, "medium": 8192}  # else:
+_LARGEST_BUDGET = 16_384
+_TIERS = {"auto": "auto", "priority": "auto"}  # else only the standard one
+
+_MCP = "mcp-client-2025-11-20"
+_COMPACTION = "compact-2026-01-12"
+_FALLBACK = "server-side-fallback-2026-07-01"
+#: Betas by what asks for them: a field of the body, a tool's type, a block sent back.
+_BETAS: dict[Any, str] = {
+    "compaction": _COMPACTION,
+    "context_management": "context-management-2025-06-27",
+    "fallback": _FALLBACK,
+    "fallbacks": _FALLBACK,
+    "mcp": _MCP,
+    "mcp_servers": _MCP,
+    "mcp_tool_listing": _MCP,
+    "mcp_tool_result": _MCP,
+    "mcp_tool_use": _MCP,
+    "mcp_toolset": _MCP,
+}
+#: What this API has no word for.
+_UNHEARD = ("frequency_penalty", "presence_penalty", "seed", "top_logprobs")
+_JSON_ONLY = "Answer with one JSON object and nothing else."
+_JSON_BY_SCHEMA = "Answer with JSON and nothing else. It must match this JSON Schema:\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnthropicCodec:
+    name: str = "anthropic"
+    version: str = VERSION
+    caches: bool = True  # mark the prefix that the next request will repeat
+
+    def path(self, request: Request) -> str:
+        return "/v1/messages"
+
+    def headers(self, request: Request) -> dict[str, str]:
+        """What a request needs besides the key's header.
+
+        `extra["betas"]` names betas that nothing else in the request gives away.
+        """
+        betas = sorted({*_betas(request), *request.extra.get("betas", ())})
+        told = {"anthropic-version": self.version}
+        return {**told, "anthropic-beta": ",".join(betas)} if betas else told
+
+    def encode(self, request: Request) -> dict[str, Any]:
+        body = _Body(request, self).fields
+        extra = {name: v for name, v in request.extra.items() if name != "betas"}
+        return {name: v for name, v in body.items() if v is not None} | extra
+
+    def degraded(self, request: Request) -> list[str]:
+        """The options that are only approximated or cannot be said at all."""
+        return sorted(set(_Body(request, self).degraded))
+
+    def decoder(self) -> AnthropicDecoder:
+        return AnthropicDecoder()
+
+    def decode(self, body: bytes) -> list[Delta]:
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError as exc:
+            raise BadResponse(detail="The answer is not JSON.") from exc
+        if not isinstance(answer, dict):
+            raise BadResponse(detail="The answer is not a JSON object.")
+        return list(AnthropicDecoder().answer(answer))
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
+        return classify(status, headers, body)
+
+
+class _Body:
+    """The fields of one request's body, and what was `degraded` on the way."""
+
+    def __init__(self, request: Request, codec: AnthropicCodec) -> None:
+        self.degraded: list[str] = []
+        self._request = request
+        self._codec = codec
+        self._traits: Traits = traits_of(request.model)
+        self._effort = ""
+        choice, offered = chosen(request.tool_choice, request.tools)
+        self._tools = Tools.of(offered)
+        self._input = MessagesInput(
+            request, system_messages=self._traits.system_messages
+        )
+        self._max_tokens = request.max_output_tokens or self._usual_length()
+        self._thinking = self._think()
+        self.fields = {
+            "model": request.model,
+            "max_tokens": self._max_tokens,
+            "stream": request.stream,
+            **self._prompt(),
+            "tools": self._tools.tools or None,
+            "tool_choice": self._choice(choice) if self._tools.tools else None,
+            "mcp_servers": self._tools.servers or None,
+            "container": self._input.container if self._tools.run_code else None,
+            "thinking": self._thinking,
+            **self._sampling(),
+            "stop_sequences": list(request.stop) or None,
+            "metadata": self._metadata(),
+            "service_tier": self._tier(),
+        }
+        self.degraded += [*self._input.degraded, *self._tools.degraded]
+        self.degraded += [name for name in _UNHEARD if getattr(request, name)]
+        if (request.text or {}).get("verbosity") not in (None, "medium"):
+            self.degraded.append("text.verbosity")
+
+    # The conversation
+
+    def _prompt(self) -> dict[str, Any]:
+        prompt, output = self._input, {"effort": self._effort or None}
+        form = self._form()
+        if isinstance(form, str):
+            prompt.system.append(text_block(form))
+            self.degraded.append("text.format")
+        if self._codec.caches:
+            prompt.cache()
+            if not prompt.system and self._tools.tools:
+                self._tools.tools[-1] = {**self._tools.tools[-1], **CACHED}
+        told = {**output, "format": None if isinstance(form, str) else form}
+        config = {name: value for name, value in told.items() if value is not None}
+        return {
+            "system": prompt.system or None,
+            "messages": prompt.messages,
+            "output_config": config or None,
+        }
+
+    def _form(self) -> dict[str, Any] | str | None:
+        """The answer's form, or, where it cannot be asked for, words that ask."""
+        form = (self._request.text or {}).get("format") or {}
+        if form.get("type") == "json_object":
+            return _JSON_ONLY
+        if form.get("type") != "json_schema":
+            return None
+        schema = closed(form["schema"]) if self._traits.structured else None
+        if schema is None or not self._tools.allowance.admits(schema):
+            return _JSON_BY_SCHEMA + orjson.dumps(form["schema"]).decode()
+        return {"type": "json_schema", "schema": schema}
+
+    def _usual_length(self) -> int:
+        longest = self._traits.max_output
+        return longest if self._request.stream else min(longest, MAX_UNSTREAMED)
+
+    # Thinking
+
+    def _think(self) -> dict[str, Any] | None:
+        reasoning, traits = self._request.reasoning or {}, self._traits
+        effort = reasoning.get("effort")
+        if effort == "none":
+            return self._think_not()
+        if effort is None:
+            wants_summary = reasoning.get("summary") and traits.thinks
+            return self._think_freely() if wants_summary else None
+        self._effort = traits.effort(effort)
+        if self._effort and self._effort != effort:
+            self.degraded.append("reasoning.effort")
+        if "adaptive" in traits.thinking:
+            return self._think_freely()
+        return self._think_within(effort)
+
+    def _think_freely(self) -> dict[str, Any]:
+        # Unasked, the summary is left out, and thinking is silence to those who wait.
+        return {"type": "adaptive", "display": "summarized"}
+
+    def _think_not(self) -> dict[str, Any] | None:
+        if not self._traits.thinks:
+            return None
+        if "disabled" in self._traits.thinking:
+            return {"type": "disabled"}
+        self.degraded.append("reasoning.effort")
+        if "between_tools" in self._traits.thinking:
+            return {"type": "between_tools"}
+        self._effort = self._traits.effort("none")
+        return None
+
+    def _think_within(self, effort: str) -> dict[str, Any] | None:
+        """A budget, which is part of the answer's length."""
+        budget = _BUDGETS.get(effort, _LARGEST_BUDGET)
+        budget = min(budget, self._max_tokens - MIN_BUDGET)
+        if (
+            "enabled" not in self._traits.thinking
+            or budget < MIN_BUDGET
+            or self._is_past_thinking()
+        ):
+            self.degraded.append("reasoning.effort")
+            return None
+        return {"type": "enabled", "budget_tokens": budget}
+
+    def _is_past_thinking(self) -> bool:
+        """True where calls of a turn that began without thinking have been answered.
+
+        With a budget, such a turn would have to begin with a block that is not there.
+        """
+        begun: list[dict[str, Any]] = []
+        for message in self._input.messages:
+            if message["role"] == "assistant":
+                begun = begun or message["content"]
+            elif any(b["type"] != "tool_result" for b in message["content"]):
+                begun = []
+        return bool(begun) and "thinking" not in begun[0]["type"]
+
+    # Options
+
+    def _choice(self, choice: dict[str, Any] | None) -> dict[str, Any] | None:
+        if choice and choice["type"] in ("any", "tool") and not self._may_force():
+            choice = {"type": "auto"}
+            self.degraded.append("tool_choice")
+        if self._request.parallel_tool_calls is not False:
+            return choice
+        choice = choice or {"type": "auto"}
+        if choice["type"] == "none":
+            return choice
+        return {**choice, "disable_parallel_tool_use": True}
+
+    def _may_force(self) -> bool:
+        match self._traits.forced_tools:
+            case "unless_thinking":
+                return self._thinking is None or self._thinking["type"] != "enabled"
+            case rule:
+                return rule == "always"
+
+    def _sampling(self) -> dict[str, Any]:
+        request = self._request
+        wanted = {"temperature": request.temperature, "top_p": request.top_p}
+        told = {name: value for name, value in wanted.items() if value is not None}
+        if not self._samples():
+            self.degraded += told
+            return {}
+        if len(told) == 2:  # one at most
+            del told["top_p"]
+            self.degraded.append("top_p")
+        if told.get("temperature", 0) > 1:
+            told["temperature"] = 1
+            self.degraded.append("temperature")
+        return told
+
+    def _samples(self) -> bool:
+        thinking = (self._thinking or {}).get("type", "disabled")
+        return (
+            self._codec.version == VERSION_WITH_SAMPLING
+            and self._traits.samples
+            and thinking == "disabled"
+        )
+
+    def _metadata(self) -> dict[str, Any] | None:
+        user = self._request.safety_identifier
+        return {"user_id": user} if user else None
+
+    def _tier(self) -> str | None:
+        tier = self._request.service_tier
+        if tier is None:
+            return None
+        if tier not in (*_TIERS, "default", "standard_only"):
+            self.degraded.append("service_tier")
+        return _TIERS.get(tier, "standard_only")
+
+
+def _betas(request: Request) -> Iterator[str]:
+    edits = (request.extra.get("context_management") or {}).get("edits") or ()
+    if any(str(edit.get("type")).startswith("compact_") for edit in edits):
+        yield _COMPACTION
+    for word in _telling(request):
+        if beta := _BETAS.get(word):
+            yield beta
+
+
+def _telling(request: Request) -> Iterable[Any]:
+    """The words in a request that may need a beta."""
+    yield from request.extra
+    for tool in request.tools:
+        yield tool.get("type")
+    for item in request.items:
+        proof = request.proof(item)
+        if isinstance(proof, dict):
+            yield from (block["type"] for block in proof.get("content") or ())

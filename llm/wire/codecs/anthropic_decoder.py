@@ -1,0 +1,426 @@
+"""Messages answers: events, or one whole message, in; deltas out.
+
+Theory of operation: a message is a list of content blocks, each begun, lengthened and
+ended. Most blocks are an item of their own. Neighbouring text blocks, into which
+citations split a sentence, are one message; a hosted tool's call and its result are one
+receipt; and a block that shows nothing (where a fallback model took over, say) rides
+with the item before it, or with the first one. Each item's proof is its blocks as they
+came, so the proofs of all items, one after another, are the answer's `content`.
+
+Usage counts are totals, of which the last that is not null counts. How it ended is said
+with the last event, or at the end of the bytes if they tell why it ended.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from llm.errors import BadResponse, ProviderDown
+from llm.wire.classify import classify_error
+from llm.wire.codecs.anthropic_receipts import (
+    answered,
+    called,
+    citation,
+    compacted,
+    listed,
+    uncalled,
+)
+from llm.wire.codecs.chat_reasoning import mended
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    FinishReason,
+    ItemDelta,
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.items import Item
+from llm.wire.sse import ServerSentEvent
+
+#: Of a turn that goes on as soon as its content is sent back.
+PAUSED = "pause_turn"
+
+_FINISH: dict[str, FinishReason] = {
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+_REFUSED = "The model declined to answer this request."
+_REFUSAL = "refusal"  # the key of its item
+
+
+@dataclass(slots=True)
+class _Block:
+    """A content block as far as it has come; `raw` is what goes back."""
+
+    key: int
+    raw: dict[str, Any]
+    pieces: list[str] = field(default_factory=list)  # of its text, thinking or JSON
+    is_whole: bool = True  # nothing came that we cannot put together
+
+    @property
+    def text(self) -> str:
+        return mended("".join(self.pieces))
+
+
+class AnthropicDecoder:
+    """One call's answer. The index of an item's first block names it."""
+
+    __slots__ = (
+        "_blocks",
+        "_carried",
+        "_container",
+        "_details",
+        "_ended",
+        "_kept",
+        "_latest",
+        "_length",
+        "_message",
+        "_receipts",
+        "_spoke",
+        "_stop",
+        "_usage",
+    )
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, _Block] = {}  # not ended yet, by index
+        self._message: int | None = None  # key of the message being written
+        self._length = 0  # characters of it, in blocks that have ended
+        self._spoke = False
+        self._receipts: dict[str, tuple[int, Item]] = {}  # without a result, by call id
+        self._latest: int | None = None  # the item that blocks ride with
+        self._kept: list[dict[str, Any]] = []  # its blocks
+        self._carried: list[dict[str, Any]] = []  # those before the first item
+        self._container: str | None = None
+        self._usage: dict[str, Any] = {}
+        self._stop: str | None = None
+        self._details: dict[str, Any] = {}
+        self._ended = False
+
+    def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
+        """Raises LLMError for an error inside the stream."""
+        if self._ended or event.data.startswith(b"[DONE]"):
+            return ()  # routers end with what is no event of this format
+        data = _json(event)
+        type = data.get("type")
+        if type == "content_block_delta":
+            delta = data["delta"]
+            if delta["type"] == "text_delta":  # nearly all there is: no detours
+                block, text = self._blocks[data["index"]], delta["text"]
+                block.pieces.append(text)
+                return (TextDelta(block.key, text),) if text else ()
+            return self._piece(self._blocks[data["index"]], delta)
+        if type == "error" or event.event == "error":
+            raise classify_error(data)
+        tell = self._EVENTS.get(type)
+        return tell(self, data) if tell else ()
+
+    def close(self) -> Iterator[Delta]:
+        """Raises ProviderDown where the answer is not whole."""
+        if self._ended:
+            return
+        if self._stop is None:
+            raise ProviderDown(detail="The stream ended before its stop_reason.")
+        yield from self._finish()
+
+    def answer(self, body: dict[str, Any]) -> Iterator[Delta]:
+        """A whole message. Raises LLMError for an error in its place."""
+        content = body.get("content")
+        if body.get("type") == "error" or (content is None and "error" in body):
+            raise classify_error(body)
+        if not isinstance(content, list):
+            raise BadResponse(detail="An answer without content.")
+        yield from self._started({"message": body})
+        for index, block in enumerate(content):
+            yield from self._begin(index, block)
+            yield from self._end(index)
+        self._stop = body.get("stop_reason")
+        self._told(body)
+        yield from self._finish()
+
+    # Events
+
+    def _started(self, data: dict[str, Any]) -> Iterator[Delta]:
+        message = data["message"]
+        yield StartDelta(message.get("id") or "", message.get("model") or "")
+        yield from self._counted(message.get("usage"))
+
+    def _block_started(self, data: dict[str, Any]) -> Iterator[Delta]:
+        return self._begin(data["index"], data["content_block"])
+
+    def _block_stopped(self, data: dict[str, Any]) -> Iterator[Delta]:
+        return self._end(data["index"])
+
+    def _message_changed(self, data: dict[str, Any]) -> Iterator[Delta]:
+        delta = data.get("delta") or {}
+        self._stop = delta.get("stop_reason") or self._stop
+        self._told(delta)
+        yield from self._counted(data.get("usage"))
+
+    def _stopped(self, data: dict[str, Any]) -> Iterator[Delta]:
+        return self._finish()
+
+    _EVENTS: dict[
+        Any, Callable[[AnthropicDecoder, dict[str, Any]], Iterator[Delta]]
+    ] = {
+        "message_start": _started,
+        "content_block_start": _block_started,
+        "content_block_stop": _block_stopped,
+        "message_delta": _message_changed,
+        "message_stop": _stopped,
+        # The rest (ping, and types yet to come) says nothing we keep.
+    }
+
+    # Blocks
+
+    def _begin(self, index: int, raw: dict[str, Any]) -> Iterator[Delta]:
+        block = self._blocks[index] = _Block(index, raw)
+        if raw["type"] == "text":
+            if self._message is None:
+                self._message, self._length = index, 0
+            block.key = self._message
+            if text := raw.get("text"):
+                yield from self._piece(block, {"type": "text_delta", "text": text})
+            return
+        yield from self._end_message()
+        match raw["type"]:
+            case "thinking":
+                block.pieces.append(raw.get("thinking") or "")
+                yield ReasoningDelta(index, block.pieces[0], "summary")
+            case "tool_use":
+                yield ToolCallDelta(index, raw["id"], raw["name"])
+
+    def _piece(self, block: _Block, delta: dict[str, Any]) -> Iterator[Delta]:
+        """One delta of a block; a type we do not know leaves the block not whole."""
+        raw = block.raw
+        match delta["type"]:
+            case "text_delta":
+                block.pieces.append(delta["text"])
+                if delta["text"]:
+                    yield TextDelta(block.key, delta["text"])
+            case "input_json_delta":
+                block.pieces.append(delta["partial_json"])
+                if raw["type"] == "tool_use" and delta["partial_json"]:
+                    yield ToolCallDelta(block.key, arguments=delta["partial_json"])
+            case "thinking_delta":
+                block.pieces.append(delta["thinking"])
+                yield ReasoningDelta(block.key, delta["thinking"], "summary")
+            case "signature_delta":
+                raw["signature"] = delta["signature"]
+            case "citations_delta":
+                raw["citations"] = [*(raw.get("citations") or ()), delta["citation"]]
+            case "compaction_delta":
+                _compact(raw, delta)
+            case _:
+                block.is_whole = False
+
+    def _end(self, index: int) -> Iterator[Delta]:
+        if (block := self._blocks.pop(index, None)) is None:
+            return
+        raw = block.raw
+        match raw["type"]:
+            case "text":
+                yield from self._text(block)
+            case "thinking":
+                raw["thinking"] = block.text
+                if raw.get("signature"):  # without one it is not taken back
+                    yield self._own(block)
+                yield CloseDelta(block.key)
+            case "redacted_thinking":
+                yield self._own(block)
+                yield CloseDelta(block.key)
+            case "tool_use":
+                yield from self._call(block)
+            case "server_tool_use" | "mcp_tool_use":
+                yield from self._hosted_call(block)
+            case str(kind) if kind.endswith("_tool_result"):
+                yield from self._hosted_result(block)
+            case "mcp_tool_listing":
+                yield from self._shown(block, listed(raw))
+            case "compaction":
+                yield from self._shown(block, compacted(raw))
+            case "fallback":  # another model goes on from here
+                yield StartDelta(model=(raw.get("to") or {}).get("model") or "")
+                yield from self._ride(block)
+            case _ if block.is_whole and not block.pieces:
+                yield from self._ride(block)
+
+    def _text(self, block: _Block) -> Iterator[Delta]:
+        if not (text := block.text):
+            return  # opens no message and is refused when it comes back
+        self._spoke = True
+        start, self._length = self._length, self._length + len(text)
+        for given in block.raw.get("citations") or ():
+            if told := citation(given, start, self._length):
+                yield AnnotationDelta(block.key, told)
+        block.raw["text"] = text
+        if self._latest == block.key:
+            self._kept.append(block.raw)
+        else:
+            self._keep(block)  # told when the message is whole
+
+    def _end_message(self) -> Iterator[Delta]:
+        key, self._message = self._message, None
+        if key is None:
+            return
+        if self._latest == key:
+            yield self._proof(key)
+        yield CloseDelta(key)
+
+    def _call(self, block: _Block) -> Iterator[Delta]:
+        """A call of ours. One whose input cannot be read was cut short."""
+        if block.text:
+            given = _input(block)
+            if given is None:
+                yield CloseDelta(block.key, complete=False)
+                return
+            block.raw["input"] = given
+        elif given := block.raw.get("input"):  # all of it came at the start
+            yield ToolCallDelta(block.key, arguments=orjson.dumps(given).decode())
+        yield self._own(block)
+        yield CloseDelta(block.key)
+
+    def _hosted_call(self, block: _Block) -> Iterator[Delta]:
+        if block.text:
+            given = _input(block)
+            if given is None:
+                return
+            block.raw["input"] = given
+        receipt = called(block.raw)
+        self._receipts[block.raw["id"]] = block.key, receipt
+        yield ItemDelta(block.key, receipt)
+        yield self._own(block)
+
+    def _hosted_result(self, block: _Block) -> Iterator[Delta]:
+        known = self._receipts.pop(block.raw.get("tool_use_id") or "", None)
+        if known is None:
+            yield from self._shown(block, answered(uncalled(block.raw), block.raw))
+            return
+        key, receipt = known
+        yield from self._ride(block)
+        yield ItemDelta(key, answered(receipt, block.raw), done=True)
+
+    def _shown(self, block: _Block, item: Item) -> Iterator[Delta]:
+        """An item that is done as it comes."""
+        yield ItemDelta(block.key, item)
+        yield self._own(block)
+        yield ItemDelta(block.key, item, done=True)
+
+    # Proofs
+
+    def _keep(self, block: _Block) -> None:
+        """`block` begins an item's proof."""
+        self._latest = block.key
+        self._kept, self._carried = [*self._carried, block.raw], []
+
+    def _own(self, block: _Block) -> ProofDelta:
+        self._keep(block)
+        return self._proof(block.key)
+
+    def _ride(self, block: _Block) -> Iterator[Delta]:
+        if self._latest is None:
+            self._carried.append(block.raw)
+        else:
+            self._kept.append(block.raw)
+            yield self._proof(self._latest)
+
+    def _proof(self, key: int) -> ProofDelta:
+        raw: dict[str, Any] = {"content": list(self._kept)}
+        if self._container:
+            raw["container"] = self._container
+        return ProofDelta(key, raw)
+
+    # The end
+
+    def _told(self, message: dict[str, Any]) -> None:
+        self._details = message.get("stop_details") or self._details
+        if container := message.get("container"):
+            self._container = container.get("id")
+
+    def _counted(self, usage: dict[str, Any] | None) -> Iterator[Delta]:
+        if usage:
+            counts = {k: v for k, v in usage.items() if v is not None}
+            self._usage = {**self._usage, **counts}
+            yield _usage(self._usage)
+
+    def _finish(self) -> Iterator[Delta]:
+        self._ended = True
+        for index in list(self._blocks):
+            yield from self._end(index)
+        yield from self._end_message()
+        if self._container and self._latest is not None:
+            yield self._proof(self._latest)
+        for key, receipt in self._receipts.values():
+            yield ItemDelta(key, {**receipt, "status": "incomplete"}, done=True)
+        if self._stop == "refusal" and not self._spoke:
+            yield RefusalDelta(_REFUSAL, self._details.get("explanation") or _REFUSED)
+            yield CloseDelta(_REFUSAL)
+        yield FinishDelta(_FINISH.get(self._stop or "", "stop"), self._stop)
+
+
+def _json(event: ServerSentEvent) -> dict[str, Any]:
+    try:
+        data = event.json()
+    except ValueError as exc:
+        if event.event == "error":
+            raise classify_error(event.data.decode(errors="replace")) from exc
+        raise BadResponse(detail="What came is no JSON.") from exc
+    if not isinstance(data, dict):
+        raise BadResponse(detail="What came is no JSON object.")
+    return data
+
+
+def _input(block: _Block) -> dict[str, Any] | None:
+    """The input that came in pieces; None where it is no whole object."""
+    try:
+        given = orjson.loads(block.text)
+    except orjson.JSONDecodeError:
+        try:
+            given = json.loads(block.text)  # half a surrogate pair, escaped
+        except ValueError:
+            return None
+    return given if isinstance(given, dict) else None
+
+
+def _compact(raw: dict[str, Any], delta: dict[str, Any]) -> None:
+    if (content := delta.get("content")) is not None:
+        raw["content"] = (raw.get("content") or "") + content
+    if delta.get("encrypted_content") is not None:
+        raw["encrypted_content"] = delta["encrypted_content"]
+
+
+def _usage(usage: dict[str, Any]) -> UsageDelta:
+    read, cached, written = (
+        usage.get(name)
+        for name in (
+            "input_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+        )
+    )
+    details = usage.get("output_tokens_details") or {}
+    return UsageDelta(
+        # `input_tokens` are only those behind the last cache breakpoint.
+        input_tokens=None if read is None else read + (cached or 0) + (written or 0),
+        output_tokens=usage.get("output_tokens"),
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=details.get("thinking_tokens"),
+        cost=usage.get("cost"),  # OpenRouter's
+        raw=usage,
+    )

@@ -1,0 +1,316 @@
+"""Canonical items in, the `system` and `messages` of a request out.
+
+What the assistant did between two others' words is one message, and so is what came
+between two of the assistant's: first the outputs of its calls, all of them and in their
+order, then the rest. Items with a proof of this issuer go back as the blocks they were
+made of. Without one, text and calls are rebuilt, and thinking and the receipts of
+hosted tools stay out.
+
+Source: https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from llm.errors import BadRequest
+from llm.wire.codecs.anthropic_parts import Block, blocks_of, plain, text_block
+from llm.wire.items import Item, is_portable_call_id
+from llm.wire.request import Request
+
+Message = dict[str, Any]
+
+CACHED = {"cache_control": {"type": "ephemeral"}}
+
+#: Receipts of tools that another provider ran: not for this wire.
+_RECEIPTS = frozenset(
+    {
+        "code_interpreter_call",
+        "compaction",
+        "computer_call",
+        "computer_call_output",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "web_search_call",
+    }
+)
+_HOSTED_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_NAME = 64  # characters
+_NOT_RUN = "Error: the call was not run."
+_OPENING = "(The conversation begins.)"
+_GO_ON = "Go on."
+
+
+def wire_name(name: str) -> str:
+    """A tool's name as it is taken, in history too."""
+    return _NO_NAME.sub("_", name)[:_MAX_NAME] or "_"
+
+
+class MessagesInput:
+    """`system`, `messages`, the `container` to go on in, and what was `degraded`."""
+
+    def __init__(self, request: Request, *, system_messages: bool) -> None:
+        self.system: list[Block] = []
+        self.messages: list[Message] = []
+        self.container: str | None = None
+        self.degraded: list[str] = []
+        self._request = request
+        self._system_messages = system_messages
+        self._assistant: list[Block] = []
+        self._results: list[Block] = []
+        self._user: list[Block] = []
+        self._notes: list[str] = []  # system messages that wait for the turn's end
+        self._uses: dict[str, Block] = {}  # by our call id, the latest
+        self._taken: set[str] = set()  # call ids on the wire
+        self._unanswered: list[str] = []  # ids of the last assistant's calls
+        if request.instructions.strip():
+            self.system.append(text_block(request.instructions))
+        for item in request.items:
+            self._add(item)
+        self._finish()
+
+    def cache(self) -> None:
+        """Mark where the prefix ends that later requests will repeat."""
+        if self.system:
+            self.system[-1] = {**self.system[-1], **CACHED}
+        if len(self.messages) == 1 and not self._request.tools:
+            return  # a single question is not repeated
+        for message in reversed(self.messages):
+            if message["role"] == "user":
+                message["content"][-1] = {**message["content"][-1], **CACHED}
+                return
+
+    # Items
+
+    def _add(self, item: Item) -> None:
+        blocks = self._proof(item)
+        match item.get("type", "message"):
+            case "message":
+                self._message(item, blocks)
+            case "reasoning":
+                self._say(blocks)
+            case "function_call" | "custom_tool_call":
+                self._say(self._call(item, blocks))
+            case "function_call_output" | "custom_tool_call_output":
+                self._output(item)
+            case _ if blocks:
+                self._say(blocks)
+            case str(kind) if (
+                kind in _RECEIPTS
+                or kind.startswith("parley:")
+                or "provider_data" in item
+            ):
+                pass
+            case kind:
+                raise BadRequest(
+                    f"Items of the type {kind!r} cannot be sent to this provider.",
+                    param="input",
+                )
+
+    def _proof(self, item: Item) -> list[Block]:
+        raw = self._request.proof(item)
+        if not isinstance(raw, dict):
+            return []
+        self.container = raw.get("container") or self.container
+        return list(raw.get("content") or ())
+
+    def _message(self, item: Item, blocks: list[Block]) -> None:
+        content = item["content"]
+        match item["role"]:
+            case "assistant":
+                self._say(blocks or blocks_of(plain(content)))
+            case "system" | "developer":
+                if (text := plain(content)).strip():
+                    self._instruct(text)
+            case _:
+                self._hear(content)
+
+    def _hear(self, content: Any) -> None:
+        if blocks := blocks_of(content):
+            self._end_assistant()
+            self._user += blocks
+            self._blur(content)
+
+    def _blur(self, content: Any) -> None:
+        """Images are seen in one way here, whatever detail was asked for."""
+        parts = () if isinstance(content, str) else content
+        if any(part.get("detail") not in (None, "auto") for part in parts):
+            self.degraded.append("input")
+
+    def _instruct(self, text: str) -> None:
+        """In front it belongs to the prompt, later it is a message of its own where
+        the model heeds one."""
+        if not (self.messages or self._assistant or self._user or self._results):
+            self.system.append(text_block(text))
+            return
+        self._end_assistant()
+        if self._system_messages:
+            self._notes.append(text)
+        else:
+            self._user.append(_wrapped(text))
+            self.degraded.append("input")
+
+    # Calls
+
+    def _call(self, item: Item, blocks: list[Block]) -> list[Block]:
+        blocks = blocks or [_rebuilt(item)]
+        at = next(n for n, block in enumerate(blocks) if block["type"] == "tool_use")
+        id = self._free_id(blocks[at]["id"])
+        if id != blocks[at]["id"]:
+            blocks[at] = {**blocks[at], "id": id}
+        self._taken.add(id)
+        self._uses[item["call_id"]] = blocks[at]
+        return blocks
+
+    def _free_id(self, id: str) -> str:
+        """`id` as it is taken, and not yet: some hosts count their calls anew with
+        every answer."""
+        wanted, count = id, 0
+        while id in self._taken or not is_portable_call_id(id):
+            digest = hashlib.sha256(f"{wanted} {count}".encode(errors="replace"))
+            id, count = f"toolu_{digest.hexdigest()[:24]}", count + 1
+        return id
+
+    def _output(self, item: Item) -> None:
+        content = item["output"]
+        blocks = blocks_of(content)
+        self._blur(content)
+        self._end_assistant()
+        use = self._uses.get(item["call_id"])
+        if use is None or use["id"] not in self._unanswered:
+            self._user += blocks  # its call is gone; what it found is still true
+            return
+        self._results.append(_result(use, blocks))
+
+    # Turns
+
+    def _say(self, blocks: Iterable[Block]) -> None:
+        """What the assistant said. Its empty text would be refused."""
+        if said := [block for block in blocks if not _is_empty(block)]:
+            self._end_user()
+            self._assistant += said
+
+    def _end_assistant(self) -> None:
+        said, self._assistant = self._assistant, []
+        if not said:
+            return
+        if not self.messages:
+            self.messages.append({"role": "user", "content": [text_block(_OPENING)]})
+        self.messages.append({"role": "assistant", "content": said})
+        self._unanswered = [b["id"] for b in said if b["type"] == "tool_use"]
+
+    def _end_user(self) -> None:
+        content = [*self._all_results(), *self._user]
+        notes, self._notes, self._user = self._notes, [], []
+        if notes and not content:  # a system message stands behind a user's
+            content, notes = [_wrapped("\n\n".join(notes))], []
+        if content:
+            self.messages.append({"role": "user", "content": content})
+        if notes:
+            told = [text_block(note) for note in notes]
+            self.messages.append({"role": "system", "content": told})
+
+    def _all_results(self) -> list[Block]:
+        """One for each call, in their order."""
+        by_id = {result["tool_use_id"]: result for result in self._results}
+        results = [by_id.get(id) or _missing(id) for id in self._unanswered]
+        self._results, self._unanswered = [], []
+        return results
+
+    def _finish(self) -> None:
+        self._end_assistant()
+        self._end_user()
+        self._drop_unresolved()
+        if not self.messages:
+            raise BadRequest("There is no message to answer.", param="input")
+        last = self.messages[-1]
+        if last["role"] == "assistant" and not _is_paused(last):
+            self.messages.append({"role": "user", "content": [text_block(_GO_ON)]})
+
+    def _drop_unresolved(self) -> None:
+        """A hosted call without a result may stand last, or before nothing but the
+        results of our own; anywhere else it would be refused."""
+        resolved = {
+            block["tool_use_id"]
+            for message in self.messages
+            if message["role"] == "assistant"
+            for block in message["content"]
+            if "tool_use_id" in block
+        }
+        for message, answer in zip(self.messages, self.messages[1:], strict=False):
+            if message["role"] != "assistant" or _is_results(answer):
+                continue
+            message["content"] = [
+                block
+                for block in message["content"]
+                if block["type"] not in _HOSTED_CALLS or block["id"] in resolved
+            ]
+        self.messages = [message for message in self.messages if message["content"]]
+
+
+def _rebuilt(item: Item) -> Block:
+    if item["type"] == "custom_tool_call":
+        given: Any = {"input": item["input"]}
+    else:
+        given = _arguments(item["arguments"])
+    return {
+        "type": "tool_use",
+        "id": item["call_id"],
+        "name": wire_name(item["name"]),
+        "input": given,
+    }
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        given = json.loads(text or "{}")
+    except ValueError:
+        given = None
+    return given if isinstance(given, dict) else {"_raw": text}
+
+
+def _result(use: Block, blocks: list[Block]) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": use["id"]}
+    if blocks:  # an empty result has no content at all
+        result["content"] = blocks
+    first = blocks[0].get("text", "") if blocks else ""
+    if first.startswith(("Error:", "ERROR:")):  # as our outputs tell of a failure
+        result["is_error"] = True
+    if toolset := use.get("toolset_name"):
+        result["toolset_name"] = toolset
+    return result
+
+
+def _missing(id: str) -> Block:
+    return _result({"id": id}, [text_block(_NOT_RUN)])
+
+
+def _wrapped(text: str) -> Block:
+    return text_block(f"<system>\n{text}\n</system>")
+
+
+def _is_empty(block: Block) -> bool:
+    return block["type"] == "text" and not block["text"].strip()
+
+
+def _is_results(message: Message) -> bool:
+    return message["role"] == "user" and all(
+        block["type"] == "tool_result" for block in message["content"]
+    )
+
+
+def _is_paused(message: Message) -> bool:
+    """True where Anthropic's own tools were at work when the answer ended."""
+    kind = message["content"][-1]["type"]
+    return kind in _HOSTED_CALLS or kind.endswith("_tool_result")

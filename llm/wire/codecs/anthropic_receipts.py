@@ -1,0 +1,170 @@
+"""What Anthropic's own tools did, as items that any client can read.
+
+In: the block of a call that ran at the provider (`server_tool_use`, `mcp_tool_use`) and
+the block of its result. Out: one item for both, in the shape that the Responses API has
+for it. It is a receipt: nobody runs it, and what goes back to Anthropic are the blocks
+themselves. Tools for which there is no such shape are told as `mcp_call` of the server
+"anthropic".
+
+Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from llm.wire.items import Item
+
+Block = dict[str, Any]
+
+
+def called(block: Block) -> Item:
+    """The call, not answered yet."""
+    name, given = block.get("name", ""), block.get("input") or {}
+    if server := block.get("server_name"):  # whatever its tools are called
+        return _other(server, name, given)
+    match name:
+        case "web_search":
+            return _search({"type": "search", "query": given.get("query") or ""})
+        case "web_fetch":
+            return _search({"type": "open_page", "url": given.get("url") or ""})
+        case _ if name.endswith("code_execution"):
+            return _code(given.get("code") or _command(given))
+    return _other("anthropic", name, given)
+
+
+def answered(item: Item, result: Block) -> Item:
+    """The call with its result."""
+    content = result.get("content")
+    failure = _failure(result)
+    told = {"status": "failed"} if failure else {}
+    match item["type"]:
+        case "web_search_call":
+            return {**item, "action": _found(item["action"], content), **told}
+        case "code_interpreter_call":
+            logs = failure or _printed(content)
+            outputs = [{"type": "logs", "logs": logs}] if logs else []
+            return {**item, "outputs": outputs, **told}
+    error = failure or None
+    return {**item, "output": None if error else _text(content), "error": error, **told}
+
+
+def uncalled(result: Block) -> Item:
+    """For a result whose call stands in the response before (after a pause)."""
+    name = str(result["type"]).removesuffix("_tool_result")
+    return called({"name": name, "input": {}})
+
+
+def listed(block: Block) -> Item:
+    """The tools of an MCP server, as they were found."""
+    tools = [
+        {
+            "name": tool.get("name") or "",
+            "description": tool.get("description"),
+            "input_schema": tool.get("input_schema") or {},
+        }
+        for tool in block.get("tools") or ()
+    ]
+    return {
+        "type": "mcp_list_tools",
+        "server_label": block.get("mcp_server_name") or "",
+        "tools": tools,
+    }
+
+
+def compacted(block: Block) -> Item:
+    return {
+        "type": "compaction",
+        "encrypted_content": block.get("encrypted_content") or "",
+    }
+
+
+def citation(given: Mapping[str, Any], start: int, end: int) -> dict[str, Any] | None:
+    """An annotation in the Responses shape, on the characters from `start` to `end`.
+
+    Anthropic cites for a whole text block. Pages become `url_citation`, the user's own
+    documents `file_citation`.
+    """
+    if url := given.get("url") or given.get("source"):
+        return {
+            "type": "url_citation",
+            "url": url,
+            "title": given.get("title") or "",
+            "start_index": start,
+            "end_index": end,
+        }
+    if (index := given.get("document_index")) is None:
+        return None
+    return {
+        "type": "file_citation",
+        "file_id": given.get("file_id") or "",
+        "filename": given.get("document_title") or "",
+        "index": index,
+    }
+
+
+def _search(action: dict[str, Any]) -> Item:
+    return {"type": "web_search_call", "action": action}
+
+
+def _code(code: str) -> Item:
+    return {
+        "type": "code_interpreter_call",
+        "code": code,
+        "container_id": "",
+        "outputs": [],
+    }
+
+
+def _other(server: str, name: str, given: Any) -> Item:
+    return {
+        "type": "mcp_call",
+        "server_label": server,
+        "name": name,
+        "arguments": orjson.dumps(given).decode(),
+        "output": None,
+        "error": None,
+    }
+
+
+def _command(given: Mapping[str, Any]) -> str:
+    """What a shell was told, or an editor: "view" with a path and more."""
+    if set(given) <= {"command", "restart"}:
+        return str(given.get("command") or "")
+    return orjson.dumps(given).decode()
+
+
+def _found(action: dict[str, Any], content: Any) -> dict[str, Any]:
+    if action["type"] == "search" and isinstance(content, list):
+        urls = [hit.get("url") for hit in content if isinstance(hit, dict)]
+        return {**action, "sources": [{"type": "url", "url": u} for u in urls if u]}
+    if action["type"] == "open_page" and isinstance(content, dict):
+        return {**action, "url": content.get("url") or action["url"]}
+    return action
+
+
+def _printed(content: Any) -> str:
+    """What a program printed, or an editor showed."""
+    if not isinstance(content, dict):
+        return ""
+    printed = [content.get(name) for name in ("stdout", "stderr", "content")]
+    return "".join(text for text in printed if isinstance(text, str))
+
+
+def _failure(result: Block) -> str:
+    content = result.get("content")
+    if isinstance(content, dict) and str(content.get("type")).endswith("_error"):
+        return str(content.get("error_code") or "failed")
+    return (_text(content) or "failed") if result.get("is_error") else ""
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(_text(part) for part in content)
+    if isinstance(content, dict):
+        text = content.get("text")
+        return text if isinstance(text, str) else orjson.dumps(content).decode()
+    return content if isinstance(content, str) else ""

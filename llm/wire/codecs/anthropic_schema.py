@@ -1,0 +1,190 @@
+"""JSON Schema as Anthropic takes it: for any tool, and for what is held to its schema.
+
+A plain tool may have any schema whose root is an object. Strict tools and structured
+answers are compiled into a grammar, which knows few keywords, closes every object and
+has an allowance for each request.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from llm.wire.schema import Schema, cut_down
+
+MAX_STRICT = 20  # schemas in one request
+MAX_OPTIONAL = 24  # properties that are not required, in all of them together
+MAX_UNIONS = 16  # `anyOf` and lists of types, likewise
+
+_KEYWORDS = frozenset(
+    {
+        "additionalProperties",
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "minItems",
+        "properties",
+        "required",
+        "title",
+        "type",
+    }
+)
+_FORMATS = frozenset(
+    {
+        "date",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "time",
+        "uri",
+        "uuid",
+    }
+)
+_ALTERNATIVES = ("anyOf", "oneOf", "allOf")
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What one request's schemas have used of what their grammar may have."""
+
+    schemas: int = 0
+    optional: int = 0
+    unions: int = 0
+
+    def admits(self, schema: Schema) -> bool:
+        """True, and counted in, where `schema` still fits."""
+        optional, unions = self.optional, self.unions
+        for part in _parts(schema):
+            optional += len(part.get("properties") or ()) - len(
+                part.get("required") or ()
+            )
+            unions += "anyOf" in part or isinstance(part.get("type"), list)
+        if self.schemas >= MAX_STRICT or optional > MAX_OPTIONAL or unions > MAX_UNIONS:
+            return False
+        self.schemas, self.optional, self.unions = self.schemas + 1, optional, unions
+        return True
+
+
+def closed(schema: Mapping[str, Any]) -> Schema | None:
+    """`schema` as a grammar; None where it has objects of unknown properties.
+
+    Those, and what recurs, would be closed to everything but an empty object.
+    """
+    cut = cut_down(schema, _KEYWORDS)
+    if any(_is_open(part) for part in _parts(cut)):
+        return None
+    closed: Schema = _closed(cut)
+    return closed
+
+
+def object_schema(schema: Mapping[str, Any]) -> Schema:
+    """`schema` with an object for its root, as every tool must have it.
+
+    Alternatives there become one object with the properties of all; what that loses
+    is told in the description.
+    """
+    told = _resolved(dict(schema))
+    lost = {name: told.pop(name) for name in _ALTERNATIVES if name in told}
+    for name, variants in lost.items():
+        told = _united(told, [_looked_up(told, each) for each in variants], name)
+    told["type"] = "object"
+    told.setdefault("properties", {})
+    return _noted(told, lost)
+
+
+def _is_open(part: Schema) -> bool:
+    return (
+        part.get("type", "object") == "object"
+        and not {"anyOf", "enum"} & part.keys()
+        and not part.get("properties")
+        and part.get("additionalProperties") is not False
+    )
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told: Schema = {}
+    lost: Schema = {}
+    for name, value in schema.items():
+        match name:
+            case "properties":
+                told[name] = {key: _closed(each) for key, each in value.items()}
+            case "anyOf" | "items":
+                told[name] = _closed(value)
+            case "format" if value not in _FORMATS:
+                lost[name] = value
+            case "minItems" if value not in (0, 1):
+                lost[name] = value
+            case "additionalProperties":
+                pass
+            case _:
+                told[name] = value
+    if "properties" in told or told.get("type") == "object":
+        told |= {"type": "object", "additionalProperties": False}
+        told.setdefault("properties", {})
+    return _noted(told, lost)
+
+
+def _noted(told: Schema, lost: Schema) -> Schema:
+    if not lost:
+        return told
+    note = f"({orjson.dumps(lost).decode()})"
+    return {**told, "description": f"{told.get('description') or ''} {note}".strip()}
+
+
+def _united(told: Schema, variants: list[Schema], name: str) -> Schema:
+    properties = dict(told.get("properties") or {})
+    for variant in variants:
+        properties = {**(variant.get("properties") or {}), **properties}
+    wanted = [set(variant.get("required") or ()) for variant in variants or [{}]]
+    join = set.union if name == "allOf" else set.intersection
+    needed = {*(told.get("required") or ()), *join(*wanted)}
+    required = [key for key in properties if key in needed]
+    return {**told, "properties": properties, "required": required}
+
+
+def _resolved(schema: Schema) -> Schema:
+    """A root that only points into its own definitions becomes what it points to."""
+    seen: set[Any] = set()
+    while (pointer := schema.pop("$ref", None)) is not None and pointer not in seen:
+        seen.add(pointer)
+        schema = {**_at(schema, pointer), **schema}
+    return schema
+
+
+def _looked_up(root: Schema, variant: Any) -> Schema:
+    if not isinstance(variant, dict):
+        return {}
+    return _at(root, variant["$ref"]) if "$ref" in variant else variant
+
+
+def _at(root: Schema, pointer: str) -> Schema:
+    """What "#/$defs/Name" points to; {} for anything that is not there."""
+    found: Any = root
+    for step in pointer.removeprefix("#").strip("/").split("/"):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _parts(schema: Any) -> Iterator[Schema]:
+    """Every schema inside `schema`, itself first."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    inside = [*(schema.get("properties") or {}).values(), *(schema.get("anyOf") or ())]
+    for each in [*inside, schema.get("items")]:
+        yield from _parts(each)

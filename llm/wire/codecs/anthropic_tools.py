@@ -1,0 +1,166 @@
+"""Tools, their schemas and the choice among them, as Anthropic takes them.
+
+Functions become tools of ours; a few hosted tools of the Responses API have a
+counterpart; and what is written in Anthropic's own words (`web_search_20260318`) goes
+as it is.
+
+Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from llm.errors import BadRequest
+from llm.wire.codecs.anthropic_messages import wire_name
+from llm.wire.codecs.anthropic_schema import Allowance, closed, object_schema
+
+Tool = Mapping[str, Any]
+
+CODE_EXECUTION = "code_execution"
+
+_NATIVE = re.compile(r"[a-z_0-9]+_20\d{6}|mcp_toolset|custom")
+_WEB_SEARCH = re.compile(r"web_search(_preview)?(_20\d\d_\d\d_\d\d)?")
+_CHOICES = {"required": "any"}
+_FREE_TEXT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
+_NO_INPUT: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+@dataclass(slots=True)
+class Tools:
+    """The `tools` and `mcp_servers` of a request, and what was `degraded`."""
+
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    servers: list[dict[str, Any]] = field(default_factory=list)
+    degraded: list[str] = field(default_factory=list)
+    allowance: Allowance = field(default_factory=Allowance)  # of strict schemas
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> Tools:
+        """Raises BadRequest for a tool that Anthropic does not have."""
+        told = cls()
+        for tool in tools:
+            told.tools.append(told._tool(tool))
+        return told
+
+    @property
+    def run_code(self) -> bool:
+        return any(t.get("name") == CODE_EXECUTION for t in self.tools)
+
+    def _tool(self, tool: Tool) -> dict[str, Any]:
+        match tool.get("type"):
+            case "function":
+                return self._function(tool)
+            case "custom" if "input_schema" not in tool:
+                self.degraded.append("tools")
+                return _ours(tool, dict(_FREE_TEXT))
+            case "mcp":
+                return self._server(tool)
+            case "code_interpreter":
+                return {"type": "code_execution_20250825", "name": CODE_EXECUTION}
+            case str(kind) if _WEB_SEARCH.fullmatch(kind):
+                return self._web_search(tool)
+            case str(kind) if _NATIVE.fullmatch(kind):
+                return dict(tool)
+            case kind:
+                raise BadRequest(
+                    f"This provider has no tool of the type {kind!r}.", param="tools"
+                )
+
+    def _function(self, tool: Tool) -> dict[str, Any]:
+        schema = tool.get("parameters") or _NO_INPUT
+        if not tool.get("strict"):
+            return _ours(tool, object_schema(schema))
+        strict = closed(object_schema(schema))
+        if strict is None or not self.allowance.admits(strict):
+            self.degraded.append("tools")
+            return _ours(tool, object_schema(schema))
+        return {**_ours(tool, strict), "strict": True}
+
+    def _web_search(self, tool: Tool) -> dict[str, Any]:
+        # The basic one: later ones filter with code, and not on every model.
+        told: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
+        if domains := (tool.get("filters") or {}).get("allowed_domains"):
+            told["allowed_domains"] = domains
+        if place := tool.get("user_location"):
+            known = {name: value for name, value in place.items() if value is not None}
+            told["user_location"] = {"type": "approximate", **known}
+        if tool.get("search_context_size") not in (None, "medium"):
+            self.degraded.append("tools")
+        return told
+
+    def _server(self, tool: Tool) -> dict[str, Any]:
+        name = tool["server_label"]
+        if tool.get("require_approval") != "never":
+            raise BadRequest(
+                "This provider calls MCP tools without asking; say so with"
+                " 'require_approval': 'never'.",
+                param="tools",
+            )
+        if tool.get("headers") or not tool.get("server_url"):
+            raise BadRequest(
+                "This provider reaches MCP servers by 'server_url' and 'authorization'"
+                " alone.",
+                param="tools",
+            )
+        server = {"type": "url", "url": tool["server_url"], "name": name}
+        if token := tool.get("authorization"):
+            server["authorization_token"] = token
+        self.servers.append(server)
+        toolset: dict[str, Any] = {"type": "mcp_toolset", "mcp_server_name": name}
+        if (allowed := _allowed_names(tool.get("allowed_tools"))) is not None:
+            toolset["default_config"] = {"enabled": False}
+            toolset["configs"] = {each: {"enabled": True} for each in allowed}
+        return toolset
+
+
+def chosen(
+    choice: str | Mapping[str, Any] | None, tools: Sequence[Tool]
+) -> tuple[dict[str, Any] | None, Sequence[Tool]]:
+    """The `tool_choice` in Anthropic's words, and the tools it leaves to choose from.
+
+    Raises BadRequest for a choice that it does not have.
+    """
+    if choice is None:
+        return None, tools
+    if isinstance(choice, str):
+        return {"type": _CHOICES.get(choice, choice)}, tools
+    kind = str(choice.get("type"))
+    if kind == "allowed_tools":
+        allowed = [_key(tool) for tool in choice["tools"]]
+        left = [tool for tool in tools if _key(tool) in allowed]
+        return chosen(choice.get("mode", "auto"), left)[0], left
+    if kind in ("function", "custom"):
+        return {"type": "tool", "name": wire_name(choice["name"])}, tools
+    if _WEB_SEARCH.fullmatch(kind):
+        return {"type": "tool", "name": "web_search"}, tools
+    if kind == "code_interpreter":
+        return {"type": "tool", "name": CODE_EXECUTION}, tools
+    raise BadRequest(
+        f"This provider cannot be told to use a tool of the type {kind!r}.",
+        param="tool_choice",
+    )
+
+
+def _ours(tool: Tool, schema: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": wire_name(tool["name"])}
+    if description := tool.get("description"):
+        told["description"] = description
+    return {**told, "input_schema": schema}
+
+
+def _key(tool: Tool) -> Any:
+    return tool.get("name") or tool.get("server_label") or tool.get("type")
+
+
+def _allowed_names(allowed: Any) -> list[str] | None:
+    if isinstance(allowed, Mapping):
+        allowed = allowed.get("tool_names")
+    return None if allowed is None else list(allowed)

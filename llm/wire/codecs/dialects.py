@@ -1,0 +1,52 @@
+"""What hosts of more than one wire format cannot be told, and what comes nearest.
+
+In: tools, choices and schemas as the Responses API has them. Out: the same, with less
+in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Tool = dict[str, Any]
+Choice = str | Mapping[str, Any] | None
+
+
+def offered(tools: Sequence[Tool], choice: Choice) -> list[Tool]:
+    """The tools that `choice` leaves, for hosts where only the model may choose."""
+    if choice == "none":
+        return []
+    if not isinstance(choice, Mapping):
+        return list(tools)
+    meant = choice["tools"] if choice.get("type") == "allowed_tools" else [choice]
+    return [tool for tool in tools if any(_is_meant(tool, each) for each in meant)]
+
+
+def is_forced(choice: Choice) -> bool:
+    """Whether the model must call a tool."""
+    match choice:
+        case {"type": "allowed_tools", **rest}:
+            return rest.get("mode") == "required"
+        case {"type": _}:
+            return True
+    return choice == "required"
+
+
+def _is_meant(tool: Tool, choice: Mapping[str, Any]) -> bool:
+    name = choice.get("name")
+    return tool.get("type") == choice.get("type") and name in (None, tool.get("name"))
+
+
+def open_schema(schema: Any) -> Any:
+    """`schema` without `additionalProperties: false`, at any depth."""
+    match schema:
+        case dict():
+            return {
+                name: open_schema(value)
+                for name, value in schema.items()
+                if not (name == "additionalProperties" and value is False)
+            }
+        case list():
+            return [open_schema(value) for value in schema]
+    return schema

@@ -1,0 +1,333 @@
+"""generateContent: Gemini's own API, and the same on Vertex AI.
+
+In: a `Request` becomes the JSON body of `POST {base}/models/{model}:generateContent`,
+or of `:streamGenerateContent?alt=sse`; the conversation is written in
+`gemini_contents`. Out: the answer, streamed or whole, becomes deltas
+(`gemini_decoder`). What a model of which family takes is in `gemini_models`.
+
+Source: https://ai.google.dev/api/generate-content
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from llm.errors import BadRequest, BadResponse, LLMError
+from llm.wire.classify import classify
+from llm.wire.codecs import gemini_models
+from llm.wire.codecs.gemini_contents import Contents
+from llm.wire.codecs.gemini_decoder import GeminiDecoder
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+from llm.wire.schema import cut_down
+
+#: What `parametersJsonSchema` and `responseJsonSchema` know.
+SCHEMA_KEYWORDS = frozenset(
+    {
+        "additionalProperties",
+        "anyOf",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "prefixItems",
+        "properties",
+        "propertyOrdering",
+        "required",
+        "title",
+        "type",
+    }
+)
+_MAX_STOPS = 5
+_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
+_TIERS = {"default": "standard", "flex": "flex", "priority": "priority"}
+#: Tools that Google runs, by the names of the Responses API and by Google's own.
+_HOSTED = {
+    "code_execution": "codeExecution",
+    "code_interpreter": "codeExecution",
+    "file_search": "fileSearch",
+    "google_maps": "googleMaps",
+    "google_search": "googleSearch",
+    "url_context": "urlContext",
+    "web_search": "googleSearch",
+    "web_search_preview": "googleSearch",
+}
+
+Tool = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeminiCodec:
+    name: str = "gemini"
+    vertex: bool = False  # models have publishers there, and requests may have labels
+
+    def path(self, request: Request) -> str:
+        model = quote(self._model_path(request.model), safe="/:@")
+        if request.stream:
+            # Without `alt` it would be one JSON array, told in pieces.
+            return f"/{model}:streamGenerateContent?alt=sse"
+        return f"/{model}:generateContent"
+
+    def encode(self, request: Request) -> dict[str, Any]:
+        told = Contents(request)
+        tools = self._tools(request)
+        body: dict[str, Any] = {
+            "contents": told.contents,
+            "systemInstruction": _instruction(told.system),
+            "tools": tools,
+            "toolConfig": self._tool_config(request, tools, told.hosted),
+            "generationConfig": self._generation(request, tools),
+            "serviceTier": _TIERS.get(request.service_tier or ""),
+            "labels": _labels(request.metadata) if self.vertex else None,
+        }
+        return _with_extra({k: v for k, v in body.items() if v}, request.extra)
+
+    def degraded(self, request: Request) -> list[str]:
+        """What was asked for and is only approximated, or left out; by option."""
+        model, effort = request.model, (request.reasoning or {}).get("effort")
+        fixed = gemini_models.version(model) >= gemini_models.FIXED_SAMPLING
+        lost = {
+            "input": any(_is_late(request, n) for n in range(len(request.items))),
+            "metadata": bool(request.metadata) and not self._takes_labels(request),
+            "parallel_tool_calls": request.parallel_tool_calls is False,
+            "reasoning": not gemini_models.takes_effort(model, effort),
+            "service_tier": request.service_tier not in (None, "auto", *_TIERS),
+            "temperature": fixed and request.temperature is not None,
+            "text.verbosity": bool((request.text or {}).get("verbosity")),
+            "tools": _is_mixed_in_strictness(request.tools),
+            "top_logprobs": bool(request.top_logprobs),
+            "top_p": fixed and request.top_p is not None,
+        }
+        return [name for name, is_lost in lost.items() if is_lost]
+
+    def decoder(self) -> GeminiDecoder:
+        return GeminiDecoder()
+
+    def decode(self, body: bytes) -> list[Delta]:
+        """Raises LLMError, as `feed` does; a list of chunks is an answer too."""
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError as exc:
+            raise BadResponse(detail="The answer is not JSON.") from exc
+        decoder = GeminiDecoder()
+        return [*decoder.said(answer), *decoder.close()]
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
+        return classify(status, headers, body)
+
+    # The address
+
+    def _model_path(self, model: str) -> str:
+        if not self.vertex:
+            known = model.startswith(("models/", "tunedModels/"))
+            return model if known else f"models/{model}"
+        if model.startswith(("publishers/", "endpoints/", "models/")):
+            return model
+        publisher, _, name = model.rpartition("/")
+        return f"publishers/{publisher or 'google'}/models/{name}"
+
+    # The body
+
+    def _tools(self, request: Request) -> list[dict[str, Any]]:
+        tools = _allowed_tools(request)
+        functions = [_declared(t) for t in tools if t["type"] == "function"]
+        hosted = [_hosted(t) for t in tools if t["type"] != "function"]
+        if request.tool_choice == "none":
+            hosted = []  # the mode NONE holds Google's own tools back no more than AUTO
+        if functions and hosted and not _mixes(request):
+            raise BadRequest(
+                f"The model {request.model!r} takes functions or Google's own tools,"
+                " not both.",
+                param="tools",
+            )
+        declared = [{"functionDeclarations": functions}] if functions else []
+        return [*hosted, *declared]
+
+    def _tool_config(
+        self, request: Request, tools: Sequence[Tool], replayed: bool
+    ) -> dict[str, Any]:
+        config: dict[str, Any] = {}
+        functions = any("functionDeclarations" in tool for tool in tools)
+        if functions and (calling := _calling(request)):
+            config["functionCallingConfig"] = calling
+        if not self.vertex and (replayed or (functions and len(tools) > 1)):
+            # Google's own tools beside functions, or their parts from earlier.
+            config["includeServerSideToolInvocations"] = True
+        return config
+
+    def _generation(self, request: Request, tools: Sequence[Tool]) -> dict[str, Any]:
+        if len(request.stop) > _MAX_STOPS:
+            raise BadRequest(f"Gemini takes {_MAX_STOPS} stops at most.", param="stop")
+        config: dict[str, Any] = {
+            "maxOutputTokens": request.max_output_tokens,
+            "temperature": request.temperature,
+            "topP": request.top_p,
+            "stopSequences": list(request.stop) or None,
+            "seed": request.seed,
+            "presencePenalty": request.presence_penalty,
+            "frequencyPenalty": request.frequency_penalty,
+            "responseLogprobs": True if request.top_logprobs else None,
+            "logprobs": request.top_logprobs or None,
+            "thinkingConfig": _thinking(request) or None,
+            **_form(request, tools),
+        }
+        return {name: value for name, value in config.items() if value is not None}
+
+    def _takes_labels(self, request: Request) -> bool:
+        return self.vertex and _labels(request.metadata) == dict(request.metadata or {})
+
+
+def _instruction(texts: Sequence[str]) -> dict[str, Any] | None:
+    parts = [{"text": text} for text in texts if text]
+    return {"parts": parts} if parts else None
+
+
+def _thinking(request: Request) -> dict[str, Any]:
+    reasoning = request.reasoning or {}
+    told = gemini_models.thinking_of(request.model, reasoning.get("effort"))
+    if reasoning.get("summary") and gemini_models.thinks(request.model):
+        told["includeThoughts"] = True
+    return told
+
+
+def _form(request: Request, tools: Sequence[Tool]) -> dict[str, Any]:
+    form = (request.text or {}).get("format") or {}
+    match form.get("type"):
+        case "json_object":
+            return {"responseMimeType": "application/json"}
+        case "json_schema":
+            if tools and not _mixes(request):
+                raise BadRequest(
+                    f"The model {request.model!r} takes tools or a JSON Schema of the"
+                    " answer, not both.",
+                    param="text.format",
+                )
+            return {
+                "responseMimeType": "application/json",
+                "responseJsonSchema": cut_down(form["schema"], SCHEMA_KEYWORDS),
+            }
+    return {}
+
+
+def _mixes(request: Request) -> bool:
+    return gemini_models.version(request.model) >= gemini_models.MULTIMODAL_OUTPUTS
+
+
+def _labels(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Those that Google Cloud takes: short, in lower case, beginning with a letter."""
+    return {
+        key: value
+        for key, value in (metadata or {}).items()
+        if key[:1].isalpha() and _LABEL.fullmatch(key) and _LABEL.fullmatch(value)
+    }
+
+
+def _with_extra(body: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The extras have the last word; inside `generationConfig` and the like too."""
+    for name, value in extra.items():
+        ours = body.get(name)
+        merges = isinstance(ours, dict) and isinstance(value, Mapping)
+        body[name] = {**ours, **value} if merges else value  # type: ignore[dict-item]
+    return body
+
+
+# Tools
+
+
+def _declared(tool: Tool) -> dict[str, Any]:
+    declared = {"name": tool["name"]}
+    if tool.get("description"):
+        declared["description"] = tool["description"]
+    parameters = tool.get("parameters") or {}
+    if parameters.get("properties") or "$ref" in parameters or "allOf" in parameters:
+        schema = cut_down(parameters, SCHEMA_KEYWORDS)
+        declared["parametersJsonSchema"] = {"type": "object", **schema}
+    return declared
+
+
+def _hosted(tool: Tool) -> dict[str, Any]:
+    name = _HOSTED.get(tool["type"])
+    if name is None:
+        raise BadRequest(
+            f"This provider has no tool of the type {tool['type']!r}.", param="tools"
+        )
+    if name != "fileSearch":
+        return {name: {}}
+    stores = {"fileSearchStoreNames": list(tool.get("vector_store_ids") or ())}
+    if limit := tool.get("max_num_results"):
+        stores["topK"] = limit
+    return {name: stores}
+
+
+def _allowed_tools(request: Request) -> Sequence[Tool]:
+    """All of them; only those allowed, where the model cannot be told so."""
+    if _allowed_names(request) is None or _validates(request):
+        return request.tools
+    names = _allowed_names(request) or []
+    return [tool for tool in request.tools if tool.get("name") in names]
+
+
+def _allowed_names(request: Request) -> list[str] | None:
+    choice = request.tool_choice
+    if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
+        return None
+    return [tool["name"] for tool in choice["tools"] if "name" in tool]
+
+
+def _validates(request: Request) -> bool:
+    return gemini_models.version(request.model) >= gemini_models.VALIDATED_CALLS
+
+
+def _calling(request: Request) -> dict[str, Any]:
+    """When to call what; {} leaves it to the model."""
+    choice, names = request.tool_choice, _allowed_names(request)
+    if names is not None:
+        required = isinstance(choice, Mapping) and choice.get("mode") == "required"
+        if required:
+            return {"mode": "ANY", "allowedFunctionNames": names}
+        if _validates(request):
+            return {"mode": "VALIDATED", "allowedFunctionNames": names}
+        return {}
+    if isinstance(choice, Mapping):
+        if choice.get("type") not in ("function", "custom"):
+            raise BadRequest(
+                "This provider cannot be told to use a tool of the type"
+                f" {choice.get('type')!r}.",
+                param="tool_choice",
+            )
+        return {"mode": "ANY", "allowedFunctionNames": [choice["name"]]}
+    if choice in ("none", "required"):
+        return {"mode": "NONE" if choice == "none" else "ANY"}
+    if _is_strict(request.tools) and _validates(request):
+        return {"mode": "VALIDATED"}
+    return {"mode": "AUTO"} if choice == "auto" else {}
+
+
+def _is_strict(tools: Sequence[Tool]) -> bool:
+    """Gemini holds the model to all schemas or to none."""
+    functions = [tool for tool in tools if tool["type"] == "function"]
+    return bool(functions) and all(tool.get("strict") for tool in functions)
+
+
+def _is_mixed_in_strictness(tools: Sequence[Tool]) -> bool:
+    return any(tool.get("strict") for tool in tools) and not _is_strict(tools)
+
+
+def _is_late(request: Request, number: int) -> bool:
+    """An instruction in the midst of the conversation, which becomes user's text."""
+    item = request.items[number]
+    spoken = any(
+        earlier.get("role") not in ("system", "developer")
+        for earlier in request.items[:number]
+    )
+    return spoken and item.get("role") in ("system", "developer")

@@ -1,0 +1,328 @@
+"""Canonical items in, the `contents` of generateContent out.
+
+What Gemini itself said goes back part by part as it came. What others said is told in
+parts of ours, without thoughts. The outputs of a round are one content of the user's,
+in the order of the calls; they name the function, so calls are remembered.
+
+Source: https://ai.google.dev/api/caching#Content
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from llm.errors import BadRequest
+from llm.wire.codecs import gemini_models
+from llm.wire.codecs.gemini_parts import Part
+from llm.wire.items import Item, is_portable_call_id, text_of
+from llm.wire.request import Request
+
+Content = dict[str, Any]
+
+#: For a call of somebody else's: the word that Google has documented for those, in
+#: base64 as every signature ("skip_thought_signature_validator").
+NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+#: A conversation begins with the user; this is said where ours does not.
+_OPENING: Part = {"text": "…"}
+#: Receipts of tools that another provider ran, and notes of our own: not for this wire.
+_LEFT_OUT = frozenset(
+    {
+        "code_interpreter_call",
+        "compaction",
+        "computer_call",
+        "computer_call_output",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "reasoning",
+        "web_search_call",
+    }
+)
+_DATA_URL = re.compile(r"data:([^;,]*)([^,]*),", re.IGNORECASE)
+#: Of the many kinds of text Gemini knows few by name.
+_TEXT = re.compile(r"application/(x-)?(json|xml|yaml|toml|javascript|sh)\b")
+#: What an output may hold inside; anything else is shown behind it.
+_IN_OUTPUTS = frozenset(
+    {"application/pdf", "image/jpeg", "image/png", "image/webp", "text/plain"}
+)
+_ERROR = "Error: "  # how the output of a tool that failed begins
+_SUFFIXES = {
+    "aac": "audio/aac",
+    "csv": "text/csv",
+    "flac": "audio/flac",
+    "gif": "image/gif",
+    "heic": "image/heic",
+    "heif": "image/heif",
+    "htm": "text/html",
+    "html": "text/html",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "json": "text/plain",
+    "md": "text/markdown",
+    "mov": "video/mov",
+    "mp3": "audio/mp3",
+    "mp4": "video/mp4",
+    "ogg": "audio/ogg",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "txt": "text/plain",
+    "wav": "audio/wav",
+    "webm": "video/webm",
+    "webp": "image/webp",
+}
+
+
+class Contents:
+    """`contents` and, for `systemInstruction`, what was said before anybody spoke."""
+
+    def __init__(self, request: Request) -> None:
+        self.system: list[str] = [request.instructions] if request.instructions else []
+        self.contents: list[Content] = []
+        self.hosted = False  # Google's own tools ran earlier, and their parts go back
+        self._request = request
+        self._version = gemini_models.version(request.model)
+        self._calls: dict[str, tuple[str, str, int]] = {}  # name, Gemini's id, place
+        self._outputs: list[tuple[int, Part, list[Part]]] = []
+        for item in request.items:
+            self._item(item)
+        self._finish()
+
+    def _item(self, item: Item) -> None:
+        raw, kind = self._request.proof(item), item.get("type", "message")
+        if raw is not None:
+            self._said_before(kind, item, raw)
+            return
+        match kind:
+            case "message":
+                self._message(item)
+            case "function_call" | "custom_tool_call":
+                self._rebuilt_call(item)
+            case "function_call_output" | "custom_tool_call_output":
+                self._output(item)
+            case str(type) if type in _LEFT_OUT or type.startswith("parley:"):
+                pass
+            case type:
+                raise BadRequest(
+                    f"Items of the type {type!r} cannot be sent to this provider.",
+                    param="input",
+                )
+
+    def _finish(self) -> None:
+        self._tell_outputs()
+        if not self.contents:
+            raise BadRequest("There is nothing to answer yet.", param="input")
+        if self.contents[0]["role"] == "model":
+            self.contents.insert(0, {"role": "user", "parts": [_OPENING]})
+        if self._version >= gemini_models.SIGNED_CALLS:
+            for content in self.contents:
+                _sign(content)
+        if self.system and gemini_models.is_gemma(self._request.model):
+            heading = {"text": "\n\n".join(self.system)}
+            self.contents[0]["parts"].insert(0, heading)
+            self.system = []
+
+    def _say(self, role: str, parts: Sequence[Part]) -> None:
+        """Neighbours of one role are one content; one without parts is refused."""
+        self._tell_outputs()
+        self._append(role, parts)
+
+    def _append(self, role: str, parts: Sequence[Part]) -> None:
+        if not parts:
+            return
+        if self.contents and self.contents[-1]["role"] == role:
+            self.contents[-1]["parts"].extend(parts)
+        else:
+            self.contents.append({"role": role, "parts": list(parts)})
+
+    # The model
+
+    def _said_before(self, kind: str, item: Item, raw: list[Part]) -> None:
+        self._say("model", raw)
+        self.hosted |= any("toolCall" in part for part in raw)
+        calls = [part["functionCall"] for part in raw if "functionCall" in part]
+        if kind == "function_call" and calls:
+            name, id = calls[0].get("name") or "", calls[0].get("id") or ""
+            self._calls[item["call_id"]] = (name, id, len(self._calls))
+
+    def _rebuilt_call(self, item: Item) -> None:
+        """An id goes out with the call and its output, or with neither."""
+        name, call_id = item["name"], item["call_id"]
+        id = call_id if is_portable_call_id(call_id) else ""
+        custom = item["type"] == "custom_tool_call"
+        args = {"input": item["input"]} if custom else _arguments(item["arguments"])
+        call = {"name": name, "args": args}
+        self._say("model", [{"functionCall": {"id": id, **call} if id else call}])
+        self._calls[call_id] = (name, id, len(self._calls))
+
+    def _message(self, item: Item) -> None:
+        role = item["role"]
+        if role == "assistant":
+            text = text_of({**item, "type": "message"})
+            self._say("model", [{"text": text}] if text else [])
+        elif role in ("system", "developer"):
+            self._instruction(text_of({**item, "type": "message"}))
+        else:
+            self._say("user", self._parts(item["content"]))
+
+    def _instruction(self, text: str) -> None:
+        """Only the beginning has a place for it; later on it is the user's text."""
+        if not self.contents and not self._outputs:
+            self.system.append(text)
+        elif text:
+            self._say("user", [{"text": f"<system>\n{text}\n</system>"}])
+
+    # Outputs
+
+    def _output(self, item: Item) -> None:
+        try:
+            name, id, place = self._calls[item["call_id"]]
+        except KeyError as exc:
+            raise BadRequest(
+                f"No call in this conversation has the id {item['call_id']!r}.",
+                param="input",
+            ) from exc
+        text, media = self._told(item["output"])
+        response: Part = {"name": name, "response": _response(text)}
+        if id:
+            response["id"] = id
+        inside = [part for part in media if self._fits_inside(part)]
+        if inside:
+            response["parts"] = inside
+        shown = [part for part in media if part not in inside]
+        self._outputs.append((place, {"functionResponse": response}, shown))
+
+    def _fits_inside(self, part: Part) -> bool:
+        media = part.get("inlineData") or part.get("fileData") or {}
+        known = self._version >= gemini_models.MULTIMODAL_OUTPUTS
+        return known and media.get("mimeType") in _IN_OUTPUTS
+
+    def _told(self, output: str | Sequence[Part]) -> tuple[str, list[Part]]:
+        """The words of an output, and what is to be looked at."""
+        if isinstance(output, str):
+            return output, []
+        parts = self._parts(output)
+        words = "\n".join(part["text"] for part in parts if "text" in part)
+        return words, [part for part in parts if "text" not in part]
+
+    def _tell_outputs(self) -> None:
+        """All of a round at once; pictures that cannot be inside come behind."""
+        if not self._outputs:
+            return
+        outputs, self._outputs = sorted(self._outputs, key=lambda told: told[0]), []
+        self._append("user", [response for _, response, _ in outputs])
+        for _, response, shown in outputs:
+            name = response["functionResponse"]["name"]
+            for part in shown:
+                self._append("user", [{"text": f"[Returned by {name}:]"}, part])
+
+    # Parts
+
+    def _parts(self, content: str | Sequence[Part]) -> list[Part]:
+        if isinstance(content, str):
+            return [{"text": content}] if content else []
+        parts = [self._part(part) for part in content]
+        return [part for part in parts if part != {"text": ""}]
+
+    def _part(self, part: Part) -> Part:
+        match part["type"]:
+            case "input_image":
+                return _image(part)
+            case "input_file":
+                return _file(part)
+            case "input_audio":
+                audio = part["input_audio"]
+                return _inline(f"audio/{audio['format']}", audio["data"])
+        text = part.get("text")
+        text = part.get("refusal") if text is None else text
+        if not isinstance(text, str):
+            raise _unsupported(f"a part of the type {part['type']!r}")
+        return {"text": text}
+
+
+def _sign(content: Content) -> None:
+    """A round's first call must be signed, if only with the word for none."""
+    for number, part in enumerate(content["parts"]):
+        if "functionCall" in part:
+            if not part.get("thoughtSignature"):
+                signed = {**part, "thoughtSignature": NO_SIGNATURE}
+                content["parts"][number] = signed
+            return
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text or "{}")
+    except ValueError:
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"_raw": text}
+
+
+def _response(text: str) -> dict[str, Any]:
+    """An object as it is; any other output under the name that Google gives it.
+
+    `$ref` means something to Gemini in here, so an object that has one goes as text.
+    """
+    if text.startswith(_ERROR):
+        return {"error": text.removeprefix(_ERROR)}
+    if text.lstrip().startswith("{") and '"$ref"' not in text:
+        try:
+            return dict(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            pass
+    return {"output": text}
+
+
+def _image(part: Part) -> Part:
+    url = part.get("image_url")
+    if isinstance(url, Mapping):
+        url = url.get("url")
+    address = url or part.get("file_id") or ""
+    return _media(address, "", "image/jpeg", "an image by its file id")
+
+
+def _file(part: Part) -> Part:
+    name, data = part.get("filename") or "", part.get("file_data") or ""
+    if data and not data.startswith("data:"):
+        return _inline(_media_type(name, "application/pdf"), data)
+    address = data or part.get("file_url") or part.get("file_id") or ""
+    return _media(address, name, "application/pdf", "a file by its id")
+
+
+def _media(address: str, name: str, usual: str, what: str) -> Part:
+    """What a data URL holds, or a file that Gemini fetches: its own, gs:// or https."""
+    if found := _DATA_URL.match(address):
+        data = address[found.end() :]
+        if not found[2].lower().endswith(";base64"):
+            data = base64.b64encode(unquote_to_bytes(data)).decode()
+        return _inline(found[1] or _media_type(name, "text/plain"), data)
+    if not address.startswith(("https://", "http://", "gs://")):
+        raise _unsupported(f"{what}; send it along")
+    path = address.partition("?")[0]
+    kind = _media_type(name or path, usual)
+    return {"fileData": {"mimeType": kind, "fileUri": address}}
+
+
+def _inline(media_type: str, data: str) -> Part:
+    if _TEXT.match(media_type):
+        media_type = "text/plain"
+    return {"inlineData": {"mimeType": media_type, "data": data}}
+
+
+def _media_type(name: str, usual: str) -> str:
+    return _SUFFIXES.get(name.rpartition(".")[2].lower(), usual)
+
+
+def _unsupported(what: str) -> BadRequest:
+    return BadRequest(f"This provider cannot be sent {what}.", param="input")

@@ -1,0 +1,352 @@
+"""GenerateContentResponse chunks, or one whole answer, in; deltas out.
+
+Theory of operation: a part begins an item or lengthens the one begun last. What an item
+was made of is kept, in order and as it came, and told as its proof: the proofs of all
+items, one after another, are the `parts` that Gemini wants back. So a part that makes
+nothing visible (an empty text that carries a signature, the result of a tool that
+Google ran) belongs to the item before it, whatever that is. Plain text without a
+signature is its own proof.
+
+Four things wait for the end, because they come early, several times or never: why it
+finished, usage (cumulative, but with gaps in the middle), the sources, and whether the
+answer is whole. There is no last event: the bytes just end.
+
+Source: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from llm.errors import BadResponse, LLMError, ProviderDown
+from llm.wire.classify import classify_error
+from llm.wire.codecs.gemini_calls import StreamedCall, call_name, json_text
+from llm.wire.codecs.gemini_parts import Part, is_plain, merged
+from llm.wire.codecs.gemini_receipts import Receipts, citations, image_of, recited
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    FinishReason,
+    ItemDelta,
+    ProofDelta,
+    ReasoningDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.sse import ServerSentEvent
+
+#: The model wanted to call a tool and what it wrote is none: nothing to go on with.
+_UNREADABLE = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"}
+)
+#: A fault too, but the calls are whole where they came: the caller can answer them.
+_UNWANTED = frozenset({"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
+_CUT = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_FILTERED = frozenset(
+    {
+        "BLOCKLIST",
+        "ESCALATION",
+        "IMAGE_OTHER",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "IMAGE_SAFETY",
+        "LANGUAGE",
+        "MODEL_ARMOR",
+        "NO_IMAGE",
+        "OTHER",
+        "PROHIBITED_CONTENT",
+        "PUP_LIMITED_DISABLED",
+        "RECITATION",
+        "SAFETY",
+        "SPII",
+    }
+)
+#: Before the reason for which the prompt itself was refused; such an answer has no
+#: finishReason.
+PROMPT_BLOCKED = "promptFeedback."
+
+
+class GeminiDecoder:
+    """One call's answer; of several candidates only the first."""
+
+    __slots__ = (
+        "_block",
+        "_calls",
+        "_citations",
+        "_finish",
+        "_grounding",
+        "_key",
+        "_kind",
+        "_message",
+        "_parts",
+        "_receipts",
+        "_start",
+        "_streamed",
+        "_urls",
+        "_usage",
+        "_usage_told",
+    )
+
+    def __init__(self) -> None:
+        self._key = -1  # of the item begun last
+        self._kind: Literal["", "text", "thought"] = ""  # what can go on in it
+        self._parts: list[Part] = []  # which that item is made of
+        self._streamed: StreamedCall | None = None
+        self._calls = 0
+        self._receipts = Receipts()
+        self._start = StartDelta()
+        self._usage: dict[str, Any] | None = None
+        self._usage_told = False
+        self._finish: dict[str, Any] | None = None  # the candidate that said why
+        self._block = ""
+        self._grounding: dict[str, Any] = {}
+        self._urls: dict[str, Any] = {}
+        self._citations: dict[str, Any] = {}
+
+    def feed(self, event: ServerSentEvent) -> Iterator[Delta]:
+        if event.data == b"[DONE]":  # never Google's, but gateways add it
+            return
+        yield from self.said(_json(event))
+
+    def said(self, data: Any) -> Iterator[Delta]:
+        """One chunk, a whole answer, or a list of chunks (without `alt=sse`)."""
+        for chunk in data if isinstance(data, list) else [data]:
+            if not isinstance(chunk, dict):
+                raise BadResponse(detail="What came is no JSON object.")
+            yield from self._chunk(chunk)
+
+    def close(self) -> Iterator[Delta]:
+        if self._streamed:
+            yield from self._end_streamed(complete=False)
+        yield from self._cite()
+        yield from self._prove()
+        yield from self._search_receipts()
+        yield from self._last_words()
+        if self._finish is None and not self._block:
+            raise ProviderDown(detail="The answer ended before it was finished.")
+        self._refuse_unreadable()
+
+    # Chunks
+
+    def _chunk(self, data: dict[str, Any]) -> Iterator[Delta]:
+        if data.get("error"):
+            yield from self._last_words()
+            raise _error_of(data)
+        yield from self._started(data)
+        if feedback := data.get("promptFeedback"):
+            self._block = feedback.get("blockReason") or self._block
+        for candidate in data.get("candidates") or ():
+            if not candidate.get("index"):
+                yield from self._candidate(candidate)
+        usage = data.get("usageMetadata")
+        if usage and any(name.endswith("TokenCount") for name in usage):
+            self._usage = usage
+            if not self._usage_told:  # whoever stops early has been told the prompt's
+                self._usage_told = True
+                yield usage_of(usage)
+
+    def _started(self, data: dict[str, Any]) -> Iterator[Delta]:
+        start = StartDelta(
+            data.get("responseId") or self._start.response_id,
+            data.get("modelVersion") or self._start.model,
+        )
+        if start != self._start:
+            self._start = start
+            yield start
+
+    def _candidate(self, candidate: dict[str, Any]) -> Iterator[Delta]:
+        content = candidate.get("content") or {}
+        for part in content.get("parts") or ():
+            yield from self._part(part)
+        if candidate.get("finishReason"):
+            self._finish = candidate
+        self._grounding = candidate.get("groundingMetadata") or self._grounding
+        self._urls = candidate.get("urlContextMetadata") or self._urls
+        self._citations = candidate.get("citationMetadata") or self._citations
+
+    def _part(self, part: Part) -> Iterable[Delta]:
+        if "text" in part:
+            return self._text(part)
+        if "functionCall" in part:
+            return self._call(part)
+        if "executableCode" in part or "toolCall" in part:
+            return self._hosted(part)
+        if "codeExecutionResult" in part or "toolResponse" in part:
+            return self._hosted_result(part)
+        if image := image_of(part):
+            return self._whole(part, ItemDelta(self._key + 1, image, done=True))
+        return self._keep(part) if part else ()
+
+    # Items
+
+    def _begin(self, kind: Literal["", "text", "thought"]) -> Iterator[Delta]:
+        """A new item; the one before it is whole."""
+        if self._streamed:  # it never said that it was over
+            yield from self._end_streamed(complete=False)
+        if self._kind:
+            yield from self._prove()
+            yield CloseDelta(self._key)
+        self._key += 1
+        self._kind, self._parts = kind, []
+
+    def _text(self, part: Part) -> Iterator[Delta]:
+        text, kind = part["text"], "thought" if part.get("thought") else "text"
+        if not text:
+            if part.get("thoughtSignature"):
+                yield from self._keep(part)
+            return
+        if kind != self._kind:
+            yield from self._begin("thought" if part.get("thought") else "text")
+        self._parts.append(part)
+        if kind == "text":
+            yield TextDelta(self._key, text)
+        else:
+            yield ReasoningDelta(self._key, text, "summary")
+
+    def _keep(self, part: Part) -> Iterator[Delta]:
+        """A part that only its maker reads goes with the item before it."""
+        if self._key < 0:
+            yield from self._begin("thought")
+        self._parts.append(part)
+        if not self._kind:
+            yield ProofDelta(self._key, merged(self._parts))
+
+    def _whole(self, part: Part, *deltas: Delta) -> Iterator[Delta]:
+        """An item that is whole with its first part."""
+        yield from self._begin("")
+        self._parts.append(part)
+        yield from deltas
+        yield ProofDelta(self._key, merged(self._parts))
+
+    def _prove(self) -> Iterator[Delta]:
+        """Of a text or a thought, now that it is whole; the others have told theirs."""
+        if self._kind and (self._kind == "thought" or not is_plain(self._parts)):
+            yield ProofDelta(self._key, merged(self._parts))
+
+    # Calls
+
+    def _call(self, part: Part) -> Iterator[Delta]:
+        call = part["functionCall"] or {}
+        if self._streamed and not call.get("name"):
+            yield from self._go_on(part)
+            return
+        if not call:
+            return  # the end of a call that we have not seen
+        self._calls += 1
+        name, id = call_name(call), call.get("id") or ""
+        if "partialArgs" in call or call.get("willContinue"):
+            yield from self._begin("")
+            yield ToolCallDelta(self._key, id, name)
+            self._streamed = StreamedCall(part)
+            yield from self._go_on(part)
+            return
+        arguments = json_text(call.get("args") or {})
+        key = self._key + 1
+        yield from self._whole(part, ToolCallDelta(key, id, name, arguments))
+        yield CloseDelta(key)
+
+    def _go_on(self, part: Part) -> Iterator[Delta]:
+        assert self._streamed is not None
+        if self._streamed.feed(part):
+            yield from self._end_streamed(complete=True)
+
+    def _end_streamed(self, *, complete: bool) -> Iterator[Delta]:
+        """The arguments, put together, in one piece."""
+        call, self._streamed = self._streamed, None
+        assert call is not None
+        yield ToolCallDelta(self._key, arguments=json_text(call.arguments))
+        self._parts.append(call.part())
+        yield ProofDelta(self._key, merged(self._parts))
+        yield CloseDelta(self._key, complete)
+
+    # Tools that Google runs
+
+    def _hosted(self, part: Part) -> Iterator[Delta]:
+        key = self._key + 1
+        yield from self._whole(part, ItemDelta(key, self._receipts.begin(key, part)))
+
+    def _hosted_result(self, part: Part) -> Iterator[Delta]:
+        found = self._receipts.end(part)
+        if found is None:  # a result of nothing that we have seen
+            yield from self._keep(part)
+            return
+        key, item = found
+        yield from self._keep(part)
+        yield ItemDelta(key, item, done=True)
+
+    # The end
+
+    def _cite(self) -> Iterator[Delta]:
+        """The sources of the last message; an earlier one is closed and told."""
+        if self._kind != "text":
+            return
+        text = "".join(part.get("text") or "" for part in self._parts)
+        for annotation in citations(self._grounding, text):
+            yield AnnotationDelta(self._key, annotation)
+        for annotation in recited(self._citations, text):
+            yield AnnotationDelta(self._key, annotation)
+
+    def _search_receipts(self) -> Iterator[Delta]:
+        found = self._receipts.of_searches(self._grounding, self._urls)
+        for number, item in enumerate(found):
+            yield ItemDelta(("search", number), item, done=True)
+
+    def _last_words(self) -> Iterator[Delta]:
+        """What the last chunk to tell of it told of usage and of the end."""
+        if self._usage:
+            yield usage_of(self._usage)
+        if self._finish:
+            reason = str(self._finish["finishReason"])
+            yield FinishDelta(self._meaning(reason), reason)
+        elif self._block:
+            yield FinishDelta("content_filter", PROMPT_BLOCKED + self._block)
+
+    def _meaning(self, reason: str) -> FinishReason:
+        if reason in _CUT:
+            return "length"
+        unsaid = reason != "STOP" and self._key < 0
+        if reason in _FILTERED or unsaid:
+            return "content_filter"
+        return "tool_calls" if self._calls else "stop"
+
+    def _refuse_unreadable(self) -> None:
+        """Raises BadResponse where a tool was to be called and there is no call."""
+        finish = self._finish or {}
+        reason = str(finish.get("finishReason") or "")
+        if reason in _UNREADABLE or (reason in _UNWANTED and not self._calls):
+            raise BadResponse(
+                "The model wrote a tool call that cannot be read; try again.",
+                detail=finish.get("finishMessage") or "",
+                upstream_code=reason,
+            )
+
+
+def usage_of(usage: dict[str, Any]) -> UsageDelta:
+    """Every field is said: what is missing is 0, and not what it was before."""
+    prompt = usage.get("promptTokenCount") or 0
+    tools = usage.get("toolUsePromptTokenCount") or 0
+    thoughts = usage.get("thoughtsTokenCount") or 0
+    return UsageDelta(
+        input_tokens=prompt + tools,
+        output_tokens=(usage.get("candidatesTokenCount") or 0) + thoughts,
+        cached_tokens=usage.get("cachedContentTokenCount") or 0,
+        reasoning_tokens=thoughts,
+        raw=usage,
+    )
+
+
+def _json(event: ServerSentEvent) -> Any:
+    try:
+        return event.json()
+    except ValueError as exc:
+        raise BadResponse(detail="What came is no JSON.") from exc
+
+
+def _error_of(data: dict[str, Any]) -> LLMError:
+    error = data["error"]
+    return classify_error(error if isinstance(error, dict) else data)

@@ -1,0 +1,293 @@
+"""The list of models that a host gives, whatever its shape.
+
+In: the body of `GET {base}/models`. Out: a `ModelInfo` for each entry, in order, with
+as much as the host tells: limits, capabilities under the names of
+`llm.capabilities.Capabilities`, and whether it answers in text at all. Most hosts copy
+OpenAI's `{"data": [{"id"}]}` and add words of their own, no two of which contradict
+each other; so an entry is read by the words that are in it, not by who wrote it. An
+openai_compatible address may be any of them.
+
+Source: https://platform.openai.com/docs/api-reference/models/list
+https://platform.claude.com/docs/en/api/models/list
+https://ai.google.dev/api/models
+https://openrouter.ai/docs/api-reference/list-available-models
+https://docs.mistral.ai/api
+https://docs.together.ai/reference/models-1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from llm.errors import BadResponse
+
+Entry = Mapping[str, Any]
+
+#: Names of OpenAI's models that answer in something else than chat; its list, and the
+#: many that copy it, say no more than a name.
+_NO_CHAT = re.compile(
+    r"(^|[/_-])(embed|embedding|moderation|rerank|whisper|tts|dall-e|sora|veo|imagen"
+    r"|transcribe|realtime|davinci|babbage)([/_.-]|\d|$)"
+    r"|gpt-(image|audio)|gpt-3\.5-turbo-instruct"
+)
+_CHAT_TYPES = ("chat", "code", "language")  # Together's and Copilot's
+
+#: Where hosts put a limit; the first that is there counts.
+_WINDOW = (
+    ("context_window",),  # Groq
+    ("context_length",),  # OpenRouter, Together
+    ("max_context_length",),  # Mistral
+    ("max_model_len",),  # vLLM
+    ("max_input_tokens",),  # Anthropic
+    ("inputTokenLimit",),  # Gemini
+    ("meta", "n_ctx"),  # llama.cpp; `n_ctx_train` is what it could, not what it does
+    ("capabilities", "limits", "max_context_window_tokens"),  # Copilot
+)
+_OUTPUT = (
+    ("max_completion_tokens",),
+    ("max_tokens",),
+    ("outputTokenLimit",),
+    ("top_provider", "max_completion_tokens"),
+    ("capabilities", "limits", "max_output_tokens"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """One entry. `capabilities` holds only what the list tells."""
+
+    id: str  # as the list spells it
+    label: str = ""
+    chats: bool = True  # False where it answers in something else than text
+    context_window: int | None = None  # tokens
+    max_output_tokens: int | None = None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As a request spells it: Gemini's list says "models/" before each."""
+        return self.id.removeprefix("models/")
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The capabilities, and the limits among them."""
+        limits = {
+            "context_window": self.context_window,
+            "max_output_tokens": self.max_output_tokens,
+        }
+        return {
+            **self.capabilities,
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        }
+
+
+def models(body: bytes) -> list[ModelInfo]:
+    """Raises BadResponse where it is no list of models."""
+    return [_model(entry) for entry in _entries(_parsed(body))]
+
+
+def next_page(body: bytes) -> dict[str, str]:
+    """The query of the page that follows; {} where this is the last."""
+    answer = _parsed(body)
+    if not isinstance(answer, Mapping):
+        return {}
+    if token := answer.get("nextPageToken"):  # Gemini
+        return {"pageToken": str(token)}
+    if answer.get("has_more") and (last := answer.get("last_id")):  # Anthropic
+        return {"after_id": str(last)}
+    return {}
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as exc:
+        raise BadResponse(detail="The list of models is not JSON.") from exc
+
+
+def _entries(answer: Any) -> Iterable[Entry]:
+    if isinstance(answer, Mapping):
+        # llama.cpp says both, and means OpenAI's.
+        answer = answer["data"] if "data" in answer else answer.get("models")
+    if not isinstance(answer, list):  # Together's is a bare one
+        raise BadResponse(detail="The answer holds no list of models.")
+    return [entry for entry in answer if isinstance(entry, Mapping) and _id(entry)]
+
+
+def _id(entry: Entry) -> str:
+    return str(entry.get("id") or entry.get("name") or "")
+
+
+def _model(entry: Entry) -> ModelInfo:
+    label = entry.get("display_name") or entry.get("displayName") or entry.get("name")
+    return ModelInfo(
+        id=_id(entry),
+        label=label if isinstance(label, str) and label != _id(entry) else "",
+        chats=_chats(entry),
+        context_window=_limit(entry, _WINDOW),
+        max_output_tokens=_limit(entry, _OUTPUT),
+        capabilities=_capabilities(entry),
+    )
+
+
+def _limit(entry: Entry, places: Iterable[tuple[str, ...]]) -> int | None:
+    for place in places:
+        value = _at(entry, *place)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _chats(entry: Entry) -> bool:
+    match entry:
+        case {"supportedGenerationMethods": list(methods)}:
+            return "generateContent" in methods and not _NO_CHAT.search(_id(entry))
+        case {"capabilities": {"completion_chat": bool(chats)}}:
+            return chats
+        case {"capabilities": {"type": str(kind)}}:
+            return kind in _CHAT_TYPES
+        case {"type": str(kind)} if kind not in ("base", "fine-tuned", "model"):
+            return kind in _CHAT_TYPES
+    if isinstance(made := _modalities(entry, "output_modalities"), list):
+        return "text" in made
+    return not _NO_CHAT.search(_id(entry).lower())
+
+
+def _modalities(entry: Entry, name: str) -> Any:
+    return entry.get(name, _at(entry, "architecture", name))
+
+
+def _at(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+# What it can do
+
+
+def _capabilities(entry: Entry) -> dict[str, Any]:
+    """From one host's words or another's; an entry has those of one."""
+    told: dict[str, Any] = {}
+    capabilities = entry.get("capabilities")
+    if isinstance(capabilities, Mapping):
+        told |= _anthropic(capabilities)
+        told |= _mistral(capabilities)
+        told |= _copilot(capabilities)
+    told |= _gemini(entry)
+    told |= _parameters(entry)
+    told |= _features(entry)
+    return told
+
+
+def _anthropic(capabilities: Entry) -> dict[str, Any]:
+    names = {
+        "vision": "image_input",
+        "files": "pdf_input",
+        "json_schema": "structured_outputs",
+        "reasoning": "thinking",
+    }
+    told = {
+        ours: capabilities[theirs]["supported"]
+        for ours, theirs in names.items()
+        if isinstance(_at(capabilities, theirs, "supported"), bool)
+    }
+    may_be_off = _at(capabilities, "thinking", "types", "disabled", "supported")
+    if isinstance(may_be_off, bool) and _at(capabilities, "effort", "supported"):
+        levels = capabilities["effort"]
+        told["efforts"] = ["none"] * may_be_off + [
+            level
+            for level in ("low", "medium", "high", "xhigh", "max")
+            if _at(levels, level, "supported")
+        ]
+    return told
+
+
+def _mistral(capabilities: Entry) -> dict[str, Any]:
+    if "completion_chat" not in capabilities:
+        return {}
+    return _flags(
+        capabilities,
+        {"tools": "function_calling", "vision": "vision", "reasoning": "reasoning"},
+    )
+
+
+def _copilot(capabilities: Entry) -> dict[str, Any]:
+    supports = capabilities.get("supports")
+    if not isinstance(supports, Mapping) or not supports:
+        return {}
+    told = _flags(
+        supports,
+        {
+            "tools": "tool_calls",
+            "parallel_tools": "parallel_tool_calls",
+            "vision": "vision",
+            "json_schema": "structured_outputs",
+        },
+    )
+    if efforts := supports.get("reasoning_effort"):
+        told |= {"reasoning": True, "efforts": list(efforts)}
+    return told
+
+
+def _gemini(entry: Entry) -> dict[str, Any]:
+    told = _flags(entry, {"reasoning": "thinking"})
+    warmest = entry.get("maxTemperature")
+    if isinstance(warmest, int | float) and warmest:
+        told["max_temperature"] = warmest
+    return told
+
+
+def _parameters(entry: Entry) -> dict[str, Any]:
+    """OpenRouter: every parameter that is not listed goes unheard."""
+    listed = entry.get("supported_parameters")
+    if not isinstance(listed, list):
+        return {}
+    names = {
+        "tools": "tools",
+        "forced_tools": "tool_choice",
+        "json_mode": "response_format",
+        "json_schema": "structured_outputs",
+        "reasoning": "reasoning",
+        "stop": "stop",
+        "seed": "seed",
+        "penalties": "frequency_penalty",
+        "logprobs": "top_logprobs",
+    }
+    told: dict[str, Any] = {ours: theirs in listed for ours, theirs in names.items()}
+    told["sampling"] = "always" if "temperature" in listed else "never"
+    told["vision"] = "image" in (_modalities(entry, "input_modalities") or ())
+    reasoning = entry.get("reasoning")
+    if isinstance(efforts := _at(reasoning, "supported_efforts"), list):
+        off = [] if _at(reasoning, "mandatory") else ["none"]
+        told["efforts"] = off + [effort for effort in efforts if effort != "none"]
+    return told
+
+
+def _features(entry: Entry) -> dict[str, Any]:
+    """Groq."""
+    listed = entry.get("supported_features")
+    if not isinstance(listed, list):
+        return {}
+    names = {
+        "tools": "tools",
+        "json_mode": "json_mode",
+        "json_schema": "structured_outputs",
+        "reasoning": "reasoning",
+    }
+    told: dict[str, Any] = {ours: theirs in listed for ours, theirs in names.items()}
+    told["vision"] = "image" in (entry.get("input_modalities") or ())
+    return told
+
+
+def _flags(told: Entry, names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        ours: told[theirs]
+        for ours, theirs in names.items()
+        if isinstance(told.get(theirs), bool)
+    }
