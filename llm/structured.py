@@ -314,8 +314,8 @@ class Answer:
         if not answered:
             return told  # tools first; the answer is asked for again after them
         if answers:
-            ends = (FinishDelta, UsageDelta)
-            before = [d for d in told if not isinstance(d, TextDelta | ends)]
+            said, ends = (TextDelta, FinishDelta, UsageDelta), (FinishDelta, UsageDelta)
+            before = [d for d in told if not isinstance(d, said)]
             after = [_stopped(d) for d in told if isinstance(d, ends)]
             key = ("answer", next(iter(answers)))
             return [*before, TextDelta(key, self.text), CloseDelta(key), *after]

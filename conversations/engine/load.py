@@ -15,7 +15,7 @@ from conversations.engine.rows import Claim
 from conversations.history import mended, render_prompt
 from conversations.loop import Task
 from conversations.models import Item, ToolCall, Turn
-from llm import client, router
+from llm import policy, router
 from llm.errors import ModelNotAvailable
 from llm.models import LanguageModel
 from llm.provider import Route
@@ -76,7 +76,7 @@ def load(claim: Claim) -> Work:
         "language_model__provider",
     ).get(pk=claim.turn_id)
     conversation = turn.conversation
-    user = conversation.owner_id
+    owner = conversation.owner
     route = _route(turn)
     own, before = _items(turn)
     inputs = [row for row in own if row.origin == Item.Origin.INPUT]
@@ -98,10 +98,10 @@ def load(claim: Claim) -> Work:
         task=Task(
             question=question,
             prepare=prepare,
-            stream=partial(client.stream, route.endpoint),
+            stream=partial(policy.stream, policy.routes_of(route, user=owner)),
             tools=tools,
             context=Context(
-                user_id=user, conversation_id=conversation.pk, turn_id=turn.pk
+                user_id=owner.pk, conversation_id=conversation.pk, turn_id=turn.pk
             ),
             parallel=options.get("parallel_tool_calls") is not False,
             max_steps=settings.TURN_MAX_STEPS,
@@ -110,7 +110,7 @@ def load(claim: Claim) -> Work:
         ),
         route=route,
         conversation_id=conversation.pk,
-        user_id=user,
+        user_id=owner.pk,
         echo=_echo(options, tools, template),
         created_at=turn.created_at,
         committed=[row.payload for row in outputs],

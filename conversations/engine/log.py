@@ -19,7 +19,7 @@ from llm.wire import sse
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
-KEEP = 300.0  # seconds a turn that is over can be followed without its rows
+KEEP = 60.0  # seconds a turn that is over can be followed without its rows
 
 
 class Position(NamedTuple):
@@ -41,18 +41,22 @@ class Position(NamedTuple):
 
 
 class Entry:
-    """An event with its place, encoded once for all followers of one door."""
+    """An event with its place, encoded once for all followers of one door.
 
-    __slots__ = ("_frame", "_ws", "data", "event", "place", "told_at", "turn_id")
+    Of the event only its bytes are kept: a log holds a word an entry, by the thousand.
+    """
+
+    __slots__ = ("_frame", "_ws", "data", "place", "told_at", "turn_id", "type")
 
     def __init__(
         self, turn_id: str, place: Position, event: Event, told_at: Position | None
     ) -> None:
         self.turn_id = turn_id
         self.place = place
-        self.event = event
+        self.type: str = event["type"]
         self.told_at = told_at  # where an earlier epoch told the same
-        self.data = orjson.dumps(event)
+        # Copied, because orjson's own bytes hold on to the 4 KB that it wrote them in.
+        self.data = bytes(memoryview(orjson.dumps(event)))
         self._frame = b""
         self._ws = ""
 
@@ -61,19 +65,20 @@ class Entry:
         return f"{self.place.epoch}-{self.place.sequence}"
 
     @property
-    def type(self) -> str:
-        kind: str = self.event["type"]
-        return kind
+    def event(self) -> Event:
+        event: Event = orjson.loads(self.data)
+        return event
 
     @property
     def is_last(self) -> bool:
-        return self.event["type"] in TERMINAL
+        return self.type in TERMINAL
 
     @property
     def frame(self) -> bytes:
         """The event as Server-Sent Event."""
         if not self._frame:
-            self._frame = sse.encode(self.event, self.data, self.position)
+            event = {"type": self.type}
+            self._frame = sse.encode(event, self.data, self.position)
         return self._frame
 
     @property
@@ -176,11 +181,8 @@ def entries_after(entries: list[Entry], after: Position | None) -> list[Entry]:
     if after.epoch >= epoch:
         return entries[after.sequence + 1 :] if after.epoch == epoch else []
     fresh = [e for e in entries if e.told_at is None or e.told_at > after]
-    seen = {
-        e.event["output_index"]
-        for e in entries
-        if e.told_at and e.told_at <= after and "output_index" in e.event
-    }
+    known = [e.event for e in entries if e.told_at and e.told_at <= after]
+    seen = {event["output_index"] for event in known if "output_index" in event}
     return [_reset(entries[0].turn_id, after, len(seen)), *fresh]
 
 

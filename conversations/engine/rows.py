@@ -21,7 +21,6 @@ from conversations.models import Item, ToolCall, Turn
 from llm.client import Call
 from llm.models import ModelCall
 from llm.provider import Route
-from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData
 from tools.execute import Outcome
@@ -43,9 +42,6 @@ class CallMade:
     route: Route
     call: Call
     step: int
-    start: StartDelta
-    usage: UsageDelta
-    finish: FinishDelta | None
     cancelled: bool
 
 
@@ -180,9 +176,10 @@ def _write(claim: Claim, progress: Progress) -> None:
             made.route,
             turn_id=claim.turn_id,
             step=made.step,
-            start=made.start,
-            usage=made.usage,
-            finish=made.finish,
+            attempt=made.call.attempt,
+            start=made.call.start,
+            usage=made.call.usage,
+            finish=made.call.finish,
             cancelled=made.cancelled,
         )
     now = timezone.now()

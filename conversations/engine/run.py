@@ -19,6 +19,8 @@ from conversations.loop import respond
 from conversations.models import Turn
 from llm.client import Call
 from llm.errors import LLMError
+from llm.policy import calls_made
+from llm.provider import Route
 from llm.wire.items import Event, Item, ProviderData
 from llm.wire.response import ResponseBuilder
 from tools.execute import Outcome
@@ -52,6 +54,8 @@ class Run:
         self._in_loop: asyncio.Task[None] | None = None
         self._builder = ResponseBuilder(id=claim.turn_id, model="")
         self._work: Work | None = None
+        self._route: Route | None = None  # the last call took
+        self._steps = 0  # calls asked for
         self._committed = 0  # items of the response that are on record
         self._calls_made: list[CallMade] = []
         self._snapshot_at = -1  # sequence number of the last snapshot
@@ -179,17 +183,22 @@ class Run:
     def asked(self, call: Call) -> None:
         builder, work = self._builder, self._work
         assert work is not None
-        self._calls_made.append(
+        self._route = call.route or work.route
+        self._calls_made += [
             CallMade(
-                route=work.route,
-                call=call,
-                step=len(self._calls_made),
+                route=made.route or work.route,
+                call=made,
+                step=self._steps,
+                cancelled=made.error is None and self._stop is not None,
+            )
+            for made in calls_made(
+                call,
                 start=builder.start_delta,
                 usage=builder.call_usage,
                 finish=builder.finish,
-                cancelled=self._stop is not None,
             )
-        )
+        ]
+        self._steps += 1
 
     async def _advance(
         self,
@@ -235,9 +244,9 @@ class Run:
 
     def _proof(self, item: Item) -> ProviderData | None:
         raw = self._builder.proofs.get(item["id"])
-        if raw is None or self._work is None:
+        route = self._route  # of the call that said it: all since the last write
+        if raw is None or route is None:
             return None
-        route = self._work.route
         return {"issuer": route.endpoint.issuer(route.model), "raw": raw}
 
     # Events

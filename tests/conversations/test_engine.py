@@ -16,6 +16,7 @@ from conversations.engine import load, rows
 from conversations.engine.log import Fenced, Position
 from conversations.engine.replay import replay
 from conversations.models import Conversation, Item, ToolCall, Turn
+from llm import client
 from llm.errors import ProviderDown
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.deltas import (
@@ -55,7 +56,7 @@ def say(monkeypatch):
 
     def say(*calls, **options):
         script = Script(*calls, **options)
-        monkeypatch.setattr(load.client, "stream", script)
+        monkeypatch.setattr(client, "stream", script)
         return script
 
     return say
