@@ -33,6 +33,7 @@ class InvalidMessage(Exception):
 class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self._followers: dict[str, asyncio.Task[None]] = {}
+        self._key: Any = None  # of the message under way
         self._group = ""
         conversation_id = self.scope["url_route"]["kwargs"]["conversation_id"]
         user = self.scope["user"]
@@ -58,6 +59,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None
     ) -> None:
+        self._key = None
         try:
             await super().receive(text_data=text_data or "", bytes_data=None)
         except InvalidMessage as exc:
@@ -77,6 +79,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             raise InvalidMessage("The message is not valid JSON.") from exc
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
+        self._key = content.get("key") if isinstance(content, dict) else None
         match content:
             case {"type": "turn.create"}:
                 await self._create(content)
@@ -162,13 +165,19 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         code: str = "invalid_message",
         type: str = "invalid_request_error",
     ) -> None:
-        error = {"type": type, "code": code, "message": message, "param": param}
-        await self.send_json({"type": "error", "error": error})
+        await self._tell_error(
+            {"type": type, "code": code, "message": message, "param": param}
+        )
 
     async def _refuse_api(self, exc: APIException) -> None:
         from conversations.api.errors import error_object
 
-        await self.send_json({"type": "error", "error": error_object(exc)})
+        await self._tell_error(error_object(exc))
+
+    async def _tell_error(self, error: dict[str, Any]) -> None:
+        """With the key of the message it answers, if that had one."""
+        key = {"key": self._key} if isinstance(self._key, str) else {}
+        await self.send_json({"type": "error", "error": error, **key})
 
 
 def _position(after: Any) -> str | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.template.defaultfilters import filesizeformat
 from django.utils.functional import cached_property
 from django.utils.text import normalize_newlines
 
@@ -121,11 +120,10 @@ class MessageForm(TurnForm):
         if "text" not in self.errors and not text.strip():
             self.add_error("text", "Write a message first.")
         elif size > settings.MAX_INPUT_SIZE:
-            most = filesizeformat(settings.MAX_INPUT_SIZE)
             self.add_error(
                 "text",
-                f"The message is too long: {filesizeformat(size)} of at most {most}."
-                " Shorten it, or send it in parts.",
+                f"The message is too long: {size:,} bytes, and at most"
+                f" {settings.MAX_INPUT_SIZE:,} are taken. Send it in parts.",
             )
         return {**data, "text": text}
 

@@ -30,6 +30,7 @@ from pygments.util import ClassNotFound
 
 PLAIN_BEYOND = 100_000  # characters; longer texts are shown as they are
 UNCOLOURED_BEYOND = 50_000  # characters of a code block
+MAX_NESTING = 100  # what is nested deeper is left out
 KEPT_UP_TO = 20_000  # characters; longer texts are rendered anew each time
 
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
@@ -153,7 +154,9 @@ def _is_link(url: str) -> bool:
 
 def _make_markdown() -> MarkdownIt:
     markdown = MarkdownIt(
-        "commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer
+        "commonmark",
+        {"html": False, "breaks": True, "maxNesting": MAX_NESTING},
+        renderer_cls=_Renderer,
     )
     markdown.enable(["table", "strikethrough"])
     markdown.use(tasklists_plugin)

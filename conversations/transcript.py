@@ -24,6 +24,7 @@ WINDOW = 50  # turns a page shows
 PREVIEW_LENGTH = 80  # characters of a call's arguments on its closed card
 
 _SHOWN_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
+_CUT = "The answer was cut short."
 _INCOMPLETE = {
     "max_output_tokens": "The answer reached its length limit.",
     "content_filter": "The provider's content policy ended the answer.",
@@ -103,10 +104,18 @@ class TurnShown:
         return (timezone.now() - since).total_seconds()
 
     @property
-    def why_incomplete(self) -> str:
-        if self.turn.status != Turn.Status.INCOMPLETE:
-            return ""
-        return _INCOMPLETE.get(self.turn.incomplete_reason, "The answer was cut short.")
+    def ending(self) -> str:
+        """Why there is no whole answer; "" where there is one, or an error says it."""
+        match self.turn.status:
+            case Turn.Status.CANCELLED if self.blocks:
+                return "Stopped; what was said so far is kept."
+            case Turn.Status.CANCELLED:
+                return "Stopped before anything was said."
+            case Turn.Status.INCOMPLETE:
+                return _INCOMPLETE.get(self.turn.incomplete_reason, _CUT)
+            case Turn.Status.COMPLETED if not self.blocks:
+                return "The model gave an empty answer."
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,7 @@ async function earlier(link) {
   const rendered = await fetched(link.href, "#transcript");
   const older = [...rendered.children].filter((child) => !child.matches(".to-latest"));
   localiseTimes(rendered);
-  const place = link.parentElement;
-  keepingPlace(place.nextElementSibling, () => place.replaceWith(...older));
+  keepingPlace(link.nextElementSibling, () => link.replaceWith(...older));
 }
 
 // What else is on the page

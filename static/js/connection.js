@@ -156,18 +156,11 @@ class SocketWay {
         return;
       case "error":
         if (message.turn) this.#shared.onEvent(message.turn, message, message.position);
-        else this.#refused(message.error);
+        else if (message.key) this.#shared.refuse(message.key, message.error.message);
         return;
       default:
         if (message.turn) this.#shared.onEvent(message.turn, message, message.position);
     }
-  }
-
-  /** Answers come in the order of what was sent, so it is the oldest that is refused. */
-  #refused({ message, param }) {
-    if (["turn", "after"].includes(param)) return;
-    const [key] = this.#shared.unsent.keys();
-    if (key) this.#shared.refuse(key, message);
   }
 }
 

@@ -198,5 +198,5 @@ function sayEnd({ state, article }) {
   if (state.status === "failed") {
     document.getElementById("alarm").textContent = state.error?.message ?? "It failed.";
   } else if (state.status === "cancelled") say("Stopped.");
-  else say(`Done, ${words} words.`);
+  else say(words === 1 ? "Done, one word." : `Done, ${words} words.`);
 }

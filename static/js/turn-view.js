@@ -6,6 +6,8 @@ import { preview, showJSON } from "./json.js";
 import { MarkdownStream } from "./markdown.js";
 import { isOver, phase, textOf } from "./turn-state.js";
 
+const REPLAYED = 0.1; // seconds; what is told faster was thought before we listened
+
 const STATES = {
   pending: "Preparing",
   executing: "Running",
@@ -117,7 +119,7 @@ class Thought {
 
   #end(item) {
     const seconds = (performance.now() - this.#since) / 1000;
-    const label = seconds < 0.5 ? "Thoughts" : `Thought for ${Math.ceil(seconds)} s`;
+    const label = seconds < REPLAYED ? "Thoughts" : `Thought for ${Math.ceil(seconds)} s`;
     this.#stream.end();
     end(slot(this.root, "label"), label);
     delete this.root.dataset.live;

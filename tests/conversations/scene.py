@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def scripted_host(monkeypatch: pytest.MonkeyPatch) -> None:
         name="scripted",
         label="Scripted",
         base_url="https://models.test/v1",
-        codecs={"none": object()},  # type: ignore[dict-item]
+        codecs={"none": SimpleNamespace(name="none")},  # type: ignore[dict-item]
         needs_key=False,
     )
     monkeypatch.setattr(providers, "all_providers", lambda: {"scripted": host})

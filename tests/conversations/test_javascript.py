@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import find_program
+from tests.programs import need_program
 
 JS = Path(__file__).parent.parent / "js"
 
 
 @pytest.mark.parametrize("path", sorted(JS.glob("*.test.mjs")), ids=lambda p: p.name)
 def test_the_modules_of_the_pages_keep_their_word(path: Path):
-    if (node := find_program("node")) is None:
-        pytest.skip("node is not installed")
+    node = need_program("node")
     done = subprocess.run(
         [node, "--test", str(path)], capture_output=True, text=True, check=False
     )
