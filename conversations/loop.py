@@ -88,6 +88,7 @@ class _Loop:
     def __init__(self, task: Task, builder: ResponseBuilder, record: Record) -> None:
         self.reason: str | None = None  # why the model got no last word
         self.unsaid: list[Event] = []  # made, and waiting for the record
+        self._paused = False  # the provider wants to be asked again as things stand
         self._task = task
         self._builder = builder
         self._record = record
@@ -114,10 +115,13 @@ class _Loop:
             async with aclosing(step):
                 async for events in step:
                     yield events
-            if len(self._builder.output) == before:
+            if len(self._builder.output) == before and not self._paused:
                 return  # an empty answer is an answer
 
     def _next(self) -> Generate | CallTools | AwaitClient | Finish:
+        if self._paused:
+            left = self._task.max_steps - self._steps
+            return Generate() if left > 0 else Finish("max_steps")
         return next_step(
             [*self._task.question, *self._builder.output],
             client_tools=self._task.client_tools,
@@ -145,6 +149,7 @@ class _Loop:
         finally:
             self._record.asked(call)
         yield builder.end_call()
+        self._paused = builder.finish is not None and builder.finish.reason == "pause"
         if isinstance(step := self._next(), CallTools):
             await self._record.called(step.calls)
 

@@ -93,8 +93,8 @@ class EntraCredentials(IssuedCredentials):
     scope: str = AZURE_SCOPE
 
     def form(self) -> tuple[str, dict[str, str]]:
-        url = f"{self.authority.rstrip('/')}/{quote(self.tenant, safe='')}/oauth2/v2.0/token"
-        return url, {
+        authority, tenant = self.authority.rstrip("/"), quote(self.tenant, safe="")
+        return f"{authority}/{tenant}/oauth2/v2.0/token", {
             "grant_type": "client_credentials",
             "client_id": self.client_id,
             "client_secret": self.secret,

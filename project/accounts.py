@@ -1,16 +1,16 @@
 """The providers that the environment names, each with key, model and address.
 
-A provider is named by LLM_PROVIDER or by one of its own variables (`key_env`,
-`model_env`, `base_url_env`). What is named must be complete, else the start stops.
+A provider is named by LLM_PROVIDER or by one of its own variables, which its file in
+`llm/providers` declares. What is named must be complete, else the start stops.
 The demo needs no naming, only no ENABLE_DEMO=false.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llm.provider import Provider
+from llm.provider import Option, Provider
 from project.environment import ConfigurationError, Environment
 
 DEMO = "demo"
@@ -22,6 +22,7 @@ class Account:
     api_key: str = field(default="", repr=False)
     model: str = ""  # "": none is known, and none is set up
     base_url: str = ""  # "": the provider's own
+    options: Mapping[str, str] = field(default_factory=dict)
     #: The environment says so outright, and so decides at every start.
     is_default: bool = False
 
@@ -49,40 +50,83 @@ def accounts(
 
 
 def _account(env: Environment, provider: Provider, chosen: str) -> Account | None:
-    api_key = env.api_key(provider.key_env) if provider.key_env else ""
-    model = env.text(provider.model_env, "") if provider.model_env else ""
-    base_url = env.url(provider.base_url_env) if provider.base_url_env else ""
+    found = _Found(env, provider)
     is_chosen = provider.name == chosen
-    wanted_by = (
-        (is_chosen and f"LLM_PROVIDER={chosen}")
-        or (api_key and provider.key_env)
-        or (model and provider.model_env)
-        or (base_url and provider.base_url_env)
-        or (provider.name == DEMO and _switch(DEMO))
-    )
-    if not wanted_by:
+    if is_chosen:
+        found.wanted_by = f"LLM_PROVIDER={chosen}"
+    elif provider.name == DEMO:
+        found.wanted_by = _switch(DEMO)
+    if not found.wanted_by:
         return None
-    is_default = is_chosen or (not chosen and model != "")
-    model = model or provider.default_model
-    if provider.needs_key:
-        _require(provider.key_env, api_key, wanted_by)
-    if provider.needs_base_url:
-        _require(provider.base_url_env, base_url, wanted_by)
-    _require(provider.model_env, model, wanted_by)
+    found.require_all()
     return Account(
         kind=provider.name,
-        api_key=api_key,
-        model=model,
-        base_url=base_url,
-        is_default=is_default,
+        api_key=found.api_key or found.secret,
+        model=found.model or provider.default_model,
+        base_url=found.base_url,
+        options=found.options,
+        is_default=is_chosen or (not chosen and found.model != ""),
     )
 
 
-def _require(name: str, value: str, wanted_by: str) -> None:
-    if name and not value:
-        raise ConfigurationError(
-            name, f"{wanted_by} needs it; set it in the environment or .env."
-        )
+class _Found:
+    """What the environment says of one provider."""
+
+    def __init__(self, env: Environment, provider: Provider) -> None:
+        self._provider = provider
+        self.api_key = env.api_key(provider.key_env) if provider.key_env else ""
+        self.secret = env.api_key(provider.secret_env) if provider.secret_env else ""
+        self.model = env.text(provider.model_env, "") if provider.model_env else ""
+        self.base_url = env.url(provider.base_url_env) if provider.base_url_env else ""
+        self.options = {
+            option.name: value
+            for option in provider.options
+            if option.env and (value := _option(env, option))
+        }
+        named = {
+            provider.key_env: self.api_key,
+            provider.secret_env: self.secret,
+            provider.model_env: self.model,
+            provider.base_url_env: self.base_url,
+            **{each.env: self.options.get(each.name) for each in provider.options},
+        }
+        #: The first variable that is set.
+        self.wanted_by = next((name for name, value in named.items() if value), "")
+
+    def require_all(self) -> None:
+        """Raises ConfigurationError, which names all that is missing."""
+        if self.api_key and self.secret:
+            raise ConfigurationError(
+                self._provider.secret_env,
+                f"{self._provider.key_env} is set as well; remove one of them.",
+            )
+        if missing := [name for name, value in self._needed() if name and not value]:
+            it = "it; set it" if len(missing) == 1 else "them; set them"
+            raise ConfigurationError(
+                ", ".join(missing),
+                f"{self.wanted_by} needs {it} in the environment or .env.",
+            )
+
+    def _needed(self) -> Iterator[tuple[str, str]]:
+        provider = self._provider
+        envs = {option.name: option.env for option in provider.options}
+        of_secret = [(envs[name], name) for name in provider.secret_options]
+        if self.secret or any(name in self.options for _, name in of_secret):
+            for env, name in of_secret:
+                yield env, self.options.get(name, "")
+            yield provider.secret_env, self.secret
+        elif provider.needs_key:
+            yield provider.key_env, self.api_key
+        if provider.needs_base_url:
+            yield provider.base_url_env, self.base_url
+        yield provider.model_env, self.model or provider.default_model
+
+
+def _option(env: Environment, option: Option) -> str:
+    value = env.text(option.env, "").strip()
+    if value and not option.fits(value):
+        raise ConfigurationError(option.env, f"{value!r} is not {option.wanted}.")
+    return value
 
 
 def _switch(kind: str) -> str:

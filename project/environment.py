@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import environ
 from cryptography.fernet import Fernet
 
+from llm.credentials import one_word
 from project.files import create_private, make_private
 
 _KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
@@ -115,7 +116,7 @@ class Environment:
 
     def api_key(self, name: str) -> str:
         """A provider's key, or ""; it is never shown, be it right or wrong."""
-        text = self.text(name, "").strip()
+        text = one_word(self.text(name, "").strip())
         if text and not _KEY_PATTERN.fullmatch(text):
             raise ConfigurationError(
                 name, "a key has no spaces and only ASCII letters; copy it again."

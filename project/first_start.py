@@ -1,7 +1,7 @@
 """What a start makes sure of: an admin, our tools, the providers of the environment.
 
-What is there already stays as staff left it, with three exceptions, each a setting that
-would else be silently ignored: a key and an address of the environment replace those
+What is there already stays as staff left it, with two exceptions, settings that would
+else be silently ignored: a key, an address and options of the environment replace those
 kept before, and LLM_PROVIDER or a provider's model variable decide the default model.
 """
 
@@ -122,12 +122,23 @@ def _ensure_provider(account: Account) -> Provider:
             "allow_private_network": account.kind == DEMO,
         },
     )
-    if account.base_url and account.base_url != provider.base_url:
-        provider.base_url = account.base_url
+    _move(provider, account)
+    return provider
+
+
+def _move(provider: Provider, account: Account) -> None:
+    """To where the environment says that the account is."""
+    base_url, options = provider.base_url, {**provider.options, **account.options}
+    if account.base_url:
+        tidy = all_providers()[account.kind].tidy
+        base_url, options = tidy(account.base_url, options)
+    if (base_url, options) == (provider.base_url, provider.options):
+        return
+    if base_url != provider.base_url:
         # Who may set the environment may name a server next door.
         provider.allow_private_network = True
-        provider.save(update_fields=["base_url", "allow_private_network"])
-    return provider
+    provider.base_url, provider.options = base_url, options
+    provider.save(update_fields=["base_url", "allow_private_network", "options"])
 
 
 def _ensure_key(provider: Provider, api_key: str) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.anthropic import (
-    VERSION,
-    VERSION_WITH_SAMPLING,
-    AnthropicCodec,
-)
+from llm.wire.codecs.anthropic import VERSION_WITH_SAMPLING, AnthropicCodec
 
 
 def _x_api_key(api_key: str) -> dict[str, str]:
@@ -26,7 +22,6 @@ PROVIDER = Provider(
         ),
     },
     auth=_x_api_key,
-    headers={"anthropic-version": VERSION},  # of what is no codec's request
     models_path="/v1/models?limit=1000",
     key_env="ANTHROPIC_API_KEY",
     model_env="ANTHROPIC_MODEL",

@@ -110,6 +110,7 @@ def _codec(codec: Codec, options: Options) -> Codec:
                 codec,
                 path_template=f"/deployments/{name}/chat/completions",
                 drops=codec.drops | {"model"},
+                system_role="system",  # most dated versions know no "developer"
             )
         case OpenAIChatCodec() | OpenAIResponsesCodec():
             return replace(codec, deployment=deployment)

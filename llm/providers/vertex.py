@@ -2,11 +2,13 @@
 `https://LOCATION-aiplatform.googleapis.com/v1beta1/projects/PROJECT/locations/LOCATION`
 (`https://aiplatform.googleapis.com/...` for the location `global`).
 
-The key is an access token of Google Cloud, which lasts an hour.
+The key is the JSON of a service account's key, for which we get tokens; or such a token
+itself, which lasts an hour.
 """
 
 from __future__ import annotations
 
+from llm.credentials import with_service_account
 from llm.provider import Provider
 from llm.wire.codecs.gemini import GeminiCodec
 
@@ -16,6 +18,7 @@ PROVIDER = Provider(
     base_url="",
     codecs={"gemini": GeminiCodec(vertex=True)},
     needs_base_url=True,
+    connect=with_service_account,
     key_env="VERTEX_ACCESS_TOKEN",
     model_env="VERTEX_MODEL",
     base_url_env="VERTEX_API_BASE",

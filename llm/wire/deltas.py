@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Key = Hashable
-FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+#: "pause": the provider wants to be asked again, with what it has said so far.
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "pause"]
 
 
 @dataclass(slots=True)

@@ -139,6 +139,21 @@ async def test_steps_are_limited_and_the_reason_is_told():
     assert sum(e["type"] == "parley:step.started" for e in events) == 3
 
 
+async def test_a_provider_that_pauses_is_asked_again_as_things_stand():
+    script = Script([TextDelta(0, "Let me"), FinishDelta("pause")], ANSWER)
+    events, builder, _ = await run(script)
+    assert kinds(builder) == ["message", "message"]
+    assert [len(request.items) for request in script.requests] == [0, 1]
+    assert events[-1]["type"] == "response.completed"
+
+
+async def test_a_provider_that_only_pauses_comes_to_an_end():
+    script = Script([FinishDelta("pause")])
+    events, *_ = await run(script, max_steps=3)
+    assert events[-1]["response"]["incomplete_details"] == {"reason": "max_steps"}
+    assert len(script.requests) == 3
+
+
 async def test_an_empty_answer_is_an_answer():
     script = Script([FinishDelta("stop")])
     events, *_ = await run(script)

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import pkgutil
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
 
+import httpx
 import orjson
 import pytest
+import respx
 
-from llm import providers
-from llm.errors import LLMError
+from llm import client, models, providers, router
+from llm.errors import (
+    ContextTooLarge,
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    ProviderDown,
+    ProviderTimeout,
+    RateLimited,
+)
 from llm.provider import Endpoint, Provider
 from llm.providers import all_providers, choices
+from llm.wire.deltas import Delta, FinishDelta, TextDelta, UsageDelta
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
+from llm.wire.response import ResponseBuilder
+from tests.llm.canned import canned
 
 CALL = {
     "type": "function_call",
@@ -76,10 +93,7 @@ def test_the_choices_are_sorted_and_labelled():
 
 def test_no_two_providers_read_the_same_variable():
     names = Counter(
-        name
-        for provider in all_providers().values()
-        for name in (provider.key_env, provider.model_env, provider.base_url_env)
-        if name
+        name for provider in all_providers().values() for name in provider.variables()
     )
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -98,8 +112,24 @@ class TestProvider:
     def test_can_be_named_in_the_environment(self, provider: Provider):
         ours = provider.base_url.startswith("self:")  # has its key from ourselves
         assert provider.key_env or ours or not provider.needs_key
-        for name in (provider.key_env, provider.model_env, provider.base_url_env):
+        for name in provider.variables():
             assert name == name.upper()
+            # The settings' table and ENABLE_… go by the kind's own name.
+            assert name.startswith(f"{provider.name.upper()}_")
+
+    def test_options_say_what_they_want(self, provider: Provider):
+        names = [option.name for option in provider.options]
+        assert len(names) == len(set(names))
+        assert set(provider.secret_options) <= set(names)
+        assert provider.problem({}) == ""
+        assert provider.label in provider.problem({"no such": "option"})
+        for option in provider.options:
+            assert option.wanted in provider.problem({option.name: 7})
+
+    def test_tidying_an_address_twice_is_tidying_it_once(self, provider: Provider):
+        address = provider.base_url or "https://host.example/v1"
+        once = provider.tidy(address, {})
+        assert provider.tidy(*once) == once
 
     def test_shows_the_key_in_a_header(self, provider: Provider):
         assert any("sk-1" in value for value in provider.auth("sk-1").values())
@@ -154,3 +184,202 @@ class TestCodec:
     def test_an_answer_that_is_none_is_an_error(self, provider, codec, body):
         with pytest.raises(LLMError):
             codec.decode(body)
+
+
+# A call over HTTP
+
+ASKED = Request(model="some/model", items=[user_message("Hello")])
+KEY = "sk-planted-0123456789"
+
+
+def endpoint_of(provider: Provider, codec: Any) -> Endpoint:
+    address = "" if provider.base_url else "https://host.example/v1"
+    return provider.connect(
+        Endpoint(provider=provider, codec=codec, api_key=KEY, base_url=address)
+    )
+
+
+async def told(
+    provider: Provider, codec: Any, *, stream: bool = True
+) -> tuple[list[Delta], LLMError | None]:
+    """Everything that a call says, and the error that ends it."""
+    deltas: list[Delta] = []
+    asked = replace(ASKED, stream=stream)
+    calling = client.stream(endpoint_of(provider, codec), asked)
+    try:
+        async with aclosing(calling) as batches:
+            async for batch in batches:
+                deltas += batch
+    except LLMError as exc:
+        return deltas, exc
+    return deltas, None
+
+
+def text_of(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def counts_of(deltas: list[Delta]) -> tuple[int | None, int | None]:
+    read = written = None
+    for delta in deltas:
+        if isinstance(delta, UsageDelta):
+            read = read if delta.input_tokens is None else delta.input_tokens
+            written = written if delta.output_tokens is None else delta.output_tokens
+    return read, written
+
+
+class Frames(httpx.AsyncByteStream):
+    """A body in pieces; what is raised at its end, if anything."""
+
+    def __init__(self, *pieces: bytes | Exception) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[respx.Route]:
+    """Whatever address is asked, this answers."""
+    with respx.mock(using="httpx") as router:
+        yield router.post(url__regex=".*")
+    await client.aclose()
+
+
+@each_codec
+class TestCall:
+    async def test_an_answer_that_streams(self, provider, codec, host):
+        frames = canned(codec).frames
+        host.return_value = httpx.Response(200, stream=Frames(*frames))
+        deltas, error = await told(provider, codec)
+        assert error is None
+        assert text_of(deltas) == "Hello"
+        assert counts_of(deltas) == (9, 2)
+        finish = [delta for delta in deltas if isinstance(delta, FinishDelta)][-1]
+        assert finish.reason == "stop"
+
+    async def test_an_answer_in_one_piece(self, provider, codec, host):
+        host.respond(200, content=canned(codec).whole)
+        deltas, error = await told(provider, codec, stream=False)
+        assert error is None
+        assert text_of(deltas) == "Hello"
+        assert counts_of(deltas) == (9, 2)
+
+    async def test_the_key_is_shown_in_a_header_and_nowhere_else(
+        self, provider, codec, host
+    ):
+        host.respond(200, content=canned(codec).stream)
+        await told(provider, codec)
+        sent = host.calls.last.request
+        assert any(KEY in value for value in sent.headers.values())
+        assert KEY not in str(sent.url)
+        assert KEY.encode() not in sent.content
+
+    async def test_text_comes_as_it_is_written_and_usage_with_the_last_event(
+        self, provider, codec, host
+    ):
+        frames = canned(codec).frames
+        host.return_value = httpx.Response(200, stream=Frames(*frames))
+        builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
+        events = builder.start()
+        builder.begin_call()
+        stream = client.stream(endpoint_of(provider, codec), ASKED)
+        async with aclosing(stream) as batches:
+            async for batch in batches:
+                events += builder.feed(batch)
+        events += [*builder.end_call(), *builder.complete()]
+        *before, last = events
+        said = [e["delta"] for e in before if e["type"].endswith("text.delta")]
+        assert said == ["Hel", "lo"]
+        assert not any((e.get("response") or {}).get("usage") for e in before)
+        assert last["response"]["usage"]["total_tokens"] == 11
+
+    @pytest.mark.parametrize(
+        ("what", "ours"),
+        [
+            ("bad_key", InvalidKey),
+            ("rate_limit", RateLimited),
+            ("too_large", ContextTooLarge),
+            ("down", ProviderDown),
+        ],
+    )
+    @pytest.mark.parametrize("stream", [True, False])
+    async def test_an_error_has_its_class(
+        self, provider, codec, host, what, ours, stream
+    ):
+        status, body = getattr(canned(codec), what)
+        host.respond(status, content=body, headers={"retry-after": "7"})
+        deltas, error = await told(provider, codec, stream=stream)
+        assert deltas == []
+        assert type(error) is ours
+        assert error.retry_after == 7
+        assert error.provider == provider.name
+        assert KEY not in f"{error!r}{error.detail}"
+
+    @pytest.mark.parametrize(
+        ("status", "ours"),
+        [
+            (401, InvalidKey),
+            (404, ModelNotAvailable),
+            (413, ContextTooLarge),
+            (429, RateLimited),
+            (500, ProviderDown),
+            (502, ProviderDown),
+            (503, ProviderDown),
+            (504, ProviderTimeout),
+        ],
+    )
+    async def test_a_bare_status_says_enough(self, provider, codec, host, status, ours):
+        host.respond(status, content=b"")
+        _, error = await told(provider, codec)
+        assert type(error) is ours
+
+    async def test_no_answer_in_time(self, provider, codec, host):
+        host.side_effect = httpx.ReadTimeout("slow")
+        _, error = await told(provider, codec)
+        assert type(error) is ProviderTimeout
+
+    @pytest.mark.parametrize("end", [[], [httpx.ReadError("reset")]])
+    async def test_a_stream_that_is_cut_off_keeps_what_was_said(
+        self, provider, codec, host, end
+    ):
+        body = Frames(canned(codec).begun, *end)
+        host.return_value = httpx.Response(200, stream=body)
+        deltas, error = await told(provider, codec)
+        assert text_of(deltas) == "Hello"
+        assert type(error) is ProviderDown
+
+    async def test_an_error_inside_the_stream_keeps_what_was_said(
+        self, provider, codec, host
+    ):
+        body = Frames(canned(codec).begun, canned(codec).failure)
+        host.return_value = httpx.Response(200, stream=body)
+        deltas, error = await told(provider, codec)
+        assert text_of(deltas) == "Hello"
+        assert type(error) is ProviderDown
+
+    async def test_an_error_in_place_of_a_stream(self, provider, codec, host):
+        _, body = canned(codec).down
+        host.respond(200, json=orjson.loads(body))
+        _, error = await told(provider, codec)
+        assert type(error) is ProviderDown
+
+
+@each_provider
+@pytest.mark.django_db
+def test_is_refused_where_the_environment_switches_it_off(
+    provider: Provider, settings: Any
+):
+    row = models.Provider.objects.create(
+        name="Theirs", kind=provider.name, base_url="https://host.example/v1"
+    )
+    row.keys.create(secret=KEY)
+    model = row.models.create(name="some-model")
+    assert router.resolve("some-model").model_id == model.pk
+    settings.DISABLED_PROVIDERS = frozenset({provider.name})
+    with pytest.raises(ModelNotAvailable, match=f"ENABLE_{provider.name.upper()}"):
+        router.resolve("some-model")
+    assert not router.available(None).exists()

@@ -214,7 +214,8 @@ def test_a_route_tells_all_that_a_call_needs(groq: Provider):
         groq.pk,
         key.pk,
     )
-    assert route.capabilities == {"tools": False}
+    assert route.capabilities["tools"] is False  # as the staff say
+    assert route.capabilities["context_window"] == route.context_window
     assert (route.context_window, route.max_output_tokens) == (1000, 100)
     assert route.defaults == {"temperature": 0.2}
     assert route.prices == {"input": 1, "output": 2}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llm.provider import Provider
+from llm.provider import Option, Provider
+from llm.providers import all_providers
 from project.accounts import Account, accounts, disabled_providers
 from project.environment import ConfigurationError, Environment
 
@@ -37,18 +38,36 @@ PROVIDERS = {
         provider("local-box", needs_key=False, default_model=""),
         provider("openai"),
         provider("own-host", needs_key=False, needs_base_url=True),
+        provider(
+            "tower",
+            default_model="",
+            needs_base_url=True,
+            options=[
+                Option(
+                    name="year", wanted="a year", pattern=r"\d{4}", env="TOWER_YEAR"
+                ),
+                Option(name="house", wanted="a house", env="TOWER_HOUSE"),
+                Option(name="floor", wanted="a floor", env="TOWER_FLOOR"),
+                Option(name="colour", wanted="a colour"),
+            ],
+            secret_env="TOWER_SECRET",
+            secret_options=["house", "floor"],
+        ),
     ]
 }
 DEMO = Account(kind="demo", model="demo-1")
+TOWER = {"TOWER_API_BASE": "https://tower.example", "TOWER_MODEL": "m"}
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Read:
-    def read(**variables: str) -> list[Account]:
+    def read(
+        providers: dict[str, Provider] = PROVIDERS, **variables: str
+    ) -> list[Account]:
         base = {"PARLEY_DATA": str(tmp_path), "PARLEY_READ_DOTENV": "false"}
         monkeypatch.setattr(os, "environ", {**base, **variables})
         env = Environment(tmp_path)
-        return accounts(env, PROVIDERS, disabled_providers(env, PROVIDERS))
+        return accounts(env, providers, disabled_providers(env, providers))
 
     return read
 
@@ -107,6 +126,97 @@ def test_a_dash_in_a_kind_is_an_underscore_in_its_switch(read: Read):
     assert read(**values, ENABLE_LOCAL_BOX="false") == [DEMO]
 
 
+def test_options_of_the_environment_go_along(read: Read):
+    first, *_ = read(TOWER_API_KEY="k", TOWER_YEAR=" 2024 ", **TOWER)
+    assert first == Account(
+        kind="tower",
+        api_key="k",
+        model="m",
+        base_url="https://tower.example",
+        options={"year": "2024"},
+        is_default=True,
+    )
+
+
+def test_a_secret_with_its_options_stands_in_for_the_key(read: Read):
+    client = {"TOWER_SECRET": "s", "TOWER_HOUSE": "h", "TOWER_FLOOR": "f"}
+    first, *_ = read(**client, **TOWER)
+    assert (first.api_key, first.options) == ("s", {"house": "h", "floor": "f"})
+
+
+def test_a_key_that_is_a_json_file_is_read_as_one_word(read: Read):
+    first, *_ = read(OPENAI_API_KEY='{"private_key": "a b"}')
+    assert first.api_key == '{"private_key":"a\\u0020b"}'
+
+
+AZURE = {
+    "AZURE_OPENAI_BASE_URL": "https://me.openai.azure.com",
+    "AZURE_OPENAI_DEPLOYMENT": "gpt-5",
+}
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({"ANTHROPIC_API_KEY": "k"}, "anthropic"),
+        ({"ANTHROPIC_API_KEY": "k", "ANTHROPIC_MODEL": "m"}, "anthropic"),
+        ({"GEMINI_API_KEY": "k", "GEMINI_MODEL": "m"}, "gemini"),
+        ({"XAI_API_KEY": "k"}, "xai"),
+        ({"GROQ_API_KEY": "k"}, "groq"),
+        ({"OPENAI_API_KEY": "k", "LLM_PROVIDER": "openai"}, "openai"),
+        ({"AZURE_OPENAI_KEY": "k", **AZURE}, "azure_openai"),
+        (
+            {
+                "AZURE_OPENAI_KEY": "k",
+                "AZURE_OPENAI_API_VERSION": "2024-10-21",
+                "LLM_PROVIDER": "azure_openai",
+                **AZURE,
+            },
+            "azure_openai",
+        ),
+        (
+            {
+                "AZURE_OPENAI_TENANT_ID": "t",
+                "AZURE_OPENAI_CLIENT_ID": "c",
+                "AZURE_OPENAI_CLIENT_SECRET": "k",
+                **AZURE,
+            },
+            "azure_openai",
+        ),
+    ],
+)
+def test_each_complete_set_of_a_real_provider_makes_an_account(
+    read: Read, variables: dict[str, str], kind: str
+):
+    first, *_ = read(providers=all_providers(), **variables)
+    assert (first.kind, first.api_key) == (kind, "k")
+    assert first.model
+
+
+@pytest.mark.parametrize(
+    ("variables", "missing"),
+    [
+        (
+            {"AZURE_OPENAI_KEY": "k"},
+            ["AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_DEPLOYMENT"],
+        ),
+        (AZURE, ["AZURE_OPENAI_KEY"]),
+        (
+            {"AZURE_OPENAI_CLIENT_SECRET": "k", **AZURE},
+            ["AZURE_OPENAI_TENANT_ID", "AZURE_OPENAI_CLIENT_ID"],
+        ),
+        ({"LLM_PROVIDER": "anthropic"}, ["ANTHROPIC_API_KEY"]),
+        ({"GEMINI_MODEL": "m"}, ["GEMINI_API_KEY"]),
+    ],
+)
+def test_each_incomplete_set_of_a_real_provider_names_what_is_missing(
+    read: Read, variables: dict[str, str], missing: list[str]
+):
+    with pytest.raises(ConfigurationError) as stop:
+        read(providers=all_providers(), **variables)
+    assert str(stop.value).startswith(f"{', '.join(missing)}: ")
+
+
 @pytest.mark.parametrize(
     ("variables", "line"),
     [
@@ -139,6 +249,33 @@ def test_a_dash_in_a_kind_is_an_underscore_in_its_switch(read: Read):
             " set it in the environment or .env.",
         ),
         (
+            {"LLM_PROVIDER": "tower"},
+            "TOWER_API_KEY, TOWER_API_BASE, TOWER_MODEL: LLM_PROVIDER=tower needs"
+            " them; set them in the environment or .env.",
+        ),
+        (
+            {"TOWER_YEAR": "2024"},
+            "TOWER_API_KEY, TOWER_API_BASE, TOWER_MODEL: TOWER_YEAR needs them; set"
+            " them in the environment or .env.",
+        ),
+        (
+            {"TOWER_SECRET": "s", **TOWER},
+            "TOWER_HOUSE, TOWER_FLOOR: TOWER_SECRET needs them; set them in the"
+            " environment or .env.",
+        ),
+        (
+            {"TOWER_HOUSE": "h", "TOWER_FLOOR": "f", **TOWER},
+            "TOWER_SECRET: TOWER_MODEL needs it; set it in the environment or .env.",
+        ),
+        (
+            {"TOWER_API_KEY": "k", "TOWER_SECRET": "s", **TOWER},
+            "TOWER_SECRET: TOWER_API_KEY is set as well; remove one of them.",
+        ),
+        (
+            {"TOWER_YEAR": "24", "TOWER_API_KEY": "k", **TOWER},
+            "TOWER_YEAR: '24' is not a year.",
+        ),
+        (
             {"LLM_PROVIDER": "openai", "OPENAI_API_KEY": "o", "ENABLE_OPENAI": "0"},
             "ENABLE_OPENAI: LLM_PROVIDER=openai needs it; remove it or set true.",
         ),
@@ -149,7 +286,7 @@ def test_a_dash_in_a_kind_is_an_underscore_in_its_switch(read: Read):
         (
             {"LLM_PROVIDER": "skynet"},
             "LLM_PROVIDER: 'skynet' is not one of"
-            " acme, bare, demo, local-box, openai, own-host.",
+            " acme, bare, demo, local-box, openai, own-host, tower.",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from llm.providers import all_providers
 from project.environment import ConfigurationError
 from tests.serving import BASE
 
@@ -24,6 +25,8 @@ WRONG = [
         "'http://b.org' is no host name; leave out",
     ),
     ("ALLOWED_HOSTS", "a.org:8000", "'a.org:8000' is no host name; leave out"),
+    ("AZURE_OPENAI_API_VERSION", "new", "'new' is not a version such as "),
+    ("AZURE_OPENAI_CLIENT_SECRET", "two words", "a key has no spaces and only ASCII"),
     ("BEHIND_HTTPS", "nginx", "'nginx' is neither true nor false."),
     ("CSRF_TRUSTED_ORIGINS", "chat.org", "'chat.org' is no origin; write https://host"),
     ("CSRF_TRUSTED_ORIGINS", "https://a/b", "'https://a/b' is no origin; write"),
@@ -99,7 +102,8 @@ def test_every_variable_has_a_wrong_value_above_or_takes_any_text(load: Load):
 
 def is_of_a_provider(name: str) -> bool:
     is_switch = name.startswith("ENABLE_") and name != "ENABLE_DEMO"
-    return is_switch or name.endswith(("_API_KEY", "_API_BASE", "_MODEL"))
+    hosts = all_providers().values()
+    return is_switch or any(name in host.variables() for host in hosts)
 
 
 @pytest.mark.parametrize("variable", ["PORT", "DEBUG", "LOG_LEVEL", "LLM_PROVIDER"])

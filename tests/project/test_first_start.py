@@ -213,6 +213,33 @@ def test_another_address_may_lie_next_door(settings: Any):
     assert provider.allow_private_network
 
 
+AZURE = Account(
+    kind="azure_openai",
+    api_key="azure-key-0123456789",
+    model="gpt-5",
+    base_url="https://me.openai.azure.com/openai/deployments/gpt-5",
+    options={"api_version": "2024-10-21"},
+)
+
+
+def test_options_are_kept_beside_those_of_the_staff(settings: Any):
+    settings.ACCOUNTS = [AZURE]
+    first_start()
+    provider = Provider.objects.get()
+    assert provider.base_url == "https://me.openai.azure.com/openai"
+    assert provider.options == {"deployment": "gpt-5", "api_version": "2024-10-21"}
+    provider.full_clean()
+    provider.options |= {"headers": {"X-Team": "a"}, "api_version": "preview"}
+    provider.save()
+    first_start()
+    provider.refresh_from_db()
+    assert provider.options["api_version"] == "2024-10-21"
+    assert provider.options["headers"] == {"X-Team": "a"}
+    before = all_rows()
+    first_start()
+    assert all_rows() == before
+
+
 def test_a_provider_that_staff_switched_off_stays_off(settings: Any):
     settings.ACCOUNTS = [OPENAI]
     first_start()

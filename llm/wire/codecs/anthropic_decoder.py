@@ -15,15 +15,14 @@ Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from llm.errors import BadResponse, ProviderDown
 from llm.wire.classify import classify_error
+from llm.wire.codecs.anthropic_blocks import Block, usage_of
 from llm.wire.codecs.anthropic_receipts import (
     answered,
     called,
@@ -32,7 +31,6 @@ from llm.wire.codecs.anthropic_receipts import (
     listed,
     uncalled,
 )
-from llm.wire.codecs.chat_reasoning import mended
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,
@@ -46,7 +44,6 @@ from llm.wire.deltas import (
     StartDelta,
     TextDelta,
     ToolCallDelta,
-    UsageDelta,
 )
 from llm.wire.items import Item
 from llm.wire.sse import ServerSentEvent
@@ -55,6 +52,7 @@ from llm.wire.sse import ServerSentEvent
 PAUSED = "pause_turn"
 
 _FINISH: dict[str, FinishReason] = {
+    PAUSED: "pause",
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -62,20 +60,6 @@ _FINISH: dict[str, FinishReason] = {
 }
 _REFUSED = "The model declined to answer this request."
 _REFUSAL = "refusal"  # the key of its item
-
-
-@dataclass(slots=True)
-class _Block:
-    """A content block as far as it has come; `raw` is what goes back."""
-
-    key: int
-    raw: dict[str, Any]
-    pieces: list[str] = field(default_factory=list)  # of its text, thinking or JSON
-    is_whole: bool = True  # nothing came that we cannot put together
-
-    @property
-    def text(self) -> str:
-        return mended("".join(self.pieces))
 
 
 class AnthropicDecoder:
@@ -98,7 +82,7 @@ class AnthropicDecoder:
     )
 
     def __init__(self) -> None:
-        self._blocks: dict[int, _Block] = {}  # not ended yet, by index
+        self._blocks: dict[int, Block] = {}  # not ended yet, by index
         self._message: int | None = None  # key of the message being written
         self._length = 0  # characters of it, in blocks that have ended
         self._spoke = False
@@ -189,7 +173,7 @@ class AnthropicDecoder:
     # Blocks
 
     def _begin(self, index: int, raw: dict[str, Any]) -> Iterator[Delta]:
-        block = self._blocks[index] = _Block(index, raw)
+        block = self._blocks[index] = Block(index, raw)
         if raw["type"] == "text":
             if self._message is None:
                 self._message, self._length = index, 0
@@ -205,7 +189,7 @@ class AnthropicDecoder:
             case "tool_use":
                 yield ToolCallDelta(index, raw["id"], raw["name"])
 
-    def _piece(self, block: _Block, delta: dict[str, Any]) -> Iterator[Delta]:
+    def _piece(self, block: Block, delta: dict[str, Any]) -> Iterator[Delta]:
         """One delta of a block; a type we do not know leaves the block not whole."""
         raw = block.raw
         match delta["type"]:
@@ -225,7 +209,7 @@ class AnthropicDecoder:
             case "citations_delta":
                 raw["citations"] = [*(raw.get("citations") or ()), delta["citation"]]
             case "compaction_delta":
-                _compact(raw, delta)
+                block.compact(delta)
             case _:
                 block.is_whole = False
 
@@ -260,7 +244,7 @@ class AnthropicDecoder:
             case _ if block.is_whole and not block.pieces:
                 yield from self._ride(block)
 
-    def _text(self, block: _Block) -> Iterator[Delta]:
+    def _text(self, block: Block) -> Iterator[Delta]:
         if not (text := block.text):
             return  # opens no message and is refused when it comes back
         self._spoke = True
@@ -282,10 +266,10 @@ class AnthropicDecoder:
             yield self._proof(key)
         yield CloseDelta(key)
 
-    def _call(self, block: _Block) -> Iterator[Delta]:
+    def _call(self, block: Block) -> Iterator[Delta]:
         """A call of ours. One whose input cannot be read was cut short."""
         if block.text:
-            given = _input(block)
+            given = block.input()
             if given is None:
                 yield CloseDelta(block.key, complete=False)
                 return
@@ -295,9 +279,9 @@ class AnthropicDecoder:
         yield self._own(block)
         yield CloseDelta(block.key)
 
-    def _hosted_call(self, block: _Block) -> Iterator[Delta]:
+    def _hosted_call(self, block: Block) -> Iterator[Delta]:
         if block.text:
-            given = _input(block)
+            given = block.input()
             if given is None:
                 return
             block.raw["input"] = given
@@ -306,7 +290,7 @@ class AnthropicDecoder:
         yield ItemDelta(block.key, receipt)
         yield self._own(block)
 
-    def _hosted_result(self, block: _Block) -> Iterator[Delta]:
+    def _hosted_result(self, block: Block) -> Iterator[Delta]:
         known = self._receipts.pop(block.raw.get("tool_use_id") or "", None)
         if known is None:
             yield from self._shown(block, answered(uncalled(block.raw), block.raw))
@@ -315,7 +299,7 @@ class AnthropicDecoder:
         yield from self._ride(block)
         yield ItemDelta(key, answered(receipt, block.raw), done=True)
 
-    def _shown(self, block: _Block, item: Item) -> Iterator[Delta]:
+    def _shown(self, block: Block, item: Item) -> Iterator[Delta]:
         """An item that is done as it comes."""
         yield ItemDelta(block.key, item)
         yield self._own(block)
@@ -323,16 +307,16 @@ class AnthropicDecoder:
 
     # Proofs
 
-    def _keep(self, block: _Block) -> None:
+    def _keep(self, block: Block) -> None:
         """`block` begins an item's proof."""
         self._latest = block.key
         self._kept, self._carried = [*self._carried, block.raw], []
 
-    def _own(self, block: _Block) -> ProofDelta:
+    def _own(self, block: Block) -> ProofDelta:
         self._keep(block)
         return self._proof(block.key)
 
-    def _ride(self, block: _Block) -> Iterator[Delta]:
+    def _ride(self, block: Block) -> Iterator[Delta]:
         if self._latest is None:
             self._carried.append(block.raw)
         else:
@@ -356,7 +340,7 @@ class AnthropicDecoder:
         if usage:
             counts = {k: v for k, v in usage.items() if v is not None}
             self._usage = {**self._usage, **counts}
-            yield _usage(self._usage)
+            yield usage_of(self._usage)
 
     def _finish(self) -> Iterator[Delta]:
         self._ended = True
@@ -383,44 +367,3 @@ def _json(event: ServerSentEvent) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BadResponse(detail="What came is no JSON object.")
     return data
-
-
-def _input(block: _Block) -> dict[str, Any] | None:
-    """The input that came in pieces; None where it is no whole object."""
-    try:
-        given = orjson.loads(block.text)
-    except orjson.JSONDecodeError:
-        try:
-            given = json.loads(block.text)  # half a surrogate pair, escaped
-        except ValueError:
-            return None
-    return given if isinstance(given, dict) else None
-
-
-def _compact(raw: dict[str, Any], delta: dict[str, Any]) -> None:
-    if (content := delta.get("content")) is not None:
-        raw["content"] = (raw.get("content") or "") + content
-    if delta.get("encrypted_content") is not None:
-        raw["encrypted_content"] = delta["encrypted_content"]
-
-
-def _usage(usage: dict[str, Any]) -> UsageDelta:
-    read, cached, written = (
-        usage.get(name)
-        for name in (
-            "input_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-        )
-    )
-    details = usage.get("output_tokens_details") or {}
-    return UsageDelta(
-        # `input_tokens` are only those behind the last cache breakpoint.
-        input_tokens=None if read is None else read + (cached or 0) + (written or 0),
-        output_tokens=usage.get("output_tokens"),
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        reasoning_tokens=details.get("thinking_tokens"),
-        cost=usage.get("cost"),  # OpenRouter's
-        raw=usage,
-    )

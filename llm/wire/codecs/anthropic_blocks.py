@@ -1,0 +1,64 @@
+"""One content block of an answer while it comes in pieces, and what an answer counts.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from llm.wire.codecs.chat_reasoning import mended
+from llm.wire.deltas import UsageDelta
+
+
+@dataclass(slots=True)
+class Block:
+    """A content block as far as it has come; `raw` is what goes back."""
+
+    key: int  # of the item that it belongs to
+    raw: dict[str, Any]
+    pieces: list[str] = field(default_factory=list)  # of its text, thinking or JSON
+    is_whole: bool = True  # nothing came that we cannot put together
+
+    @property
+    def text(self) -> str:
+        return mended("".join(self.pieces))
+
+    def input(self) -> dict[str, Any] | None:
+        """The input that came in pieces; None where it is no whole object."""
+        try:
+            given = orjson.loads(self.text)
+        except orjson.JSONDecodeError:
+            try:
+                given = json.loads(self.text)  # half a surrogate pair, escaped
+            except ValueError:
+                return None
+        return given if isinstance(given, dict) else None
+
+    def compact(self, delta: dict[str, Any]) -> None:
+        if (content := delta.get("content")) is not None:
+            self.raw["content"] = (self.raw.get("content") or "") + content
+        if delta.get("encrypted_content") is not None:
+            self.raw["encrypted_content"] = delta["encrypted_content"]
+
+
+def usage_of(usage: dict[str, Any]) -> UsageDelta:
+    """Anthropic's counts in canonical meaning; its own object stays in `raw`."""
+    read = usage.get("input_tokens")
+    cached = usage.get("cache_read_input_tokens")
+    written = usage.get("cache_creation_input_tokens")
+    details = usage.get("output_tokens_details") or {}
+    return UsageDelta(
+        # `input_tokens` are only those behind the last cache breakpoint.
+        input_tokens=None if read is None else read + (cached or 0) + (written or 0),
+        output_tokens=usage.get("output_tokens"),
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=details.get("thinking_tokens"),
+        cost=usage.get("cost"),  # OpenRouter's
+        raw=usage,
+    )

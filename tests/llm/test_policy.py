@@ -1,0 +1,446 @@
+"""Attempts and fallbacks, over real bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import pytest
+import respx
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm import client, policy, retry, router
+from llm.adapt import addressed
+from llm.client import Call
+from llm.errors import BadRequest, InvalidKey, LLMError, ProviderDown, RateLimited
+from llm.models import LanguageModel, Provider
+from llm.retry import Policy
+from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelta
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+from .hosts import Host, breaks_off, calls, frames, refuses, route, says
+
+THRICE = Policy(attempts=3)
+ONCE = Policy()
+
+
+@pytest.fixture(autouse=True)
+async def _closed_client() -> AsyncIterator[None]:
+    yield
+    await client.aclose()
+
+
+@pytest.fixture
+def web() -> Iterator[respx.MockRouter]:
+    with respx.mock(using="httpx", assert_all_called=False) as mock:
+        yield mock
+
+
+class Waits(list):
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def request(**fields: Any) -> Request:
+    return Request(model="a-model", items=[user_message("Hi")], **fields)
+
+
+async def listen(*routes: Any, call: Call, asked: Request | None = None, **options):
+    """What reached the caller, and the error that ended it."""
+    options = {"wait": Waits(), "policy": ONCE, **options}
+    deltas: list[Delta] = []
+    stream = policy.stream(routes, asked or request(), call, **options)
+    try:
+        async with aclosing(stream) as batches:
+            async for batch in batches:
+                deltas += batch
+    except LLMError as exc:
+        return deltas, exc
+    return deltas, None
+
+
+def text(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+# Attempts
+
+
+async def test_nothing_is_repeated_unless_staff_wish_it(web):
+    host, call = Host(web, "a", refuses(429)), Call()
+    deltas, error = await listen(route(), call=call, policy=None)
+    assert isinstance(error, RateLimited)
+    assert len(host.asked) == 1
+    assert (deltas, call.earlier, call.attempt) == ([], [], 1)
+
+
+async def test_a_models_own_policy_counts_where_the_caller_has_none(web):
+    host = Host(web, "a", refuses(429), says("Hello"))
+    wishes = {"retry": {"attempts": 2}}
+    deltas, _ = await listen(route(defaults=wishes), call=Call(), policy=None)
+    assert (text(deltas), len(host.asked)) == ("Hello", 2)
+
+
+async def test_a_passing_error_is_asked_again_and_each_attempt_is_kept(web):
+    host = Host(web, "a", refuses(429), httpx.ConnectError("x"), says("Hello"))
+    call, waits = Call(), Waits()
+    deltas, error = await listen(route(), call=call, policy=THRICE, wait=waits)
+    assert (text(deltas), error) == ("Hello", None)
+    assert len(host.asked) == 3
+    assert len(waits) == 2
+    assert [c.attempt for c in [*call.earlier, call]] == [1, 2, 3]
+    assert [type(c.error) for c in call.earlier] == [RateLimited, ProviderDown]
+    assert [c.http_status for c in [*call.earlier, call]] == [429, None, 200]
+    assert call.error is None
+    assert call.request_id == "req_3"
+    assert call.earlier[0].earlier == []
+
+
+async def test_attempts_end_and_the_last_error_is_told(web):
+    Host(web, "a", refuses(503), refuses(503), refuses(429))
+    call = Call()
+    deltas, error = await listen(route(), call=call, policy=THRICE)
+    assert deltas == []
+    assert isinstance(error, RateLimited)
+    assert call.error is error
+    assert len(call.earlier) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+async def test_what_would_fail_again_is_not_asked_again(web, status: int):
+    host = Host(web, "a", refuses(status))
+    _, error = await listen(route(), call=Call(), policy=THRICE)
+    assert isinstance(error, BadRequest)
+    assert len(host.asked) == 1
+
+
+async def test_once_a_word_was_told_nothing_is_repeated(web):
+    host = Host(web, "a", breaks_off("Hel", "lo"))
+    other = Host(web, "b")
+    call = Call()
+    deltas, error = await listen(route(), route("b"), call=call, policy=THRICE)
+    assert text(deltas) == "Hello"
+    assert isinstance(error, ProviderDown)
+    assert (len(host.asked), other.asked, call.earlier) == (1, [], [])
+
+
+async def test_an_error_after_the_beginning_alone_is_made_good(web):
+    opening = frames({"id": "1", "model": "m", "choices": [], "usage": {}})
+    failing = opening + b'data: {"error": {"message": "overloaded", "code": 503}}\n\n'
+    Host(web, "a", failing, says("Hello"))
+    call = Call()
+    deltas, error = await listen(route(), call=call, policy=THRICE)
+    assert (text(deltas), error) == ("Hello", None)
+    assert sum(isinstance(d, StartDelta) for d in deltas) == 1
+    assert len(call.earlier) == 1
+
+
+async def test_what_a_failed_attempt_cost_stays_with_it(web):
+    spent = {"prompt_tokens": 7, "completion_tokens": 0}
+    opening = frames({"id": "r1", "model": "m-7", "choices": [], "usage": spent})
+    Host(web, "a", opening, says("Hello"))
+    call = Call()
+    deltas, _ = await listen(route(), call=call, policy=THRICE)
+    heard = [d for d in deltas if isinstance(d, UsageDelta)]
+    assert [d.input_tokens for d in heard] == [10]
+    start, finish = StartDelta("r2", "m-2"), FinishDelta("stop")
+    first, last = policy.calls_made(call, start=start, usage=heard[0], finish=finish)
+    assert (first.start.model, first.usage.input_tokens) == ("m-7", 7)
+    assert (last.start, last.usage, last.finish) == (start, heard[0], finish)
+
+
+async def test_closing_hangs_up_whatever_the_attempt(web):
+    Host(web, "a", refuses(503), says("Hel", "lo"))
+    call = Call()
+    stream = policy.stream([route()], request(), call, policy=THRICE, wait=Waits())
+    async with aclosing(stream) as batches:
+        async for _ in batches:
+            break
+    assert call.latency is not None
+    assert call.attempt == 2
+
+
+# Waiting
+
+
+@given(st.integers(1, 9), st.floats(0, 1, exclude_max=True))
+def test_waits_grow_up_to_a_limit_with_full_jitter(attempt: int, chance: float):
+    policy = Policy(attempts=10, delay=0.5, max_delay=20.0)
+    longest = min(0.5 * 2 ** (attempt - 1), 20.0)
+    wait = policy.wait(attempt, ProviderDown(), chance=lambda: chance)
+    assert wait == chance * longest
+
+
+def test_what_the_provider_asks_for_is_waited_for_besides():
+    error = RateLimited(retry_after=12)
+    assert THRICE.wait(1, error, chance=lambda: 0.5) == 12.25
+
+
+def test_who_asks_for_too_long_is_not_waited_for():
+    assert THRICE.wait(1, RateLimited(retry_after=31)) is None
+
+
+async def test_a_long_retry_after_goes_to_the_fallback_at_once(web):
+    Host(web, "a", refuses(429, retry_after="3600"))
+    Host(web, "b", says("from b"))
+    waits = Waits()
+    deltas, _ = await listen(
+        route(), route("b"), call=Call(), policy=THRICE, wait=waits
+    )
+    assert (text(deltas), waits) == ("from b", [])
+
+
+# Fallbacks
+
+
+async def test_another_model_answers_with_its_own_name_and_issuer(web):
+    first = Host(web, "a", refuses(503))
+    other = Host(web, "b", says("from b"))
+    call = Call()
+    deltas, error = await listen(route(), route("b"), call=call)
+    assert (text(deltas), error) == ("from b", None)
+    assert (first.asked[0]["model"], other.asked[0]["model"]) == ("a-model", "b-model")
+    assert (call.earlier[0].route.name, call.route.name) == ("a", "b")
+
+
+async def test_each_route_has_all_attempts(web):
+    Host(web, "a", refuses(503), refuses(503))
+    Host(web, "b", refuses(503), says("at last"))
+    call = Call()
+    deltas, _ = await listen(route(), route("b"), call=call, policy=Policy(attempts=2))
+    assert text(deltas) == "at last"
+    assert [c.route.name for c in [*call.earlier, call]] == ["a", "a", "b", "b"]
+    assert call.attempt == 4
+
+
+@pytest.mark.parametrize("status", [401, 402, 404, 429, 500])
+async def test_what_lies_with_the_first_one_falls_back(web, status: int):
+    Host(web, "a", refuses(status))
+    Host(web, "b", says("from b"))
+    deltas, _ = await listen(route(), route("b"), call=Call())
+    assert text(deltas) == "from b"
+
+
+async def test_what_lies_with_the_question_does_not(web):
+    Host(web, "a", refuses(400))
+    other = Host(web, "b")
+    _, error = await listen(route(), route("b"), call=Call())
+    assert isinstance(error, BadRequest)
+    assert other.asked == []
+
+
+async def test_a_fallback_gets_the_options_it_takes_and_says_what_it_lost(web):
+    Host(web, "a", refuses(503))
+    other = Host(web, "b", says("from b"))
+    plain = route("b", capabilities={"sampling": "never"})
+    call = Call()
+    await listen(route(), plain, call=call, asked=request(temperature=0.5))
+    assert "temperature" not in other.asked[0]
+    assert call.degraded == ["temperature"]
+    assert call.earlier[0].degraded == []
+
+
+async def test_an_option_the_first_model_does_not_take_is_refused(web):
+    plain = route("a", capabilities={"sampling": "never"})
+    call = Call()
+    _, error = await listen(plain, call=call, asked=request(temperature=0.5))
+    assert isinstance(error, BadRequest)
+    assert error.param == "temperature"
+    assert call.started_at == 0
+
+
+def test_staff_wishes_for_one_model_are_not_those_for_another():
+    first = route("a", defaults={"temperature": 0.2, "extra": {"a": 1}, "retry": {}})
+    other = route("b", defaults={"top_p": 0.5, "seed": 1}, max_output_tokens=100)
+    asked = request(temperature=0.2, extra={"a": 1}, seed=7)
+    made_out = addressed(asked, other, first)
+    assert (made_out.temperature, made_out.extra, made_out.top_p) == (None, {}, 0.5)
+    assert made_out.seed == 7
+    assert made_out.max_output_tokens == 100
+    assert made_out.issuer["route"] == "b:1"
+
+
+def test_the_first_model_is_asked_what_was_asked():
+    first = route("a", defaults={"temperature": 0.2})
+    asked = request(top_p=0.1)
+    made_out = addressed(asked, first, first)
+    assert (made_out.temperature, made_out.top_p) == (None, 0.1)
+
+
+async def test_a_fallback_without_tools_is_told_of_them_in_words(web):
+    tool = {"type": "function", "name": "now", "parameters": {"type": "object"}}
+    Host(web, "a", refuses(503))
+    other = Host(web, "b", says('{"tool": "now", ', '"input": {}}'))
+    plain = route("b", capabilities={"tools": False})
+    call = Call()
+    deltas, _ = await listen(route(), plain, call=call, asked=request(tools=[tool]))
+    assert "tools" not in other.asked[0]
+    assert '{"tool": ' in other.asked[0]["messages"][0]["content"]
+    assert text(deltas) == ""
+    assert FinishDelta("tool_calls", "stop") in deltas
+    assert call.degraded == ["tools (emulated by words)"]
+
+
+# Structured answers
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
+FORM = {"format": {"type": "json_schema", "name": "c", "schema": CITY}}
+WORDS = {"json_schema": False, "tools": False}
+TOOL = {"json_schema": False, "tools": True}
+
+
+async def test_a_tool_stands_in_for_a_schema(web):
+    host = Host(web, "a", calls("final_answer", {"city": "Rome"}, before="Well: "))
+    call = Call()
+    deltas, error = await listen(
+        route(capabilities=TOOL), call=call, asked=request(text=FORM)
+    )
+    assert (text(deltas), error) == ('{"city":"Rome"}', None)
+    assert FinishDelta("stop", "tool_calls") in deltas
+    body = host.asked[0]
+    assert body["tools"][0]["function"]["parameters"] == CITY
+    assert body["tool_choice"]["function"]["name"] == "final_answer"
+    assert "response_format" not in body
+    assert call.degraded == ["text.format (emulated by a tool)"]
+
+
+async def test_words_stand_in_where_no_tool_can(web):
+    host = Host(web, "a", says('Sure:\n```json\n{"city": "Rome"}\n```'))
+    call = Call()
+    deltas, _ = await listen(
+        route(capabilities=WORDS), call=call, asked=request(text=FORM)
+    )
+    assert text(deltas) == '{"city":"Rome"}'
+    assert '"city"' in host.asked[0]["messages"][0]["content"]
+    assert call.degraded == ["text.format (emulated by words)"]
+
+
+async def test_an_answer_that_does_not_fit_is_corrected_once_in_its_own_call(web):
+    host = Host(web, "a", says('{"town": 1}'), says('{"city": "Rome"}'))
+    call = Call()
+    deltas, error = await listen(
+        route(capabilities=WORDS), call=call, asked=request(text=FORM)
+    )
+    assert (text(deltas), error) == ('{"city": "Rome"}', None)
+    *_, wrong, told = host.asked[1]["messages"]
+    assert wrong == {"role": "assistant", "content": '{"town": 1}'}
+    assert '"city" is a required property' in told["content"]
+    assert [c.attempt for c in [*call.earlier, call]] == [1, 2]
+    assert call.earlier[0].error.code == "E_LLM_BAD_RESPONSE"
+    heard = next(d for d in deltas if isinstance(d, UsageDelta))
+    assert (heard.input_tokens, heard.output_tokens) == (20, 10)
+    assert [c.usage.input_tokens for c in [*call.earlier, call]] == [10, 10]
+
+
+async def test_a_second_misfit_is_told_and_fails(web):
+    Host(web, "a", says("no"), says("never"))
+    call = Call()
+    deltas, error = await listen(
+        route(capabilities=WORDS), call=call, asked=request(text=FORM)
+    )
+    assert text(deltas) == "never"
+    assert error.code == "E_LLM_BAD_RESPONSE"
+    assert str(error).endswith("does not fit the JSON Schema that was asked for.")
+    assert call.error is error
+
+
+async def test_a_streamed_answer_of_the_model_itself_is_judged_at_its_end(web):
+    Host(web, "a", says('{"town"', ": 1}"))
+    deltas, error = await listen(route(), call=Call(), asked=request(text=FORM))
+    assert text(deltas) == '{"town": 1}'
+    assert error.code == "E_LLM_BAD_RESPONSE"
+
+
+async def test_an_answer_that_was_cut_off_or_calls_a_tool_is_not_judged(web):
+    Host(web, "a", says('{"ci', finish="length"), calls("now", {}))
+    for _ in range(2):
+        _, error = await listen(route(), call=Call(), asked=request(text=FORM))
+        assert error is None
+
+
+# What staff write
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], '"retry" must be an object, such as {"attempts": 3}.'),
+        ({"tries": 3}, "\"retry\" has no 'tries'; there are attempts,"),
+        ({"attempts": 0}, '"attempts" must be a whole number from 1 to 10.'),
+        ({"attempts": True}, '"attempts" must be a whole number'),
+        ({"on": "E_LLM_TIMEOUT"}, '"on" must be a list of error codes.'),
+        ({"on": ["E_TIMEOUT"]}, "\"on\" has no 'E_TIMEOUT'; there are"),
+        ({"delay": -1}, '"delay" must be seconds, from 0 to 600.'),
+        ({"max_delay": float("inf")}, '"max_delay" must be seconds'),
+    ],
+)
+def test_a_wrong_policy_is_explained(value: Any, said: str):
+    with pytest.raises(ValueError, match=r"^\"") as caught:
+        Policy.read(value)
+    assert str(caught.value).startswith(said)
+    with pytest.raises(ValidationError):
+        LanguageModel(name="m", options={"retry": value}).clean()
+
+
+def test_a_policy_is_read_as_it_is_written():
+    written = {"attempts": 3, "on": ["E_LLM_TIMEOUT"], "delay": 1}
+    LanguageModel(name="m", options={"retry": written}).clean()
+    assert Policy.read(written) == Policy(
+        attempts=3, on=frozenset({"E_LLM_TIMEOUT"}), delay=1.0
+    )
+    assert Policy.read(None) == Policy()
+    assert retry.PASSING < retry.ELSEWHERE < retry.CODES
+
+
+def test_a_policy_that_slipped_in_wrong_is_the_staffs_to_correct():
+    with pytest.raises(BadRequest, match="the staff must correct it"):
+        policy.policy_of(route(defaults={"retry": 3}))
+
+
+# Rows
+
+
+@pytest.mark.django_db
+def test_fallbacks_are_those_that_can_be_used_now():
+    groq = Provider.objects.create(name="Groq", kind="groq")
+    groq.keys.create(secret="gsk-1")
+    keyless = Provider.objects.create(name="OpenAI", kind="openai")
+    first, second, off = (groq.models.create(name=name) for name in ("a", "b", "c"))
+    first.fallbacks.add(keyless.models.create(name="gpt"), off, second)
+    off.enabled = False
+    off.save()
+    routes = policy.routes_of(router.route_of(first))
+    assert [r.name for r in routes] == ["Groq/a", "Groq/b"]
+    assert [r.name for r in policy.routes_of(routes[1])] == ["Groq/b"]
+    assert policy.routes_of(route()) == [route()]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_each_attempt_is_a_row_of_its_own(web):
+    from llm.models import ModelCall
+
+    Host(web, "a", refuses(401), says("Hello"))
+    call = Call()
+    policy_here = Policy(attempts=2, on=frozenset({InvalidKey.code}))
+    await listen(route(), call=call, policy=policy_here)
+    made = policy.calls_made(
+        call, start=StartDelta(), usage=UsageDelta(), finish=FinishDelta("stop")
+    )
+    for each in made:
+        record = sync_to_async(ModelCall.objects.record)
+        await record(each, each.route, attempt=each.attempt, finish=each.finish)
+    rows = [row async for row in ModelCall.objects.order_by("pk")]
+    assert [(row.attempt, row.status) for row in rows] == [
+        (1, "failed"),
+        (2, "completed"),
+    ]

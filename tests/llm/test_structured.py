@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from llm import structured
+from llm.adapt import Adaptation
+from llm.errors import BadRequest
+from llm.structured import Answer, Form, Misfit, form_for, form_of, json_in
+from llm.wire.deltas import (
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+from .hosts import route
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+}
+FORM = Form(schema=CITY)
+STOP = FinishDelta("stop")
+TOOL = {"type": "function", "name": "now", "parameters": {"type": "object"}}
+
+
+def request(**fields: Any) -> Request:
+    text = {"format": {"type": "json_schema", "name": "c", "schema": CITY}}
+    return Request(model="m", items=[user_message("?")], **{"text": text, **fields})
+
+
+# What an answer must be
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "objekt"}, "is not valid"),
+        ({"$ref": "https://models.test/a.json"}, "a schema is never fetched"),
+        ({"$ref": "file:///etc/passwd"}, "a schema is never fetched"),
+        ({"$ref": "#/$defs/No"}, "does not exist"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_explained(schema: Any, said: str):
+    text = {"format": {"type": "json_schema", "name": "c", "schema": schema}}
+    with pytest.raises(BadRequest, match=said) as caught:
+        form_of(request(text=text))
+    assert caught.value.param == "text.format.schema"
+
+
+def test_references_within_a_schema_are_followed():
+    schema = {"$ref": "#/$defs/City", "$defs": {"City": CITY}}
+    assert Form(schema=schema).read('{"city": "Rome"}') == {"city": "Rome"}
+    with pytest.raises(Misfit, match='"city" is a required property'):
+        Form(schema=schema).read("{}")
+
+
+def test_mistakes_name_the_place_and_never_the_value():
+    schema = {"type": "object", "properties": {"n": {"items": {"type": "integer"}}}}
+    found = structured.mistakes(schema, {"n": [1, "secret"]})
+    assert found == ['At n[1]: the value is not of type "integer".']
+    assert len(structured.mistakes(schema, {"n": list("secrets")})) == 5
+
+
+def test_only_a_form_asks_for_one():
+    assert form_of(request(text=None)) is None
+    assert form_of(request(text={"format": {"type": "text"}})) is None
+    assert form_of(request()) == FORM
+    any_object = form_of(request(text={"format": {"type": "json_object"}}))
+    assert any_object.read('{"a": 1}') == {"a": 1}
+    with pytest.raises(Misfit):
+        any_object.read("[]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}',
+        ' {"a": 1}\n',
+        '```json\n{"a": 1}\n```',
+        'Here it is:\n\n```\n{"a": 1}\n```\nAnything else?',
+        'Here it is: {"a": 1} as you wished.',
+    ],
+)
+def test_json_is_found_in_a_fence_and_behind_words(text: str):
+    assert json_in(text) == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["", "no", "{", '{"a": NaN}', "[" * 100_000])
+def test_what_is_no_json_is_a_misfit(text: str):
+    with pytest.raises(Misfit, match="The answer is not JSON"):
+        json_in(text)
+
+
+# Types
+
+
+class Person(BaseModel):
+    name: str = Field(min_length=1)
+    born: date
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Card(TypedDict):
+    title: str
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "value"),
+    [
+        (
+            Person,
+            '{"name": "Ada", "born": "1815-12-10"}',
+            Person(name="Ada", born=date(1815, 12, 10)),
+        ),
+        (Point, '{"x": 1, "y": 2}', Point(1, 2)),
+        (Card, '{"title": "A"}', {"title": "A"}),
+        (list[Point], '{"value": [{"x": 1, "y": 2}]}', [Point(1, 2)]),
+        (int | None, '{"value": null}', None),
+        (tuple[date, ...], '{"value": ["2026-01-02"]}', (date(2026, 1, 2),)),
+        (CITY, '{"city": "Rome"}', {"city": "Rome"}),
+    ],
+)
+def test_a_value_is_of_the_type_wanted(wanted: Any, text: str, value: Any):
+    form = form_for(wanted)
+    assert form.schema["type"] == "object"
+    assert form.read(text) == value
+
+
+def test_a_types_own_rules_count_too():
+    with pytest.raises(Misfit, match="At born: "):
+        form_for(Person).read('{"name": "Ada", "born": "1815-13-40"}')
+
+
+# The answer
+
+
+def judged(*deltas: Delta, tool: str = "", held: bool = True) -> tuple[Answer, Any]:
+    answer = Answer(FORM, tool=tool, held=held)
+    told = [t for delta in deltas for t in answer.feed([delta])]
+    return answer, [*told, *answer.close()]
+
+
+GOOD = '{"city": "Rome"}'
+
+
+def test_an_answer_that_fits_passes_as_it_is():
+    deltas = [ReasoningDelta(0, "hm"), TextDelta(1, GOOD), STOP, UsageDelta(1, 2)]
+    for held in (True, False):
+        answer, told = judged(*deltas, held=held)
+        assert told == deltas
+        assert answer.fits
+
+
+def test_a_held_answer_is_told_without_its_wrapping():
+    proof = ProofDelta(1, {"text": "all of it"})
+    answer, told = judged(
+        TextDelta(1, "```json\n"),
+        TextDelta(1, GOOD),
+        TextDelta(1, "\n```"),
+        proof,
+        STOP,
+    )
+    assert answer.fits
+    assert told == [TextDelta(1, '{"city":"Rome"}'), STOP]
+
+
+def test_what_is_said_on_the_way_is_no_part_of_it():
+    aside = TextDelta(0, "I look it up.", "commentary")
+    final = TextDelta(1, GOOD, "final_answer")
+    answer, told = judged(aside, final, STOP)
+    assert (answer.text, answer.fits) == (GOOD, True)
+    assert told == [aside, final, STOP]
+
+
+@given(st.sets(st.integers(1, 15)))
+def test_the_input_of_the_tool_is_the_answer_however_it_is_cut(cuts: set[int]):
+    borders = [0, *sorted(cuts), len(GOOD)]
+    pieces = [ToolCallDelta(1, arguments=GOOD[a:b]) for a, b in pairwise(borders)]
+    answer, told = judged(
+        ReasoningDelta(0, "hm"),
+        TextDelta(7, "Here:"),
+        ToolCallDelta(1, "call_1", "final_answer"),
+        *pieces,
+        CloseDelta(1),
+        FinishDelta("tool_calls", "tool_use"),
+        tool="final_answer",
+    )
+    assert answer.fits
+    assert told == [
+        ReasoningDelta(0, "hm"),
+        TextDelta(("answer", 1), GOOD),
+        CloseDelta(("answer", 1)),
+        FinishDelta("stop", "tool_use"),
+    ]
+
+
+def test_tools_come_before_the_answer():
+    """A call of both is a call of the tool; the answer is asked for after it."""
+    now = [ToolCallDelta(2, "call_2", "now", "{}"), CloseDelta(2)]
+    answer, told = judged(
+        ToolCallDelta(1, "call_1", "final_answer", "{}"),
+        *now,
+        FinishDelta("tool_calls"),
+        tool="final_answer",
+    )
+    assert told == [*now, FinishDelta("tool_calls")]
+    assert not answer.mistakes
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [TextDelta(0, '{"ci'), FinishDelta("length")],
+        [TextDelta(0, ""), FinishDelta("content_filter")],
+        [RefusalDelta(0, "I cannot."), STOP],
+        [ToolCallDelta(0, "call_1", "now", "{}"), FinishDelta("tool_calls")],
+        [TextDelta(0, '{"ci')],  # the stream broke off
+    ],
+)
+def test_what_is_no_whole_answer_is_not_judged(deltas: list[Delta]):
+    answer, told = judged(*deltas)
+    assert (answer.mistakes, answer.fits) == ((), False)
+    assert told == deltas
+
+
+@pytest.mark.parametrize("text", ["", "Rome", '{"town": "Rome"}', "[]"])
+def test_mistakes_are_known_once_it_is_over(text: str):
+    answer, told = judged(TextDelta(0, text), STOP)
+    assert answer.mistakes
+    assert told == [TextDelta(0, text), STOP]
+
+
+# The request
+
+
+def adapted(asked: Request, **capabilities: Any) -> Adaptation:
+    return Adaptation(asked, route(capabilities=capabilities), form=form_of(asked))
+
+
+def test_a_model_that_takes_schemas_is_asked_as_it_is():
+    adaptation = adapted(request(), json_schema=True)
+    assert adaptation.request.text == request().text
+    assert adaptation.request.tools == ()
+    assert adaptation.degraded == []
+
+
+def test_the_tool_stands_beside_those_on_offer():
+    asked = adapted(request(tools=[TOOL]), json_schema=False).request
+    assert [tool["name"] for tool in asked.tools] == ["now", "final_answer"]
+    assert asked.tool_choice == "required"
+    assert asked.text is None
+
+
+def test_the_tools_name_is_free():
+    taken = {**TOOL, "name": "final_answer"}
+    asked = adapted(request(tools=[taken]), json_schema=False).request
+    assert [tool["name"] for tool in asked.tools] == ["final_answer", "final_answer_"]
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        {"tools": False},
+        {"forced_tools": False},
+        {"forced_while_reasoning": False, "default_effort": "high"},
+    ],
+)
+def test_where_no_tool_can_be_forced_words_must_do(capabilities: dict[str, Any]):
+    asked = adapted(request(), json_schema=False, **capabilities).request
+    assert (asked.tools, asked.text) == ((), None)
+    assert '"required": ["city"]' in asked.instructions
+
+
+def test_words_are_helped_by_a_json_mode():
+    asked = adapted(
+        request(), json_schema=False, json_mode=True, forced_tools=False
+    ).request
+    assert asked.text == {"format": {"type": "json_object"}}
+
+
+def test_a_schema_without_an_object_at_the_top_goes_by_words():
+    text = {"format": {"type": "json_schema", "schema": {"type": "array"}}}
+    asked = adapted(request(text=text), json_schema=False).request
+    assert asked.tools == ()
+
+
+def test_a_forced_tool_comes_before_any_form():
+    forced = request(tools=[TOOL], tool_choice="required")
+    adaptation = adapted(forced, json_schema=False)
+    assert list(adaptation.request.tools) == [TOOL]
+    assert adaptation.request.text is None
+    told = [*adaptation.feed([TextDelta(0, "no"), STOP]), *adaptation.close()]
+    assert told == [TextDelta(0, "no"), STOP]
+    assert adaptation.problem is None
+
+
+def test_both_may_be_told_in_words():
+    adaptation = adapted(request(tools=[TOOL]), json_schema=False, tools=False)
+    assert adaptation.degraded == [
+        "text.format (emulated by words)",
+        "tools (emulated by words)",
+    ]
+    adaptation.feed([TextDelta(0, '{"tool": "now", "input": {}}'), STOP])
+    call, *_ = adaptation.close()
+    assert (call.name, adaptation.problem) == ("now", None)

@@ -1,0 +1,622 @@
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from cryptography.fernet import Fernet
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+from llm.encrypted import MASK, Secret, encrypted_fields
+from tools.errors import ToolError
+from tools.execute import execute
+from tools.http.answer import Reading, hidden_texts, result_of
+from tools.http.checks import problems, url_problems
+from tools.http.definition import Definition, Place, request_of
+from tools.http.exchange import Fetched
+from tools.models import HttpTool, Tool
+from tools.registry import Context
+
+from .calls import call
+from .servers import answer, ok, redirect, serving
+
+HOST = "https://api.test"
+
+
+def definition(method: str = "GET", url: str = f"{HOST}/things", **fields):
+    places = fields.pop("places", {})
+    read = {name: Place.read(name, text) for name, text in places.items()}
+    return Definition(method=method, url=url, places=read, **fields)
+
+
+def asked(arguments: dict, *args, **fields):
+    return request_of(definition(*args, **fields), arguments)
+
+
+# Arguments in their places
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("7", "/things/7"),
+        (7, "/things/7"),
+        (1.5, "/things/1.5"),
+        (True, "/things/true"),
+        ("a b", "/things/a%20b"),
+        ("a/b", "/things/a%2Fb"),
+        ("../x", "/things/..%2Fx"),
+        ("?a=1#b", "/things/%3Fa%3D1%23b"),
+        ("%2e%2e", "/things/%252e%252e"),
+        ("é", "/things/%C3%A9"),
+        ("a~b-c_d.e", "/things/a~b-c_d.e"),
+        (["a", "b,c"], "/things/a,b%2Cc"),
+        ({"a": 1}, "/things/%7B%22a%22%3A1%7D"),
+    ],
+)
+def test_a_path_takes_any_value_and_stays_one_path(value, path):
+    assert asked({"id": value}, url=f"{HOST}/things/{{id}}").url == f"{HOST}{path}"
+
+
+@pytest.mark.parametrize("value", ["", ".", "..", [], ["."]])
+def test_what_would_lead_to_another_path_is_refused(value):
+    with pytest.raises(ToolError, match="'id' cannot be"):
+        asked({"id": value}, url=f"{HOST}/things/{{id}}")
+
+
+@given(st.text(min_size=1).filter(lambda text: text not in (".", "..")))
+def test_whatever_the_text_it_is_one_segment_for_the_client_too(text: str):
+    url = URL(asked({"id": text}, url=f"{HOST}/a/{{id}}/b").url)
+    raw = url.raw_path.split("/")
+    assert (url.host, raw[1], len(raw), raw[3]) == ("api.test", "a", 4, "b")
+    assert url.query_string == url.fragment == ""
+    clean = text.encode(errors="replace").decode()
+    assert url.parts[2] == clean
+
+
+@pytest.mark.parametrize("arguments", [{}, {"id": None}])
+def test_a_placeholder_must_be_filled(arguments):
+    with pytest.raises(ToolError, match="'id' is part of the address"):
+        asked(arguments, url=f"{HOST}/things/{{id}}")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "query"),
+    [
+        ("query", "a b&c=d", "x=a%20b%26c%3Dd"),
+        ("query", ["a", "b"], "x=a&x=b"),
+        ("query", [], ""),
+        ("query", None, ""),
+        ("query", False, "x=false"),
+        ("query", {"a": 1}, "x=%7B%22a%22%3A1%7D"),
+        ("query:y[]", [1, 2], "y%5B%5D=1&y%5B%5D=2"),
+        ("query_commas", ["a", "b"], "x=a%2Cb"),
+        ("query_deep", {"a": 1, "b": {"c": [2, 3]}}, "x%5Ba%5D=1&x%5Bb%5D%5Bc%5D=2"),
+    ],
+)
+def test_a_query_is_told_as_its_place_says(place, value, query):
+    url = asked({"x": value}, places={"x": place}).url
+    assert urlsplit(url).query.startswith(query)
+    assert bool(urlsplit(url).query) == bool(query)
+
+
+def test_a_query_of_the_template_stays():
+    url = asked({"x": 1}, url=f"{HOST}/things?format=json").url
+    assert parse_qsl(urlsplit(url).query) == [("format", "json"), ("x", "1")]
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body"),
+    [
+        ("GET", f"{HOST}/things?a=1", None),
+        ("HEAD", f"{HOST}/things?a=1", None),
+        ("DELETE", f"{HOST}/things?a=1", None),
+        ("POST", f"{HOST}/things", b'{"a":1}'),
+        ("PUT", f"{HOST}/things", b'{"a":1}'),
+        ("PATCH", f"{HOST}/things", b'{"a":1}'),
+    ],
+)
+def test_without_a_place_the_method_says_where(method, url, body):
+    request = asked({"a": 1}, method)
+    assert (request.method, request.url, request.body) == (method, url, body)
+    told = request.headers.get("Content-Type")
+    assert told == ("application/json" if body else None)
+
+
+def test_a_body_has_the_fields_names():
+    places = {"first": "body:first-name", "none": "body"}
+    request = asked({"first": "Ada", "none": None}, "POST", places=places)
+    assert json.loads(request.body) == {"first-name": "Ada", "none": None}
+
+
+def test_a_form_is_told_as_a_browser_does():
+    request = asked({"a": "x y", "b": [1, 2], "c": None}, "POST", body="form")
+    assert request.body == b"a=x%20y&b=1&b=2"
+    assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"
+
+
+def test_a_body_may_be_one_argument():
+    places = {"all": "whole_body"}
+    assert asked({"all": [1]}, "POST", places=places).body == b"[1]"
+    assert asked({"all": "x"}, "POST", places=places).body == b'"x"'
+    plain = {"Content-Type": "text/plain"}
+    assert asked({"all": "x"}, "POST", places=places, headers=plain).body == b"x"
+
+
+def test_all_fields_left_out_are_still_an_object():
+    assert asked({}, "POST", arguments=["a"]).body == b"{}"
+    assert asked({}, "POST").body is None
+
+
+def test_headers_are_told_and_an_argument_comes_before_them():
+    request = asked(
+        {"lang": "fr"},
+        places={"lang": "header:Accept-Language"},
+        headers={"Accept-Language": "en", "X-Client": "parley"},
+    )
+    assert request.headers["Accept-Language"] == "fr"
+    assert request.headers["X-Client"] == "parley"
+    assert request.headers["Accept"].startswith("application/json")
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Injected: 1", "a\0b", "é", "a\tb"])
+def test_a_header_takes_one_plain_line(value):
+    with pytest.raises(ToolError, match="one line of plain ASCII"):
+        asked({"a": value}, places={"a": "header"})
+
+
+def test_half_an_emoji_is_no_json():
+    with pytest.raises(ToolError, match="JSON cannot carry"):
+        asked({"a": "\ud83d"}, "POST")
+
+
+# What an answer says
+
+
+def fetched(body: bytes = b"", content_type: str = "", status: int = 200, **fields):
+    return Fetched(status=status, body=body, content_type=content_type, **fields)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "result"),
+    [
+        (b'{"a": 1}', "application/json", {"a": 1}),
+        (b"[1]", "application/problem+json", [1]),
+        (b"not json", "application/json", "not json"),
+        (b'{"a": 1}', "text/plain", '{"a": 1}'),
+        (b"<p>hi</p>", "text/html", "<p>hi</p>"),
+        (b"a,b", "text/csv", "a,b"),
+        (b"\xef\xbb\xbfhi", "text/plain", "hi"),
+        (b"\xff", "text/plain", "\N{REPLACEMENT CHARACTER}"),
+        (b"plain", "", "plain"),
+        (b"plain", "application/octet-stream", "plain"),
+    ],
+)
+def test_the_content_type_says_how_to_read(body, content_type, result):
+    assert result_of(fetched(body, content_type), Reading()) == result
+
+
+@pytest.mark.parametrize(
+    ("charset", "text"),
+    [("latin-1", "é"), ("utf-8", "�"), ("nonsense", "�"), ("base64", "�")],
+)
+def test_a_charset_is_believed_where_there_is_one(charset, text):
+    said = fetched(b"\xe9", "text/plain", charset=charset)
+    assert result_of(said, Reading()) == text
+
+
+def test_a_picture_is_shown():
+    (part,) = result_of(fetched(b"\x89PNG", "image/png"), Reading())
+    assert part["type"] == "input_image"
+    data = base64.b64encode(b"\x89PNG").decode()
+    assert part["image_url"] == f"data:image/png;base64,{data}"
+
+
+def test_what_nobody_can_read_is_said_so():
+    with pytest.raises(ToolError, match="4 bytes of 'application/zip'"):
+        result_of(fetched(b"PK\0\xff", "application/zip"), Reading())
+
+
+@pytest.mark.parametrize(
+    ("pointer", "result"),
+    [
+        ("/data/items/1", "b"),
+        ("/data", {"items": ["a", "b"], "a/b": {"~": 7}}),
+        ("/data/a~1b/~0", 7),
+        ("/none", None),
+    ],
+)
+def test_a_pointer_picks_a_part(pointer, result):
+    body = {"data": {"items": ["a", "b"], "a/b": {"~": 7}}, "none": None}
+    said = fetched(json.dumps(body).encode(), "text/plain")
+    assert result_of(said, Reading(pointer=pointer)) == result
+
+
+@pytest.mark.parametrize("pointer", ["/x", "/a/2", "/a/-1", "/a/b", "/s/0", "/"])
+def test_a_pointer_to_nothing_is_said_so(pointer):
+    said = fetched(b'{"a": [1, 2], "s": "text"}', "application/json")
+    with pytest.raises(ToolError, match=f"has nothing at '{pointer}'"):
+        result_of(said, Reading(pointer=pointer))
+
+
+def test_what_should_be_json_and_is_not_is_said_so():
+    with pytest.raises(ToolError, match="no JSON"):
+        result_of(fetched(b"<p>"), Reading(read_as="json"))
+
+
+def test_text_stays_text_where_staff_want_it():
+    said = fetched(b'{"a":1}', "application/json")
+    assert result_of(said, Reading(read_as="text")) == '{"a":1}'
+
+
+def test_an_answer_without_a_body_is_an_answer():
+    headers = {"etag": "7", "x-other": "no", "location": "/things/7"}
+    told = result_of(fetched(status=201, headers=headers), Reading())
+    assert told.splitlines() == [
+        "The server answered 201 Created, with no content.",
+        "etag: 7",
+        "location: /things/7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (fetched(b'{"error": "no such thing"}', "application/json", 404),
+         'answered 404 Not Found: {"error": "no such thing"}'),
+        (fetched(b"<style>x{}</style><h1>Oops</h1>\n<p>later</p>", "text/html", 500),
+         "answered 500 Internal Server Error: Oops later"),
+        (fetched(b"", "", 503), "answered 503 Service Unavailable."),
+        (fetched(b"\0\xff", "image/png", 400), "answered 400 Bad Request."),
+        (fetched(b"", "", 304), "answered 304 Not Modified."),
+        (fetched(b"strange", "text/plain", 799), "answered 799: strange"),
+    ],
+)  # fmt: skip
+def test_an_error_is_told_with_what_the_server_says(said, told):
+    with pytest.raises(ToolError) as caught:
+        result_of(said, Reading())
+    assert str(caught.value) == f"the server {told}"
+
+
+def test_a_long_error_is_cut():
+    with pytest.raises(ToolError) as caught:
+        result_of(fetched(b"x" * 9999, "text/plain", 500), Reading())
+    assert len(str(caught.value)) < 500
+
+
+def test_secrets_that_are_sent_back_are_not_told():
+    secrets = hidden_texts({"Authorization": "Bearer s3cret-token", "X-Short": "abc"})
+    assert secrets == ["Bearer s3cret-token", "s3cret-token", "Bearer"]
+    echo = fetched(b'{"token": "s3cret-token", "abc": 1}', "application/json")
+    assert result_of(echo, Reading(), secrets) == {"token": MASK, "abc": 1}
+    echo = fetched(b"bad: s3cret-token", "text/plain", 401)
+    with pytest.raises(ToolError) as caught:
+        result_of(echo, Reading(), secrets)
+    assert "s3cret" not in str(caught.value)
+
+
+# What is wrong before anybody calls
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("", "such as https://"),
+        ("/things", "such as https://"),
+        ("ftp://host/x", "such as https://"),
+        ("https://host/a b", "such as https://"),
+        ("https://[::1", "no address"),
+        ("https://host:port/", "no address"),
+        ("https://user:word@host/", "user and password"),
+        ("https://host/#x", "behind|what follows"),
+        ("https://{host}/", "in the path only"),
+        ("https://host/?q={q}", "in the path only"),
+        ("https://host/{a b}", "in the path only|name in braces|such as https"),
+        ("https://host/{a-b}", "a name in braces|placeholder"),
+        ("https://host/{id", "placeholder"),
+        ("https://127.1/", "usual form"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_told(url, told):
+    (problem,) = url_problems(url)
+    assert any(each in problem for each in told.split("|"))
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host/a/{id}/b?x=1", "http://localhost:9/{a}{b}", "http://10.0.0.1"]
+)
+def test_one_that_can_is_not(url):
+    assert not list(url_problems(url))
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "q": {"type": "string"}},
+    "required": ["id"],
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "told"),
+    [
+        ({"url": f"{HOST}/{{nope}}"}, "url", "{nope} is no property"),
+        ({"url": f"{HOST}/{{q}}"}, "parameters", "'q' stands in the path: require it"),
+        ({"places": {"z": "query"}}, "places", "'z' is no property"),
+        ({"places": {"q": "path"}}, "places", "the path has no {q}"),
+        ({"places": {"q": "body"}}, "places", "GET has no body"),
+        ({"places": {"q": "header:Host"}}, "places", "'Host' is not yours"),
+        ({"places": {"q": "header:a b"}}, "places", "is no header's name"),
+        ({"headers": {"X-Api-Key": "x"}}, "headers", "looks secret"),
+        ({"headers": {"x-trace": "x"}}, "headers", "among the secret"),
+        (
+            {"method": "POST", "places": {"q": "whole_body", "id": "body"}},
+            "places",
+            "nothing can stand beside it",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_told(fields, where, told):
+    found = list(problems(definition(**fields), SCHEMA, ["X-Trace"]))
+    assert [(name, True) for name, text in found if told in text] == [(where, True)]
+
+
+# Rows
+
+
+@pytest.fixture
+def make(db):
+    def make(name: str = "things", **fields) -> Tool:
+        of_tool = {
+            key: fields.pop(key)
+            for key in ("enabled", "timeout", "replay", "label")
+            if key in fields
+        }
+        tool = Tool.objects.create(
+            name=name, kind=Tool.Kind.HTTP, description="Things.", **of_tool
+        )
+        secrets = fields.pop("secrets", {})
+        http = HttpTool(tool=tool, **{"url": f"{HOST}/things", **fields})
+        http.set_secret_headers(secrets)
+        http.full_clean()
+        http.save()
+        return Tool.objects.get(pk=tool.pk)
+
+    return make
+
+
+def test_a_row_is_a_tool(make, django_assert_num_queries):
+    for number in range(3):
+        make(f"things_{number}", parameters=SCHEMA, secrets={"X-Key": "planted-key"})
+    make("off", enabled=False)
+    user = User.objects.create_user("ada")
+    with django_assert_num_queries(1):
+        found = Tool.objects.available(user)
+    assert [name for name in found if name.startswith("things")] == [
+        "things_0",
+        "things_1",
+        "things_2",
+    ]
+    assert "off" not in found
+    tool = found["things_0"]
+    assert tool.definition["description"] == "Things."
+    assert tool.definition["parameters"] == SCHEMA
+    assert "planted" not in repr(tool)
+
+
+def test_a_row_without_a_request_is_no_tool(db):
+    Tool.objects.create(name="empty", kind=Tool.Kind.HTTP, description="Nothing.")
+    assert "empty" not in Tool.objects.available(None)
+
+
+def test_sync_leaves_http_tools_alone(make):
+    row = make()
+    Tool.objects.sync()
+    row.refresh_from_db()
+    assert not row.is_missing
+
+
+@pytest.mark.parametrize(
+    ("method", "replay", "sends_key"),
+    [
+        ("GET", "safe", False),
+        ("HEAD", "safe", False),
+        ("PUT", "idempotent", True),
+        ("DELETE", "idempotent", True),
+        ("POST", "once", False),
+        ("PATCH", "once", False),
+    ],
+)
+def test_the_method_says_what_a_crash_may_repeat(make, method, replay, sends_key):
+    tool = make(method=method).used()
+    assert tool.replay == replay
+    assert tool.call.sends_key == sends_key
+
+
+def test_staff_have_the_last_word(make):
+    tool = make(method="POST", replay="idempotent", timeout=2.5, label="Mine").used()
+    assert (tool.replay, tool.timeout, tool.label) == ("idempotent", 2.5, "Mine")
+    assert tool.call.sends_key
+    assert tool.call.limits.total == 2.5
+
+
+def test_an_http_tool_must_say_what_it_does(db):
+    with pytest.raises(ValidationError, match="Tell the model"):
+        Tool(name="mute", kind=Tool.Kind.HTTP).full_clean()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("url", "ftp://host/"),
+        ("parameters", {"type": "array"}),
+        ("parameters", {"type": "object", "properties": {"a": {"type": "txt"}}}),
+        ("places", []),
+        ("places", {"a": "elsewhere"}),
+        ("headers", []),
+        ("headers", {"Host": "x"}),
+        ("headers", {"X": 1}),
+        ("pointer", "data"),
+        ("max_size", 0),
+        ("max_size", 10**9),
+        ("networks", "10.0.0.1/8"),
+        ("networks", "inside"),
+        ("method", "TRACE"),
+    ],
+)
+def test_what_is_wrong_is_not_saved(db, field, value):
+    http = HttpTool(**{"url": f"{HOST}/things", field: value})
+    with pytest.raises(ValidationError) as caught:
+        http.full_clean(exclude=["tool"])
+    assert set(caught.value.message_dict) == {field}
+
+
+def test_secret_headers_are_encrypted_and_merged():
+    assert HttpTool._meta.get_field("secret_headers") in encrypted_fields()
+    http = HttpTool(url=HOST)
+    http.set_secret_headers({"Authorization": "Bearer one", "X-Key": "two"})
+    http.set_secret_headers({"authorization": "Bearer three", "X-Key": ""})
+    assert http.secret_names == ["authorization"]
+    assert "three" not in http.secret_headers.stored
+    assert json.loads(http.secret_headers.reveal()) == {"authorization": "Bearer three"}
+    http.set_secret_headers({"authorization": ""})
+    assert (http.secret_names, http.secret_headers) == ([], "")
+
+
+def test_secrets_whose_key_is_lost_are_entered_anew(settings):
+    http = HttpTool(url=HOST)
+    http.set_secret_headers({"Authorization": "Bearer one"})
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+    http.set_secret_headers({"X-Key": "two"})
+    assert http.secret_names == ["X-Key"]
+
+
+# Calls, to a real server
+
+
+async def outcome(tool, /, **arguments):
+    context = Context(turn_id="t1")
+    calls = [call(tool.name, **arguments)]
+    *_, last = [each async for each in execute(calls, {tool.name: tool}, context)]
+    return last
+
+
+def http_tool(url: str, **fields):
+    row = Tool(
+        name="things",
+        kind=Tool.Kind.HTTP,
+        description="Things.",
+        replay=fields.pop("replay", ""),
+        timeout=fields.pop("timeout", None),
+    )
+    secrets = fields.pop("secrets", {})
+    fields.setdefault("networks", "127.0.0.0/8")
+    fields.setdefault("parameters", SCHEMA)
+    http = HttpTool(tool=row, url=url, **fields)
+    http.set_secret_headers(secrets)
+    return row.used()
+
+
+async def test_a_call_is_a_request_and_its_answer_the_output():
+    async with serving(ok(b'{"data": ["a"]}', "application/json")) as server:
+        tool = http_tool(
+            server.url("/things/{id}"),
+            pointer="/data",
+            secrets={"Authorization": "Bearer planted-key"},
+        )
+        told = await outcome(tool, id="a b", q="x")
+    assert (told.state, told.output) == ("completed", '["a"]')
+    assert server.requests[0].startswith("GET /things/a%20b?q=x HTTP/1.1\r\n")
+    assert "Authorization: Bearer planted-key\r\n" in server.requests[0]
+
+
+async def test_a_body_and_a_key_are_sent():
+    async with serving(answer("204 No Content")) as server:
+        tool = http_tool(server.url("/things/{id}"), method="PUT")
+        told = await outcome(tool, id="7", q="x")
+    assert told.output == "The server answered 204 No Content, with no content." + (
+        "\ncontent-length: 0"
+    )
+    assert server.bodies == [b'{"q":"x"}']
+    assert "Idempotency-Key: t1:c1\r\n" in server.requests[0]
+
+
+async def test_only_idempotent_calls_have_a_key():
+    async with serving(ok()) as server:
+        await outcome(http_tool(server.url("/{id}")), id="7")
+        await outcome(http_tool(server.url("/{id}"), method="POST"), id="7")
+    assert "idempotency-key" not in "".join(server.requests).lower()
+
+
+async def test_an_error_status_is_a_failed_call():
+    body = b'{"error": "no such thing"}'
+    said = answer("404 Not Found", body, "Content-Type: application/json")
+    async with serving(said) as server:
+        told = await outcome(http_tool(server.url("/{id}")), id="7")
+    assert told.state == "failed"
+    assert told.output == (
+        'Error: the server answered 404 Not Found: {"error": "no such thing"}'
+    )
+
+
+async def test_arguments_are_checked_before_anything_is_sent():
+    async with serving(ok()) as server:
+        told = await outcome(http_tool(server.url("/{id}")), id=7)
+    assert told.state == "failed"
+    assert "at id" in told.output
+    assert server.requests == []
+
+
+async def test_no_network_is_open_by_itself(caplog):
+    async with serving(ok()) as server:
+        tool = http_tool(server.url("/{id}"), networks="")
+        with caplog.at_level(logging.INFO, "tools"):
+            told = await outcome(tool, id="7")
+    assert told.state == "failed"
+    assert "private or reserved network" in told.output
+    assert "allow its network for this tool" in caplog.text
+    assert "127.0.0.1" not in caplog.text + told.output + told.error
+
+
+async def test_a_redirect_leads_no_further_than_the_tool_may_go():
+    async with serving(redirect("http://10.0.0.1/")) as server:
+        told = await outcome(http_tool(server.url("/{id}")), id="7")
+    assert told.state == "failed"
+    assert "not allowed" in told.output
+
+
+async def test_a_large_answer_is_refused():
+    async with serving(ok(b"x" * 101)) as server:
+        told = await outcome(http_tool(server.url("/{id}"), max_size=100), id="7")
+    assert told.output == "Error: the answer is larger than 100 bytes."
+
+
+async def test_a_slow_server_times_the_call_out():
+    async def hang(reader, writer):
+        await reader.read()
+
+    async with serving(hang) as server:
+        told = await outcome(http_tool(server.url("/{id}"), timeout=0.1), id="7")
+    assert told.state == "timed_out"
+
+
+async def test_secrets_that_cannot_be_read_are_said_so(settings):
+    tool = http_tool("http://127.0.0.1:9/{id}", secrets={"X-Key": "planted"})
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+    told = await outcome(tool, id="7")
+    assert "secret headers of this tool cannot be read" in told.output
+
+
+async def test_neither_words_nor_secrets_are_logged(caplog):
+    async with serving(ok(b"planted-answer")) as server:
+        tool = http_tool(server.url("/{id}"), secrets={"X-Key": "planted-key"})
+        with caplog.at_level(logging.DEBUG):
+            await outcome(tool, id="planted-words")
+    assert "planted" not in caplog.text
+    assert "planted" not in repr(tool)
+    assert isinstance(tool.call.secret_headers, Secret)
