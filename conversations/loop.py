@@ -149,6 +149,10 @@ class _Loop:
         finally:
             self._record.asked(call)
         yield builder.end_call()
+        if call.degraded:
+            yield builder.extension(
+                "parley:step.degraded", step=self._steps, options=call.degraded
+            )
         self._paused = builder.finish is not None and builder.finish.reason == "pause"
         if isinstance(step := self._next(), CallTools):
             await self._record.called(step.calls)

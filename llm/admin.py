@@ -409,6 +409,7 @@ class ModelCallAdmin(ReadOnlyAdmin):
                     "turn_id",
                     "step",
                     "attempt",
+                    "degraded",
                 ]
             },
         ),

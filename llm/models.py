@@ -437,6 +437,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
             latency=call.latency,
             request_id=call.request_id[:200],
             response_id=start.response_id[:200],
+            degraded=list(call.degraded),
         )
         if route.key_id is not None:
             ApiKey.objects.filter(pk=route.key_id).update(
@@ -530,6 +531,11 @@ class ModelCall(models.Model):
         help_text=_("The provider's, for its support."),
     )
     response_id = models.CharField(max_length=200, blank=True)
+    degraded = models.JSONField(
+        default=list,
+        blank=True,
+        help_text=_("Options that were left out or only come near to."),
+    )
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     objects = ModelCallQuerySet.as_manager()

@@ -73,6 +73,12 @@ def string(value: Any, where: str) -> str:
     return value
 
 
+def filled_string(value: Any, where: str) -> str:
+    if not string(value, where):
+        raise InputError(where, "must not be empty.")
+    return str(value)
+
+
 def shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:40] + "…"
@@ -98,6 +104,14 @@ def whole(value: Any, where: str) -> int:
         raise InputError(where, "expected a whole number.", code="invalid_type")
     if not 1 <= value <= 10_000_000:
         raise InputError(where, "must lie between 1 and 10000000.")
+    return value
+
+
+def integer(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(where, "expected a whole number.", code="invalid_type")
+    if not -(2**63) <= value < 2**63:
+        raise InputError(where, "must fit into 64 bits.")
     return value
 
 

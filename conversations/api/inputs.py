@@ -25,6 +25,8 @@ from conversations.api.checks import (
     choice,
     either,
     filled,
+    filled_string,
+    integer,
     is_deeper,
     known,
     mapping,
@@ -39,6 +41,7 @@ from llm.wire.items import Item, function_call_output, message, new_id
 
 MAX_ITEMS = 500  # of one input
 MAX_PARTS = 500  # of one message
+MAX_STOPS = 4  # sequences; most providers take no more
 
 
 def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
@@ -307,18 +310,35 @@ _FORMAT = by_type(
     }
 )
 _DETAIL = choice("auto", "low", "high")
+
+
+def _stops(value: Any, where: str) -> list[str]:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not 1 <= len(stops) <= MAX_STOPS:
+        raise InputError(where, f"expected a string, or 1 to {MAX_STOPS} of them.")
+    return [filled_string(stop, f"{where}[{n}]") for n, stop in enumerate(stops)]
+
+
 _OPTIONS: dict[str, Check] = {
     "temperature": number(0, 2),
     "top_p": number(0, 1),
     "max_output_tokens": whole,
     "reasoning": record(
         {
-            "effort": choice("none", "minimal", "low", "medium", "high", "xhigh"),
+            "effort": choice(
+                "none", "minimal", "low", "medium", "high", "xhigh", "max"
+            ),
             "summary": choice("auto", "concise", "detailed"),
         }
     ),
     "text": record({"format": _FORMAT, "verbosity": choice("low", "medium", "high")}),
     "tool_choice": _tool_choice,
     "parallel_tool_calls": boolean,
+    "stop": _stops,
+    "seed": integer,
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
     "metadata": _metadata,
+    # What the model does not take is left out and reported, not refused.
+    "ignore_invalid_options": boolean,
 }

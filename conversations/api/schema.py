@@ -91,6 +91,16 @@ OPTIONS = {
         },
         "tool_choice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
         "parallel_tool_calls": {"type": "boolean"},
+        "stop": {
+            "oneOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "maxItems": 4},
+            ]
+        },
+        "seed": {"type": "integer"},
+        "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+        "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+        "ignore_invalid_options": {"type": "boolean"},
         "metadata": {
             "type": "object",
             "additionalProperties": {"type": "string"},

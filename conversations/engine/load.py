@@ -98,7 +98,11 @@ def load(claim: Claim) -> Work:
         task=Task(
             question=question,
             prepare=prepare,
-            stream=partial(policy.stream, policy.routes_of(route, user=owner)),
+            stream=partial(
+                policy.stream,
+                policy.routes_of(route, user=owner),
+                ignore_invalid=options.get("ignore_invalid_options") is True,
+            ),
             tools=tools,
             context=Context(
                 user_id=owner.pk, conversation_id=conversation.pk, turn_id=turn.pk
@@ -176,13 +180,12 @@ def _tools(turn: Turn) -> dict[str, Tool]:
 def _template(
     route: Route, options: Mapping[str, Any], tools: Mapping[str, Tool]
 ) -> Request:
-    takes_tools = route.capabilities.get("tools", True)
     chosen = {k: options[k] for k in _REQUEST_OPTIONS if options.get(k) is not None}
     return Request(
         **{
             "model": route.model,
             "items": (),
-            "tools": [t.definition for t in tools.values()] if takes_tools else (),
+            "tools": [tool.definition for tool in tools.values()],
             "max_output_tokens": route.max_output_tokens,
             "issuer": route.endpoint.issuer(route.model),
             **chosen,

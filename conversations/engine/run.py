@@ -197,6 +197,7 @@ class Run:
                 usage=builder.call_usage,
                 finish=builder.finish,
             )
+            if made.started_at  # else we refused it ourselves and nothing was sent
         ]
         self._steps += 1
 

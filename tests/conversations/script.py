@@ -29,6 +29,7 @@ class Script:
         *_, request, call = arguments
         assert isinstance(call, Call)
         self.requests.append(request)
+        call.started_at = 1.0
         batches = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
         try:
             for batch in batches:

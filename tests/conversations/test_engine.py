@@ -263,6 +263,51 @@ async def test_a_fault_of_ours_ends_the_turn_too(
     assert not any(b"secret" in entry.data for entry in entries)
 
 
+async def test_an_option_the_model_does_not_take_is_refused_before_it_costs(
+    conversation, say, running
+):
+    script = say(ANSWER)
+    await LanguageModel.objects.aupdate(capabilities={"sampling": "never"})
+    turn, _ = await answer(conversation, options={"temperature": 0.5})
+    assert turn.error["code"] == "E_LLM_BAD_REQUEST"
+    assert "temperature" in turn.error["message"]
+    assert script.requests == []
+    assert not await ModelCall.objects.aexists()
+
+
+async def test_an_option_may_be_left_out_and_that_is_told(conversation, say, running):
+    say(ANSWER)
+    await LanguageModel.objects.aupdate(capabilities={"sampling": "never"})
+    turn, entries = await answer(
+        conversation, options={"temperature": 0.5, "ignore_invalid_options": True}
+    )
+    assert turn.status == Turn.Status.COMPLETED
+    told = [e.event for e in entries if e.type == "parley:step.degraded"]
+    assert told[0]["options"] == ["temperature"]
+    assert (await ModelCall.objects.aget()).degraded == ["temperature"]
+
+
+async def test_a_model_that_fails_is_stood_in_for_by_its_fallback(
+    conversation, say, running
+):
+    script = say([ProviderDown()], ANSWER)
+    model = await LanguageModel.objects.aget()
+    other = await LanguageModel.objects.acreate(
+        provider_id=model.provider_id, name="demo-fast"
+    )
+    await model.fallbacks.aadd(other)
+    model.options = {"retry": {"attempts": 1}}
+    await model.asave()
+    turn, entries = await answer(conversation)
+    assert text_of(entries) == "Hello there."
+    assert [request.model for request in script.requests] == ["demo", "demo-fast"]
+    calls = [c async for c in ModelCall.objects.order_by("pk")]
+    assert [call.status for call in calls] == ["failed", "completed"]
+    assert [call.model_id for call in calls] == [model.pk, other.pk]
+    item = await Item.objects.aget(origin="output")
+    assert item.provider_data["issuer"]["model"] == "demo-fast"
+
+
 # What a crash leaves behind
 
 

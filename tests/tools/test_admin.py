@@ -110,5 +110,8 @@ def test_only_a_row_without_code_is_deleted(admin_client, calculator):
     assert not Tool.objects.filter(name="gone").exists()
 
 
-def test_rows_come_from_code_alone(admin_client):
-    assert admin_client.get(reverse("admin:tools_tool_add")).status_code == 403
+def test_what_is_made_by_hand_is_no_tool_of_code(admin_client):
+    add = reverse("admin:tools_tool_add")
+    assert "http-0-url" in admin_client.get(add).content.decode()
+    admin_client.post(add, {"name": "mine", "kind": "python", "description": "x"})
+    assert not Tool.objects.filter(name="mine").exists()

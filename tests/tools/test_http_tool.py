@@ -150,8 +150,9 @@ def test_a_body_may_be_one_argument():
 
 
 def test_all_fields_left_out_are_still_an_object():
-    assert asked({}, "POST", arguments=["a"]).body == b"{}"
-    assert asked({}, "POST").body is None
+    known = definition("POST", arguments=["a"])
+    assert request_of(known, {}).body == b"{}"
+    assert request_of(definition("POST"), {}).body is None
 
 
 def test_headers_are_told_and_an_argument_comes_before_them():
@@ -292,7 +293,7 @@ def test_a_long_error_is_cut():
 
 def test_secrets_that_are_sent_back_are_not_told():
     secrets = hidden_texts({"Authorization": "Bearer s3cret-token", "X-Short": "abc"})
-    assert secrets == ["Bearer s3cret-token", "s3cret-token", "Bearer"]
+    assert secrets == ["Bearer s3cret-token", "s3cret-token"]
     echo = fetched(b'{"token": "s3cret-token", "abc": 1}', "application/json")
     assert result_of(echo, Reading(), secrets) == {"token": MASK, "abc": 1}
     echo = fetched(b"bad: s3cret-token", "text/plain", 401)
@@ -456,9 +457,9 @@ def test_an_http_tool_must_say_what_it_does(db):
         ("url", "ftp://host/"),
         ("parameters", {"type": "array"}),
         ("parameters", {"type": "object", "properties": {"a": {"type": "txt"}}}),
-        ("places", []),
+        ("places", [1]),
         ("places", {"a": "elsewhere"}),
-        ("headers", []),
+        ("headers", [1]),
         ("headers", {"Host": "x"}),
         ("headers", {"X": 1}),
         ("pointer", "data"),
@@ -474,6 +475,12 @@ def test_what_is_wrong_is_not_saved(db, field, value):
     with pytest.raises(ValidationError) as caught:
         http.full_clean(exclude=["tool"])
     assert set(caught.value.message_dict) == {field}
+
+
+def test_what_is_left_empty_is_an_object():
+    http = HttpTool(url=f"{HOST}/things", headers=[], places=None)
+    http.full_clean(exclude=["tool"])
+    assert (http.headers, http.places) == ({}, {})
 
 
 def test_secret_headers_are_encrypted_and_merged():
