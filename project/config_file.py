@@ -79,7 +79,9 @@ def dump() -> dict[str, Any]:
     providers = Provider.objects.prefetch_related(
         "keys", "models__groups", "models__fallbacks__provider"
     )
-    tools = Tool.objects.prefetch_related("groups")
+    # What an HTTP tool asks is no part of the file, so neither is the tool.
+    code = Tool.objects.filter(kind=Tool.Kind.PYTHON)
+    tools = code.prefetch_related("groups")
     variables = _Variables()
     document = {
         "providers": [_provider_table(row, variables) for row in providers],

@@ -6,18 +6,80 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from llm.admin import SecretFormAdmin
+from llm.error_reports import hide_secrets
 from tools import registry
-from tools.models import Tool
+from tools.acceptance import refusals
+from tools.dry_run import DryRun, dry_run
+from tools.examples import example_of
+from tools.forms import (
+    DocumentForm,
+    DryRunForm,
+    HttpToolForm,
+    OperationsForm,
+    ToolForm,
+)
+from tools.http.openapi import Operation
+from tools.models import HttpTool, Tool
+from tools.output import Output
+
+
+class HttpToolInline(admin.StackedInline):
+    """Who may change a tool may change what it asks."""
+
+    model = HttpTool
+    form = HttpToolForm
+    can_delete = False
+    min_num = max_num = 1
+    fieldsets = [
+        (None, {"fields": ["method", "url", "parameters", "places", "body"]}),
+        (_("Headers"), {"fields": ["secret", "headers"]}),
+        (_("The answer"), {"fields": ["read_as", "pointer", "max_size"]}),
+        (_("Where it may go"), {"fields": ["networks"]}),
+    ]
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("tools.view_tool") or self._may_change(request)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("tools.add_tool") or self._may_change(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may_change(request)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if self._may_change(request) or (
+            obj is None and self.has_add_permission(request)
+        ):
+            return self.fieldsets
+        names = [
+            name for _title, options in self.fieldsets for name in options["fields"]
+        ]
+        return [(None, {"fields": [name for name in names if name != "secret"]})]
+
+    def _may_change(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("tools.change_tool")
 
 
 @admin.register(Tool)
-class ToolAdmin(admin.ModelAdmin):
+class ToolAdmin(SecretFormAdmin):
+    form = ToolForm
+
+    class Media:
+        css = {"all": ["css/tool-admin.css"]}
+
+    change_form_template = "admin/tools/tool/change_form.html"
+    change_list_template = "admin/tools/tool/change_list.html"
     list_display = [
         "name",
         "label_used",
@@ -32,36 +94,155 @@ class ToolAdmin(admin.ModelAdmin):
     search_fields = ["name", "label", "description"]
     actions = ["enable", "disable"]
     filter_horizontal = ["groups"]
-    fieldsets = [
-        (None, {"fields": ["name", "kind", "enabled", "groups"]}),
-        (
-            _("Instead of the code's own words"),
-            {"fields": ["label", "description", "timeout", "replay"]},
-        ),
-        (_("What the model reads"), {"fields": ["description_used", "schema"]}),
-        (_("Code"), {"fields": ["source", "has_code", "created_at"]}),
-    ]
-    readonly_fields = [
-        "name",
-        "kind",
-        "description_used",
-        "schema",
-        "source",
-        "has_code",
-        "created_at",
-    ]
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        ours = [
+            path(
+                "import-openapi/",
+                view(self.import_view),
+                name="tools_tool_import",
+            ),
+            path(
+                "<int:pk>/dry-run/",
+                view(self.dry_run_view),
+                name="tools_tool_dry_run",
+            ),
+        ]
+        return [*ours, *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)
-        return rows.prefetch_related("groups")
+        return rows.select_related("http").prefetch_related("groups")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return _CODE_FIELDSETS if _has_code(obj) else _HTTP_FIELDSETS
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        if not _has_code(obj):
+            return ["created_at"]
+        return [
+            "name",
+            "kind",
+            "description_used",
+            "schema",
+            "source",
+            "has_code",
+            "created_at",
+        ]
+
+    def get_inlines(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [] if _has_code(obj) else [HttpToolInline]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if obj is not None and not obj.is_missing:
+        if _has_code(obj) and not obj.is_missing:
             return False
         return super().has_delete_permission(request, obj)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        may_import = {"may_import": self.has_add_permission(request)}
+        return super().changelist_view(request, {**(extra_context or {}), **may_import})
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        row: Tool | None = context["original"]
+        used = row.used() if row else None
+        context["may_dry_run"] = used and self.has_dry_run_permission(request)
+        context["refusals"] = refusals(used.parameters) if used else None
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    # Dry run
+
+    def has_dry_run_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("tools.dry_run_tool")
+
+    def dry_run_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if not self.has_dry_run_permission(request):
+            raise PermissionDenied
+        if row is None or (tool := row.used()) is None:
+            raise Http404
+        example = json.dumps(example_of(tool.parameters), indent=2, ensure_ascii=False)
+        first = {"username": request.user.get_username(), "arguments": example}
+        form = DryRunForm(*_sent(request), initial=first, tool=row)
+        done = self._dry_run(request, row, tool, form) if form.is_valid() else None
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Dry run of %(tool)s") % {"tool": row},
+            "row": row,
+            "tool": tool,
+            "form": form,
+            "done": done,
+            "output": _shown_parts(done.outcome.output) if done else [],
+        }
+        return TemplateResponse(request, "admin/tools/tool/dry_run.html", context)
+
+    def _dry_run(
+        self, request: HttpRequest, row: Tool, tool: registry.Tool, form: DryRunForm
+    ) -> DryRun:
+        user = form.cleaned_data["username"]
+        done = dry_run(tool, form.cleaned_data["arguments"], user.pk)
+        outcome = done.outcome
+        text = f"Dry run as {user}: {outcome.state}, {outcome.seconds:.2f} s."
+        self.log_change(request, row, text)
+        return done
+
+    # Import
+
+    def import_view(self, request: HttpRequest) -> HttpResponse:
+        """Two steps: the document is read, then its operations are picked."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        hide_secrets(request)
+        form = DocumentForm(*_sent(request))
+        if not form.is_valid():
+            return self._import_page(request, form=form)
+        picked = "_import" in request.POST
+        given = {name: form.cleaned_data[name] for name in ("document", "base_url")}
+        choice = OperationsForm(
+            request.POST if picked else None, initial=given, found=form.operations()
+        )
+        if picked and choice.is_valid():
+            self._import(request, choice)
+            return redirect(f"{self.admin_site.name}:tools_tool_changelist")
+        return self._import_page(request, choice=choice)
+
+    def _import_page(self, request: HttpRequest, **forms: Any) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Import from an OpenAPI document"),
+            **forms,
+        }
+        return TemplateResponse(request, "admin/tools/tool/import.html", context)
+
+    def _import(self, request: HttpRequest, choice: OperationsForm) -> None:
+        made = 0
+        for operation in choice.cleaned_data["operations"]:
+            made += self._import_one(request, operation, choice.cleaned_data)
+        text = ngettext(
+            "%d tool imported. It is switched off: look at it, then enable it.",
+            "%d tools imported. They are switched off: look at them, then enable them.",
+            made,
+        )
+        if made:
+            self.message_user(request, text % made, messages.SUCCESS)
+
+    def _import_one(
+        self, request: HttpRequest, operation: Operation, given: Mapping[str, Any]
+    ) -> bool:
+        try:
+            row = Tool.objects.import_operation(
+                operation, secret_headers=given["secret"], networks=given["networks"]
+            )
+        except ValidationError as exc:
+            text = f"{operation.key}: {' '.join(exc.messages)}"
+            self.message_user(request, text, messages.ERROR)
+            return False
+        self.log_addition(request, row, f"Imported: {operation.key}.")
+        return True
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
@@ -102,7 +283,7 @@ class ToolAdmin(admin.ModelAdmin):
         used = row.used()
         return used.label if used else row.label
 
-    @admin.display(description=_("code found"), boolean=True, ordering="-is_missing")
+    @admin.display(description=_("ready"), boolean=True, ordering="-is_missing")
     def has_code(self, row: Tool) -> bool:
         return row.offered() is not None
 
@@ -135,10 +316,56 @@ class ToolAdmin(admin.ModelAdmin):
         return used.source if (used := row.used()) else str(_("The code is gone."))
 
 
+_CODE_FIELDSETS = [
+    (None, {"fields": ["name", "kind", "enabled", "groups"]}),
+    (
+        _("Instead of the code's own words"),
+        {"fields": ["label", "description", "timeout", "replay"]},
+    ),
+    (_("What the model reads"), {"fields": ["description_used", "schema"]}),
+    (_("Code"), {"fields": ["source", "has_code", "created_at"]}),
+]
+_HTTP_FIELDSETS = [
+    (None, {"fields": ["name", "enabled", "groups"]}),
+    (_("What people and models read"), {"fields": ["label", "description"]}),
+    (_("How it runs"), {"fields": ["timeout", "replay", "created_at"]}),
+]
+
+
+def _sent(request: HttpRequest) -> tuple[Any, ...]:
+    """What binds a form."""
+    return (request.POST, request.FILES) if request.method == "POST" else ()
+
+
+def _has_code(row: Tool | None) -> bool:
+    return row is not None and row.kind == Tool.Kind.PYTHON
+
+
+def _shown_parts(output: Output) -> list[dict[str, Any]]:
+    """Text to read and pictures to see; of anything else its JSON."""
+    if isinstance(output, str):
+        return [{"text": _readable(output)}]
+    return [
+        {"image": part["image_url"]}
+        if part.get("type") == "input_image" and "image_url" in part
+        else {"text": part.get("text") or _pretty(part)}
+        for part in output
+    ]
+
+
+def _readable(text: str) -> str:
+    """JSON is indented; all other text stays as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _pretty(value) if isinstance(value, dict | list) else text
+
+
 def _shown(row: Tool, text: Callable[[registry.Tool], str]) -> str:
     used = row.used()
     return format_html("<pre>{}</pre>", text(used)) if used else "-"
 
 
-def _pretty(schema: Mapping[str, Any]) -> str:
-    return json.dumps(schema, indent=2, ensure_ascii=False, default=dict)
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=dict)

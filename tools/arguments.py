@@ -21,14 +21,35 @@ Path = Sequence[str | int]
 
 def check(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Raises InvalidArguments, and ValueError where the schema itself is wrong."""
-    validator = _validator(orjson.dumps(parameters, default=dict))
+    validator = compiled(parameters)
     if not validator.is_valid(arguments):
-        raise_invalid(_mistakes(validator.iter_errors(arguments)))
+        raise_invalid(mistakes(validator.iter_errors(arguments)))
 
 
-def raise_invalid(mistakes: Iterable[tuple[Path, str]]) -> NoReturn:
+def compiled(parameters: Mapping[str, Any]) -> jsonschema_rs.Validator:
+    """Raises ValueError where this is no JSON Schema, or one that points elsewhere."""
+    return _validator(orjson.dumps(parameters, default=dict))
+
+
+def mistakes(
+    errors: Iterable[jsonschema_rs.ValidationError],
+) -> Iterator[tuple[Path, str]]:
+    for error in errors:
+        if branch := _branch_meant(error):
+            yield from mistakes(branch)
+        else:
+            yield error.instance_path, error.message
+
+
+def spelled(path: Path) -> str:
+    """`["pages", 2, "title"]` as `pages[2].title`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return "".join(steps).removeprefix(".")
+
+
+def raise_invalid(found: Iterable[tuple[Path, str]]) -> NoReturn:
     """Tells each mistake and where it is, and never a value."""
-    told = [f"at {_spelled(path)}: {text}" if path else text for path, text in mistakes]
+    told = [f"at {spelled(path)}: {text}" if path else text for path, text in found]
     if len(told) > MAX_TOLD:
         told[MAX_TOLD:] = [f"and {len(told) - MAX_TOLD} more"]
     raise InvalidArguments(f"the arguments do not fit: {'; '.join(told)}.")
@@ -43,16 +64,6 @@ def _validator(schema: bytes) -> jsonschema_rs.Validator:
 
 def _refuse(uri: str) -> Any:
     raise ValueError(f"{uri!r} is elsewhere, and a schema is never fetched")
-
-
-def _mistakes(
-    errors: Iterable[jsonschema_rs.ValidationError],
-) -> Iterator[tuple[Path, str]]:
-    for error in errors:
-        if branch := _branch_meant(error):
-            yield from _mistakes(branch)
-        else:
-            yield error.instance_path, error.message
 
 
 def _branch_meant(
@@ -80,9 +91,3 @@ def _is_other_type(
         each.kind.name == "type" and each.instance_path == error.instance_path
         for each in branch
     )
-
-
-def _spelled(path: Path) -> str:
-    """`["pages", 2, "title"]` as `pages[2].title`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return "".join(steps).removeprefix(".")

@@ -3,7 +3,14 @@
 * ToolError                 its message is for the model, which may mend its call
     * InvalidArguments      the arguments do not fit the tool's parameters
     * UnusableOutput        what the tool returned cannot be shown to a model
+    * FetchError            nothing was fetched from the web; `advice` is for staff
+        * AddressRefused    it leads to where this tool may not go
+        * Unreachable       nobody answers there
+        * FetchTimeout      it took too long
+        * AnswerTooLarge    there is more than this tool may read
+        * BrokenAnswer      what came is no whole HTTP answer
 * InvalidTool               the code of a tool cannot be offered; raised at import
+* InvalidDocument           a description of an API cannot be imported
 """
 
 from __future__ import annotations
@@ -28,5 +35,48 @@ class UnusableOutput(ToolError):
     """The tool's result cannot be shown to a model."""
 
 
+class FetchError(ToolError):
+    """The web server could not be asked."""
+
+    #: What staff can do about it. Neither it nor the message tells an address.
+    advice = "Correct the address of this tool."
+
+
+class AddressRefused(FetchError):
+    """The address leads into a private or reserved network, which is not allowed."""
+
+    advice = "Correct the address, or allow its network for this tool."
+
+
+class Unreachable(FetchError):
+    """The web server cannot be reached."""
+
+    advice = "See whether the address is right and its server runs."
+
+
+class FetchTimeout(FetchError):
+    """The web server takes too long."""
+
+    advice = "See whether its server is well, or give this tool more time."
+
+
+class AnswerTooLarge(FetchError):
+    """The web server's answer is too large."""
+
+    advice = "Ask for less, or raise the size limit of this tool."
+
+
+class BrokenAnswer(FetchError):
+    """The web server's answer cannot be read."""
+
+    advice = (
+        "See whether the address is right; what answers there speaks no clean HTTP."
+    )
+
+
 class InvalidTool(TypeError):
     """This function cannot be offered as a tool."""
+
+
+class InvalidDocument(ValueError):
+    """This is no OpenAPI document that can be read."""

@@ -1,24 +1,45 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from django.conf import settings
 from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
 
+from llm.encrypted import EncryptedTextField, SecretUnavailable
 from tools import registry
+from tools.arguments import spelled
+from tools.http.answer import ReadAs, Reading
+from tools.http.call import HttpCall
+from tools.http.checks import header_problems, problems, read_networks, read_places
+from tools.http.definition import BodyKind, Definition
+from tools.http.exchange import MAX_BODY, Limits
+from tools.http.openapi import Operation
+from tools.parameters import EMPTY, schema_mistakes
 from tools.registry import python_tools
 
 LONGEST_TIMEOUT = 24 * 60 * 60  # seconds
+LARGEST_ANSWER = 20 * 1024 * 1024  # bytes
+
+_REPLAY_OF_METHODS: Mapping[str, registry.Replay] = {
+    "GET": "safe",
+    "HEAD": "safe",
+    "PUT": "idempotent",
+    "DELETE": "idempotent",
+}
 
 
 class ToolQuerySet(models.QuerySet["Tool"]):
     def available(self, user: Any) -> dict[str, registry.Tool]:
         """The tools that a turn of `user` may call, by name, in one query."""
-        rows = self.filter(enabled=True).permitted(user)
+        rows = self.filter(enabled=True).permitted(user).select_related("http")
         used = {row.name: row.used() for row in rows.order_by("name")}
         return {name: tool for name, tool in used.items() if tool}
 
@@ -30,6 +51,39 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         if user.pk is None:  # nobody signed in
             return self.filter(~Exists(named))
         return self.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
+
+    @transaction.atomic
+    def import_operation(
+        self,
+        operation: Operation,
+        *,
+        secret_headers: Mapping[str, str],
+        networks: str = "",
+    ) -> Tool:
+        """A new HTTP tool, switched off. Raises ValidationError."""
+        tool = Tool(
+            name=operation.name,
+            kind=Tool.Kind.HTTP,
+            label=operation.summary,
+            description=operation.description,
+            enabled=False,
+        )
+        tool.full_clean()
+        tool.save()
+        http = HttpTool(
+            tool=tool,
+            method=operation.method,
+            url=operation.url,
+            parameters=operation.parameters,
+            places=operation.places,
+            headers=operation.headers,
+            body=operation.body,
+            networks=networks,
+        )
+        http.set_secret_headers(secret_headers)
+        http.full_clean()
+        http.save()
+        return tool
 
     def sync(self) -> None:
         """A row for each tool that code offers; those without code are marked.
@@ -48,6 +102,7 @@ class ToolQuerySet(models.QuerySet["Tool"]):
 class Tool(models.Model):
     class Kind(models.TextChoices):
         PYTHON = "python", _("Python")
+        HTTP = "http", _("HTTP")
 
     class Replay(models.TextChoices):
         SAFE = "safe", _("safe to run again")
@@ -64,11 +119,11 @@ class Tool(models.Model):
     label = models.CharField(
         max_length=100,
         blank=True,
-        help_text=_("What people see; empty for the code's own label."),
+        help_text=_("What people see; empty for the tool's own label, or its name."),
     )
     description = models.TextField(
         blank=True,
-        help_text=_("What the model is told; empty for the code's words."),
+        help_text=_("What the model is told; empty for the words of the code."),
     )
     enabled = models.BooleanField(default=True)
     is_missing = models.BooleanField(
@@ -81,13 +136,15 @@ class Tool(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(0.1), MaxValueValidator(LONGEST_TIMEOUT)],
-        help_text=_("Seconds; empty for the code's own limit."),
+        help_text=_("Seconds; empty for the tool's own limit, or the usual one."),
     )
     replay = models.CharField(
         max_length=10,
         choices=Replay.choices,
         blank=True,
-        help_text=_("What a crash may repeat; empty for the code's own word."),
+        help_text=_(
+            "What a crash may repeat; empty for what the code says, or the method."
+        ),
     )
     groups = models.ManyToManyField(
         Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
@@ -98,6 +155,7 @@ class Tool(models.Model):
 
     class Meta:
         ordering = ["name"]
+        permissions = [("dry_run_tool", "Can try a tool as any user")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(timeout=None) | Q(timeout__gt=0),
@@ -108,8 +166,16 @@ class Tool(models.Model):
     def __str__(self) -> str:
         return self.label or self.name
 
+    def clean(self) -> None:
+        if self.kind == self.Kind.HTTP and not self.description:
+            problem = _("Tell the model what this tool does, and when to use it.")
+            raise ValidationError({"description": problem})
+
     def offered(self) -> registry.Tool | None:
-        """The tool as its code declares it; None where the code is gone."""
+        """The tool as its code or its definition declares it; None without one."""
+        if self.kind == self.Kind.HTTP:
+            http: HttpTool | None = getattr(self, "http", None)
+            return http.offered() if http else None
         return python_tools().get(self.name)
 
     def used(self) -> registry.Tool | None:
@@ -123,3 +189,188 @@ class Tool(models.Model):
             timeout=offered.timeout if self.timeout is None else self.timeout,
             replay=cast(registry.Replay, self.replay) or offered.replay,
         )
+
+
+def validate_parameters(parameters: Any) -> None:
+    raise_wrong(
+        f"At {spelled(path)}: {text}." if path else f"{text[:1].upper()}{text[1:]}."
+        for path, text in schema_mistakes(parameters)
+    )
+
+
+def validate_headers(headers: Any) -> None:
+    raise_wrong(header_problems(headers))
+
+
+def validate_places(places: Any) -> None:
+    raise_wrong(read_places(places)[1])
+
+
+def validate_networks(text: str) -> None:
+    raise_wrong(read_networks(text)[1])
+
+
+def raise_wrong(sentences: Iterable[str]) -> None:
+    if wrong := list(sentences):
+        raise ValidationError(wrong)
+
+
+def no_parameters() -> dict[str, Any]:
+    return dict(EMPTY)
+
+
+class HttpTool(models.Model):
+    """What a tool of kind HTTP asks, and how its answer is read."""
+
+    class Method(models.TextChoices):
+        GET = "GET", "GET"
+        HEAD = "HEAD", "HEAD"
+        POST = "POST", "POST"
+        PUT = "PUT", "PUT"
+        PATCH = "PATCH", "PATCH"
+        DELETE = "DELETE", "DELETE"
+
+    class Body(models.TextChoices):
+        JSON = "json", _("JSON")
+        FORM = "form", _("form fields")
+
+    class ReadAs(models.TextChoices):
+        AUTO = "auto", _("as its content type says")
+        JSON = "json", _("JSON")
+        TEXT = "text", _("text")
+
+    tool = models.OneToOneField(Tool, models.CASCADE, related_name="http")
+    method = models.CharField(max_length=10, choices=Method.choices, default=Method.GET)
+    url = models.CharField(
+        _("URL"),
+        max_length=2000,
+        help_text=_(
+            "With placeholders in its path, such as https://host/orders/{id}."
+            " No secrets: they belong into a header."
+        ),
+    )
+    parameters = models.JSONField(
+        default=no_parameters,
+        validators=[validate_parameters],
+        help_text=_("JSON Schema of the arguments, an object."),
+    )
+    places = models.JSONField(
+        default=dict,
+        blank=True,
+        validators=[validate_places],
+        help_text=_(
+            'Where an argument goes, as in {"lang": "header:Accept-Language"}: path,'
+            " query, query_commas, query_deep, header, body or whole_body, and after a"
+            " colon its name there. One that is not named goes into the path if the URL"
+            " has it, else into the query of GET, HEAD and DELETE, else into the body."
+        ),
+    )
+    body = models.CharField(max_length=10, choices=Body.choices, default=Body.JSON)
+    headers = models.JSONField(
+        default=dict,
+        blank=True,
+        validators=[validate_headers],
+        help_text=_("Sent with each call, no secrets among them."),
+    )
+    secret_names = models.JSONField(default=list, editable=False)
+    secret_headers = EncryptedTextField(blank=True, default="", editable=False)
+    read_as = models.CharField(
+        _("read the answer as"),
+        max_length=10,
+        choices=ReadAs.choices,
+        default=ReadAs.AUTO,
+    )
+    pointer = models.CharField(
+        max_length=500,
+        blank=True,
+        validators=[RegexValidator(r"\A/", _("Write a pointer such as /data/items."))],
+        help_text=_(
+            "JSON Pointer to the part of the answer that the model reads, such as"
+            " /data/items; empty for the whole."
+        ),
+    )
+    max_size = models.PositiveIntegerField(
+        _("size limit"),
+        default=MAX_BODY,
+        validators=[MinValueValidator(1), MaxValueValidator(LARGEST_ANSWER)],
+        help_text=_("Bytes of an answer; a larger one is refused."),
+    )
+    networks = models.TextField(
+        _("allowed networks"),
+        blank=True,
+        validators=[validate_networks],
+        help_text=_(
+            "Private networks that this tool may reach, one a line, such as"
+            " 10.1.0.0/16; the public internet is always allowed. A cloud's metadata"
+            " address must be named by itself."
+        ),
+    )
+
+    class Meta:
+        default_permissions = ()  # those of its tool
+        verbose_name = _("HTTP request")
+        verbose_name_plural = _("HTTP request")
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.url}"
+
+    def clean(self) -> None:
+        self.headers, self.places = self.headers or {}, self.places or {}
+        if any(schema_mistakes(self.parameters)) or any(header_problems(self.headers)):
+            return  # their validators tell
+        wrong: dict[str, list[str]] = {}
+        for name, text in problems(self.definition, self.parameters, self.secret_names):
+            wrong.setdefault(name, []).append(text)
+        if wrong:
+            raise ValidationError(wrong)
+
+    @property
+    def definition(self) -> Definition:
+        return Definition(
+            method=self.method,
+            url=self.url,
+            headers=self.headers,
+            arguments=self.parameters.get("properties") or {},
+            places=read_places(self.places)[0],
+            body=cast(BodyKind, self.body),
+        )
+
+    def offered(self) -> registry.Tool:
+        replay = _REPLAY_OF_METHODS.get(self.method, "once")
+        timeout = self.tool.timeout
+        seconds = settings.TOOL_TIMEOUT if timeout is None else timeout
+        return registry.Tool(
+            name=self.tool.name,
+            description=self.tool.description,
+            parameters=self.parameters,
+            call=HttpCall(
+                name=self.tool.name,
+                definition=self.definition,
+                reading=Reading(
+                    read_as=cast(ReadAs, self.read_as), pointer=self.pointer
+                ),
+                limits=Limits(size=self.max_size, total=seconds),
+                networks=read_networks(self.networks)[0],
+                secret_headers=self.secret_headers or None,
+                sends_key=(self.tool.replay or replay) == "idempotent",
+            ),
+            replay=replay,
+            source=str(self),
+        )
+
+    def set_secret_headers(self, headers: Mapping[str, str]) -> None:
+        """Adds these or puts them in the place of others; an empty one is removed."""
+        new = {name.lower() for name in headers}
+        old = {n: v for n, v in self._revealed().items() if n.lower() not in new}
+        kept = {name: value for name, value in {**old, **headers}.items() if value}
+        self.secret_names = sorted(kept)
+        self.secret_headers = json.dumps(kept) if kept else ""
+
+    def _revealed(self) -> dict[str, str]:
+        if not self.secret_headers:
+            return {}
+        try:
+            headers: dict[str, str] = json.loads(self.secret_headers.reveal())
+        except SecretUnavailable:  # all have to be entered again
+            return {}
+        return headers

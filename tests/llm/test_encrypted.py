@@ -296,9 +296,11 @@ def test_rotate_keys_says_what_it_did(provider: Provider, settings, ring):
     settings.ENCRYPTION_KEYS = [new, old]
     out = io.StringIO()
     call_command("rotate_keys", stdout=out)
-    assert out.getvalue().splitlines() == [
+    told = out.getvalue().splitlines()
+    assert told[0] == (
         "llm.ApiKey.secret: 1 re-encrypted, 0 already under the newest key"
-    ]
+    )
+    assert all(": 0 re-encrypted" in line for line in told[1:])
 
 
 def test_rotate_keys_names_what_it_cannot_read_and_does_the_rest(

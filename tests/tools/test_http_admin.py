@@ -130,6 +130,7 @@ def test_a_secret_that_is_not_named_stays(admin_client, things):
 def test_a_mistake_in_the_schema_is_told_with_its_line(admin_client, schema, told):
     response = admin_client.post(ADD, form(http={"parameters": schema}))
     assert told in errors(response)
+    assert schema in html.unescape(response.content.decode())  # lines as they were
     assert not HttpTool.objects.exists()
 
 
@@ -222,7 +223,7 @@ async def paint() -> list[dict]:
 @tool
 async def stumble() -> None:
     """Stumble."""
-    raise RuntimeError("private words")
+    raise RuntimeError("".join(["private", " ", "words"]))
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ def code(monkeypatch):
     Tool.objects.sync()
 
 
-def run(client, name: str, username: str = "admin", **arguments) -> str:
+def run(client, name: str, username: str = "admin", /, **arguments) -> str:
     row = Tool.objects.get(name=name)
     data = {"username": username, "arguments": json.dumps(arguments)}
     response = client.post(page(row, "dry_run"), data)

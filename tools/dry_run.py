@@ -1,0 +1,74 @@
+"""One call of one tool, for staff who want to see what it does. It is a real call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import uuid4
+
+from asgiref.sync import async_to_sync
+
+from tools.execute import Outcome, execute
+from tools.registry import Context, Tool
+
+MAX_LINES = 200  # of the log
+
+_heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    outcome: Outcome
+    progress: list[str]
+    log: list[str]
+
+
+def dry_run(tool: Tool, arguments: str, user_id: int | None) -> DryRun:
+    """`arguments` is JSON as a model writes it, right or wrong."""
+    return async_to_sync(_dry_run)(tool, arguments, user_id)
+
+
+async def _dry_run(tool: Tool, arguments: str, user_id: int | None) -> DryRun:
+    call = {
+        "type": "function_call",
+        "id": "fc_dry_run",
+        "call_id": "dry_run",
+        "name": tool.name,
+        "arguments": arguments,
+        "status": "completed",
+    }
+    # Of its own, or the world outside would take each for the one before.
+    context = Context(user_id=user_id, turn_id=f"dry_run_{uuid4().hex}")
+    progress: list[str] = []
+    with _listening() as log:
+        async for happening in execute([call], {tool.name: tool}, context):
+            if isinstance(happening, Outcome):
+                return DryRun(happening, progress, log)
+            progress.append(happening.message)
+    raise AssertionError("every call has an outcome")
+
+
+class _Listener(logging.Handler):
+    """Hears what is logged on behalf of a dry run, in any thread."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = _heard.get()
+        if lines is not None and len(lines) < MAX_LINES:
+            lines.append(f"{record.levelname} {record.name} {record.getMessage()}")
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    lines: list[str] = []
+    listener = _Listener()
+    root = logging.getLogger()
+    token = _heard.set(lines)
+    root.addHandler(listener)
+    try:
+        yield lines
+    finally:
+        root.removeHandler(listener)
+        _heard.reset(token)

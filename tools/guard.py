@@ -1,0 +1,300 @@
+"""The one way by which a tool reaches the web.
+
+A tool's address comes from staff, its parts from a model, and where it leads in the end
+from a stranger's server. So every address is looked up once, by us, and refused unless
+it is public or in a network that staff allow for this tool; the connection goes to just
+the address that was checked, while TLS and the Host header keep the name. Each redirect
+is checked anew. Sizes and times are limited; proxies, netrc and cookies do not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import aiohttp
+import httpx
+from aiohttp.abc import AbstractResolver, ResolveResult
+from multidict import CIMultiDict
+from yarl import URL
+
+from llm.addresses import (
+    METADATA,
+    Address,
+    Network,
+    is_public,
+    looks_like_address,
+    parse_address,
+)
+from tools.errors import (
+    AddressRefused,
+    AnswerTooLarge,
+    BrokenAnswer,
+    FetchError,
+    FetchTimeout,
+    Unreachable,
+)
+from tools.http.exchange import Fetched, Limits, Request
+
+#: The addresses, as text, of a host's name. May raise OSError.
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_WITH_METHOD_KEPT = frozenset({307, 308})
+#: What may be told to an origin that nobody has chosen.
+_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_OURS = {"Accept-Encoding": "identity", "User-Agent": "parley"}
+
+
+async def resolve_name(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def fetch(
+    request: Request,
+    *,
+    allow: Collection[Network] = (),
+    limits: Limits = Limits(),  # noqa: B008  (it is frozen)
+    resolve: Resolve = resolve_name,
+) -> Fetched:
+    """The whole answer, whatever its status. Raises FetchError and nothing else."""
+    try:
+        async with asyncio.timeout(limits.total):
+            for _ in range(limits.redirects + 1):
+                url = _checked(request.url)
+                with _told(limits):
+                    addresses = await _lookup(url, allow, limits, resolve)
+                    answer = await _ask(request, url, addresses, limits)
+                if (target := _target(answer, url)) is None:
+                    return answer
+                request = _redirected(request, url, answer.status, target)
+    except TimeoutError as exc:
+        raise FetchTimeout(
+            f"the web server took longer than {limits.total:g} seconds."
+        ) from exc
+    raise BrokenAnswer(f"the web server redirects more than {limits.redirects} times.")
+
+
+# Where it goes
+
+
+def _checked(text: str) -> URL:
+    try:
+        url = URL(text)
+        host = url.raw_host
+    except ValueError as exc:
+        raise AddressRefused("the address is not a URL.") from exc
+    if url.scheme not in ("http", "https") or not host:
+        raise AddressRefused("only http and https addresses are allowed.")
+    if url.user is not None or url.password is not None:
+        raise AddressRefused("an address with a user name in it is not allowed.")
+    if looks_like_address(host) and parse_address(host) is None:
+        raise AddressRefused("the address is a number in an odd spelling.")
+    return url
+
+
+async def _lookup(
+    url: URL, allow: Collection[Network], limits: Limits, resolve: Resolve
+) -> list[Address]:
+    """Where to connect: all of it is allowed, or none."""
+    host = (url.raw_host or "").partition("%")[0]
+    found: Sequence[str] = [host]
+    if not looks_like_address(host):
+        async with asyncio.timeout(limits.connect):
+            found = await resolve(host, url.port or 0)
+    addresses = [parse_address(text) for text in found]
+    allowed = [each for each in addresses if each and _is_allowed(each, allow)]
+    if not found:
+        raise Unreachable("the web server's name has no address.")
+    if len(allowed) < len(found):
+        raise AddressRefused
+    return allowed
+
+
+def _is_allowed(address: Address, allow: Collection[Network]) -> bool:
+    if is_public(address):
+        return True
+    # A wide network may hold a cloud's metadata; nobody means that.
+    wide = address not in METADATA
+    return any(
+        address in network and (wide or network.num_addresses == 1) for network in allow
+    )
+
+
+class _Pinned(AbstractResolver):
+    """Knows the addresses that were checked, and no others."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_UNSPEC,
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+# One request and its answer
+
+
+async def _ask(
+    request: Request, url: URL, addresses: Sequence[Address], limits: Limits
+) -> Fetched:
+    async with (
+        _session(addresses, limits) as session,
+        session.request(
+            request.method,
+            url,
+            headers=_headers(request),
+            data=request.body,
+            allow_redirects=False,
+        ) as response,
+    ):
+        return Fetched(
+            status=response.status,
+            reason=response.reason or "",
+            headers={name.lower(): text for name, text in response.headers.items()},
+            content_type=response.content_type.lower(),
+            charset=response.charset or "",
+            body=await _body(response, limits.size),
+        )
+
+
+def _headers(request: Request) -> CIMultiDict[str]:
+    headers = CIMultiDict(_OURS)
+    headers.update(request.headers)
+    headers.update(request.secret_headers)
+    return headers
+
+
+def _session(addresses: Sequence[Address], limits: Limits) -> aiohttp.ClientSession:
+    """For one request: a connection that is kept would keep its address too."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            ssl=_ssl_context(),
+            resolver=_Pinned(addresses),
+            use_dns_cache=False,
+            force_close=True,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect),
+        trust_env=False,
+        skip_auto_headers=["Content-Type"],
+    )
+
+
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=False)
+
+
+async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    if response.method == "HEAD" or _leads_on(response.status, response.headers):
+        return b""
+    too_large = AnswerTooLarge(f"the answer is larger than {limit:,} bytes.")
+    if (response.content_length or 0) > limit:
+        raise too_large
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise too_large
+    return bytes(body)
+
+
+# Redirects
+
+
+def _leads_on(status: int, headers: Mapping[str, str]) -> bool:
+    return status in _REDIRECTS and "location" in headers
+
+
+def _target(answer: Fetched, url: URL) -> URL | None:
+    if not _leads_on(answer.status, answer.headers):
+        return None
+    try:
+        target = url.join(URL(answer.headers["location"]))
+    except ValueError as exc:
+        raise BrokenAnswer("the web server redirects to what is not a URL.") from exc
+    return _checked(str(target))
+
+
+def _redirected(request: Request, url: URL, status: int, target: URL) -> Request:
+    if url.scheme == "https" and target.scheme == "http":
+        raise AddressRefused("a redirect from https to http is not followed.")
+    request = replace(request, url=str(target))
+    if _becomes_get(request.method, status):
+        headers = _without(request.headers, "content-type")
+        request = replace(request, method="GET", headers=headers, body=None)
+    if target.origin() != url.origin():
+        harmless = {
+            name: text
+            for name, text in request.headers.items()
+            if name.lower() in _HARMLESS
+        }
+        request = replace(request, headers=harmless, secret_headers={})
+    return request
+
+
+def _becomes_get(method: str, status: int) -> bool:
+    """As browsers do, see https://fetch.spec.whatwg.org/#http-redirect-fetch"""
+    if method in ("GET", "HEAD") or status in _WITH_METHOD_KEPT:
+        return False
+    return status == 303 or method == "POST"
+
+
+def _without(headers: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: text for key, text in headers.items() if key.lower() != name}
+
+
+# Errors
+
+
+@contextmanager
+def _told(limits: Limits) -> Iterator[None]:
+    """Turns what the network and its libraries raise into our own errors.
+
+    Their messages are left out, because they tell addresses.
+    """
+    try:
+        yield
+    except FetchError:
+        raise
+    except TimeoutError as exc:
+        raise FetchTimeout(
+            f"the web server could not be reached within {limits.connect:g} seconds."
+        ) from exc
+    except aiohttp.ClientSSLError as exc:
+        raise Unreachable("the web server's certificate is not accepted.") from exc
+    except aiohttp.ClientConnectorError as exc:
+        raise Unreachable from exc
+    except socket.gaierror as exc:
+        raise Unreachable("the web server's name is not known.") from exc
+    except (aiohttp.ClientError, OSError) as exc:
+        raise BrokenAnswer(
+            f"the web server's answer cannot be read ({type(exc).__name__})."
+        ) from exc
+    except ValueError as exc:  # a header or a name that cannot be sent
+        raise AddressRefused("this cannot be sent over HTTP.") from exc

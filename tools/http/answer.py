@@ -1,0 +1,161 @@
+"""What a model reads of a web server's answer. Pure.
+
+Source: https://www.rfc-editor.org/rfc/rfc6901 (JSON Pointer)
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+import orjson
+
+from llm.encrypted import MASK
+from tools.errors import ToolError
+from tools.http.exchange import Fetched
+
+ReadAs = Literal["auto", "json", "text"]
+
+MAX_EXCERPT = 400  # characters of an error's body
+SHORTEST_HIDDEN = 6  # characters of a secret; a shorter one would be found everywhere
+
+_IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+#: What there is to know of an answer without a body.
+_TELLING_HEADERS = (
+    "content-length",
+    "content-type",
+    "etag",
+    "last-modified",
+    "location",
+)
+_TEXT_TYPES = re.compile(
+    r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
+)
+_NOT_SHOWN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.I)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    read_as: ReadAs = "auto"  # what its content type says
+    pointer: str = ""  # into JSON; "" for the whole
+
+
+def result_of(fetched: Fetched, reading: Reading, secrets: Collection[str] = ()) -> Any:
+    """Text, content parts or JSON, without `secrets`. Raises ToolError."""
+    if fetched.status >= 300:
+        raise ToolError(_failure(fetched, secrets))
+    if not fetched.body:
+        return _no_content(fetched)
+    if reading.read_as == "auto" and not reading.pointer:
+        return _by_type(fetched, secrets)
+    text = _text(fetched, secrets)
+    if reading.read_as == "text":
+        return text
+    return _pointed(_json(text), reading.pointer)
+
+
+def hidden_texts(headers: Mapping[str, str]) -> list[str]:
+    """What must not be told of these headers: "Bearer x" whole, and "x" alone."""
+    texts = {part for text in headers.values() for part in (text, *text.split()[-1:])}
+    return sorted(
+        (t for t in texts if len(t) >= SHORTEST_HIDDEN), key=len, reverse=True
+    )
+
+
+def _no_content(fetched: Fetched) -> str:
+    told = [f"The server answered {_status(fetched.status)}, with no content."]
+    told += [
+        f"{name}: {fetched.headers[name][:MAX_EXCERPT]}"
+        for name in _TELLING_HEADERS
+        if name in fetched.headers
+    ]
+    return "\n".join(told)
+
+
+def _by_type(fetched: Fetched, secrets: Collection[str]) -> Any:
+    if fetched.content_type in _IMAGES:
+        data = base64.b64encode(fetched.body).decode()
+        url = f"data:{fetched.content_type};base64,{data}"
+        return [{"type": "input_image", "image_url": url}]
+    if not _is_text(fetched):
+        raise ToolError(
+            f"the server answered with {len(fetched.body):,} bytes of"
+            f" {fetched.content_type[:100]!r}, which a model cannot read."
+        )
+    text = _text(fetched, secrets)
+    if fetched.content_type.endswith(("/json", "+json")):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text  # the label is wrong, the text may still be of use
+    return text
+
+
+def _is_text(fetched: Fetched) -> bool:
+    if _TEXT_TYPES.fullmatch(fetched.content_type):
+        return True
+    try:
+        text = fetched.body.decode()
+    except UnicodeDecodeError:
+        return False
+    return "\0" not in text
+
+
+def _text(fetched: Fetched, secrets: Collection[str]) -> str:
+    try:
+        codec = codecs.lookup(fetched.charset or "utf-8-sig").name
+        text = fetched.body.decode(codec, "replace")
+    except (LookupError, ValueError):  # no such encoding, or none of text
+        text = fetched.body.decode("utf-8-sig", "replace")
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _json(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as exc:
+        raise ToolError("the server answered with something that is no JSON.") from exc
+
+
+def _pointed(value: Any, pointer: str) -> Any:
+    for step in _steps(pointer):
+        match value:
+            case dict() if step in value:
+                value = value[step]
+            case list() if step.isdecimal() and int(step) < len(value):
+                value = value[int(step)]
+            case _:
+                raise ToolError(f"the server's answer has nothing at {pointer!r}.")
+    return value
+
+
+def _steps(pointer: str) -> Iterator[str]:
+    for step in pointer.split("/")[1:]:
+        yield step.replace("~1", "/").replace("~0", "~")
+
+
+def _failure(fetched: Fetched, secrets: Collection[str]) -> str:
+    said = f"the server answered {_status(fetched.status)}"
+    if not _is_text(fetched):
+        return f"{said}."
+    text = _text(fetched, secrets)
+    if "html" in fetched.content_type:
+        text = _NOT_SHOWN.sub(" ", text)
+    excerpt = " ".join(text.split())
+    if len(excerpt) > MAX_EXCERPT:
+        excerpt = f"{excerpt[:MAX_EXCERPT]}…"
+    return f"{said}: {excerpt}" if excerpt else f"{said}."
+
+
+def _status(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)

@@ -1,0 +1,156 @@
+"""What is wrong with an HTTP tool before anybody calls it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from llm.addresses import Network, looks_like_address, parse_address, parse_network
+from tools.http.definition import METHODS_WITHOUT_BODY, PLACEHOLDER, Definition, Place
+
+#: Those that are the client's own, or would tell the server a lie about it.
+FORBIDDEN_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|password|session", re.IGNORECASE)
+
+Problem = tuple[str, str]  # the field, and a sentence
+
+
+def problems(
+    definition: Definition,
+    parameters: Mapping[str, Any],
+    secret_names: Collection[str] = (),
+) -> Iterator[Problem]:
+    """Headers and parameters are to be right in themselves."""
+    yield from (("url", text) for text in url_problems(definition.url))
+    for name in definition.headers:
+        if _SECRET_HEADER.search(name):
+            yield "headers", f"{name!r} looks secret: write it as a secret header."
+        if name.lower() in {each.lower() for each in secret_names}:
+            yield "headers", f"{name!r} is among the secret headers."
+    yield from _argument_problems(definition, parameters)
+
+
+def url_problems(template: str) -> Iterator[str]:
+    fixed, _, path = _parted(template)
+    try:
+        url = urlsplit(template)
+        host, _port = url.hostname or "", url.port
+    except ValueError:
+        yield "This is no address."
+        return
+    if url.scheme not in ("http", "https") or not host or re.search(r"\s", template):
+        yield "Write an address such as https://host/things/{id}."
+    elif "@" in url.netloc:
+        yield "Leave out user and password; write a secret header."
+    elif url.fragment:
+        yield "Leave out what follows the '#'."
+    elif re.search(r"[{}]", fixed + url.query):
+        yield "Placeholders may stand in the path only."
+    elif re.search(r"[{}]", PLACEHOLDER.sub("", path)):
+        yield "A placeholder is a name in braces, such as {id}."
+    elif looks_like_address(host) and parse_address(host) is None:
+        yield "Write the address of the host in its usual form."
+
+
+def header_problems(headers: Any) -> Iterator[str]:
+    if not isinstance(headers, dict):
+        yield 'Write a JSON object, such as {"Accept-Language": "en"}.'
+        return
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            yield f"{name!r} is no header's name."
+        elif name.lower() in FORBIDDEN_HEADERS:
+            yield f"{name!r} is not yours to set."
+        elif not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+            yield f"The header {name!r} must be one line of plain ASCII text."
+
+
+def read_places(places: Any) -> tuple[dict[str, Place], list[str]]:
+    """The places that can be read, and what is wrong with the others."""
+    if not isinstance(places, dict):
+        return {}, ['Write a JSON object, such as {"lang": "header:Accept-Language"}.']
+    read, wrong = {}, []
+    for argument, text in places.items():
+        try:
+            read[argument] = Place.read(argument, str(text))
+        except ValueError as exc:
+            wrong.append(f"{argument!r}: {exc}.")
+    return read, wrong
+
+
+def read_networks(text: str) -> tuple[list[Network], list[str]]:
+    """One a line; the networks that can be read, and what is wrong with the others."""
+    read, wrong = [], []
+    for line in text.split():
+        try:
+            read.append(parse_network(line))
+        except ValueError as exc:
+            wrong.append(f"{exc}.")
+    return read, wrong
+
+
+def _parted(template: str) -> tuple[str, str, str]:
+    """Scheme and host, then the path without the query."""
+    scheme, separator, rest = template.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host}", slash, re.split(r"[?#]", path, maxsplit=1)[0]
+
+
+def _argument_problems(
+    definition: Definition, parameters: Mapping[str, Any]
+) -> Iterator[Problem]:
+    known = parameters.get("properties") or {}
+    for argument in definition.places:
+        if argument not in known:
+            yield "places", f"{argument!r} is no property of the schema."
+    placed = {argument: definition.place_of(argument) for argument in known}
+    yield from _path_problems(definition, parameters, placed)
+    yield from _body_problems(definition, placed)
+    for argument, place in placed.items():
+        if place.kind == "header":
+            for text in header_problems({place.name: ""}):
+                yield "places", f"{argument!r}: {text}"
+
+
+def _path_problems(
+    definition: Definition, parameters: Mapping[str, Any], placed: Mapping[str, Place]
+) -> Iterator[Problem]:
+    in_path = {p.name: argument for argument, p in placed.items() if p.kind == "path"}
+    required = parameters.get("required") or ()
+    for name in definition.placeholders:
+        if name not in in_path:
+            yield "url", f"{{{name}}} is no property of the schema."
+        elif in_path[name] not in required:
+            yield "parameters", f"{in_path[name]!r} stands in the path: require it."
+    for name in in_path.keys() - set(definition.placeholders):
+        yield "places", f"the path has no {{{name}}}."
+
+
+def _body_problems(
+    definition: Definition, placed: Mapping[str, Place]
+) -> Iterator[Problem]:
+    fields = [argument for argument, p in placed.items() if p.kind == "body"]
+    whole = [argument for argument, p in placed.items() if p.kind == "whole_body"]
+    if (fields or whole) and definition.method in METHODS_WITHOUT_BODY:
+        yield "places", f"{definition.method} has no body."
+    if len(whole) > 1 or (whole and fields):
+        yield "places", f"{whole[0]!r} is the whole body: nothing can stand beside it."

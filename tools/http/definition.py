@@ -1,0 +1,230 @@
+"""How an HTTP tool asks: a model's arguments into one request. Pure.
+
+The address is a template whose path holds `{placeholders}` (RFC 6570, level 1). An
+argument goes where its place says; without one, into the path if the template names it,
+else into the query of GET, HEAD and DELETE and into the body of all others.
+
+Source: https://www.rfc-editor.org/rfc/rfc6570
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+from urllib.parse import quote
+
+import orjson
+
+from tools.errors import ToolError
+from tools.http.exchange import Request
+
+PlaceKind = Literal[
+    "path",
+    "query",  # a list is repeated: a=1&a=2
+    "query_commas",  # a=1,2
+    "query_deep",  # of an object: a[b]=1
+    "header",
+    "body",  # one of its fields
+    "whole_body",
+]
+BodyKind = Literal["json", "form"]
+
+METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
+PLACEHOLDER = re.compile(r"\{(\w+)\}", re.ASCII)
+
+_METHODS_WITH_QUERY = METHODS_WITHOUT_BODY | {"DELETE"}
+_CONTENT_TYPES: Mapping[BodyKind, str] = {
+    "json": "application/json",
+    "form": "application/x-www-form-urlencoded",
+}
+_ACCEPT = "application/json, text/*;q=0.9, image/*;q=0.8, */*;q=0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    kind: PlaceKind
+    name: str  # what the argument is called there
+
+    @classmethod
+    def read(cls, argument: str, text: str) -> Place:
+        """From "query" or "header:X-Trace". Raises ValueError."""
+        kind, _, name = text.partition(":")
+        if kind not in get_args(PlaceKind):
+            options = ", ".join(get_args(PlaceKind))
+            raise ValueError(f"there is no place {kind!r}; there are {options}")
+        return cls(cast(PlaceKind, kind), name or argument)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    method: str
+    url: str  # a template
+    headers: Mapping[str, str] = field(default_factory=dict)
+    arguments: Collection[str] = ()  # all that the schema names
+    places: Mapping[str, Place] = field(default_factory=dict)
+    body: BodyKind = "json"
+
+    @property
+    def placeholders(self) -> list[str]:
+        return PLACEHOLDER.findall(self.url)
+
+    def place_of(self, argument: str) -> Place:
+        if place := self.places.get(argument):
+            return place
+        if argument in self.placeholders:
+            return Place("path", argument)
+        in_query = self.method in _METHODS_WITH_QUERY
+        return Place("query" if in_query else "body", argument)
+
+    @property
+    def has_fields(self) -> bool:
+        """True where a body is sent even if no field is given for it."""
+        return any(self.place_of(each).kind == "body" for each in self.arguments)
+
+
+def request_of(
+    definition: Definition,
+    arguments: Mapping[str, Any],
+    *,
+    secret_headers: Mapping[str, str] | None = None,
+    idempotency_key: str = "",
+) -> Request:
+    """Raises ToolError where an argument cannot stand in its place."""
+    parts = _Parts()
+    for argument, value in arguments.items():
+        parts.add(definition.place_of(argument), argument, value)
+    headers = {"Accept": _ACCEPT, **definition.headers, **parts.headers}
+    body, content_type = _body(definition, parts)
+    if content_type and "content-type" not in map(str.lower, headers):
+        headers["Content-Type"] = content_type
+    if idempotency_key:
+        headers["Idempotency-Key"] = idempotency_key
+    return Request(
+        method=definition.method,
+        url=_url(definition, parts),
+        headers=headers,
+        secret_headers=secret_headers or {},
+        body=body,
+    )
+
+
+class _Parts:
+    """What the arguments make of a request."""
+
+    def __init__(self) -> None:
+        self.path: dict[str, str] = {}
+        self.query: list[tuple[str, str]] = []
+        self.headers: dict[str, str] = {}
+        self.fields: dict[str, Any] = {}
+        self.whole_body: Any = None
+
+    def add(self, place: Place, argument: str, value: Any) -> None:
+        match place.kind:
+            case "body":
+                self.fields[place.name] = value
+            case "whole_body":
+                self.whole_body = value
+            case _ if value is None:
+                pass  # as good as not given
+            case "path":
+                self.path[place.name] = _segment(argument, value)
+            case "header":
+                self.headers[place.name] = _header(argument, value)
+            case "query":
+                self.query += _pairs(place.name, value)
+            case "query_commas":
+                self.query.append((place.name, _joined(value)))
+            case "query_deep":
+                self.query += _deep_pairs(place.name, value)
+
+
+def _url(definition: Definition, parts: _Parts) -> str:
+    for name in definition.placeholders:
+        if name not in parts.path:
+            raise ToolError(f"{name!r} is part of the address and must be given.")
+    url = PLACEHOLDER.sub(lambda match: parts.path[match[1]], definition.url)
+    if not parts.query:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{_encoded(parts.query)}"
+
+
+def _body(definition: Definition, parts: _Parts) -> tuple[bytes | None, str]:
+    """The body, and its type unless a header tells it."""
+    if parts.whole_body is not None:
+        return _whole_body(definition, parts.whole_body)
+    if not parts.fields and not definition.has_fields:
+        return None, ""
+    content_type = _CONTENT_TYPES[definition.body]
+    if definition.body == "json":
+        return _json(parts.fields), content_type
+    pairs = [
+        pair
+        for name, value in parts.fields.items()
+        if value is not None
+        for pair in _pairs(name, value)
+    ]
+    return _encoded(pairs).encode(), content_type
+
+
+def _whole_body(definition: Definition, value: Any) -> tuple[bytes, str]:
+    told = {name.lower(): text for name, text in definition.headers.items()}
+    content_type = told.get("content-type", "application/json")
+    if isinstance(value, str) and "json" not in content_type:
+        return value.encode(errors="replace"), content_type
+    return _json(value), content_type
+
+
+# Values as text
+
+
+def _segment(argument: str, value: Any) -> str:
+    text = ",".join(map(_quoted, value)) if isinstance(value, list) else _quoted(value)
+    if text in ("", ".", ".."):
+        # "/users/{id}" would become another address altogether.
+        raise ToolError(f"{argument!r} cannot be {_text(value)!r}.")
+    return text
+
+
+def _header(argument: str, value: Any) -> str:
+    text = _joined(value).strip()
+    if not (text.isascii() and text.isprintable()):
+        raise ToolError(f"{argument!r} must be one line of plain ASCII characters.")
+    return text
+
+
+def _pairs(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    values = value if isinstance(value, list) else [value]
+    yield from ((name, _text(each)) for each in values)
+
+
+def _deep_pairs(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        yield from _pairs(name, value)
+        return
+    for key, each in value.items():
+        yield from _deep_pairs(f"{name}[{key}]", each)
+
+
+def _joined(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, list) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value).decode()
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as exc:  # half an emoji, an integer beyond 64 bits
+        raise ToolError("an argument holds something that JSON cannot carry.") from exc
+
+
+def _quoted(value: Any) -> str:
+    return quote(_text(value), safe="", errors="replace")
+
+
+def _encoded(pairs: Collection[tuple[str, str]]) -> str:
+    return "&".join(f"{_quoted(name)}={_quoted(text)}" for name, text in pairs)

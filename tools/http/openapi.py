@@ -1,0 +1,401 @@
+"""An OpenAPI document as HTTP tools. Pure.
+
+In: the text of a document of version 3.0 or 3.1, JSON or YAML. Out: an `Operation` for
+each path and method, with all that a tool needs, with what it will not do, and, where
+no tool can be made of it, with the reason. Nothing is fetched: a reference to another
+document is such a reason.
+
+Source: https://spec.openapis.org/oas/v3.1.1
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urljoin
+
+from tools.arguments import spelled
+from tools.errors import InvalidDocument
+from tools.http.checks import url_problems
+from tools.http.openapi_schema import Reader
+from tools.parameters import schema_mistakes
+
+MAX_DOCUMENT = 5 * 1024 * 1024  # bytes
+MAX_DESCRIPTION = 1000  # characters; OpenAI takes 1024
+MAX_NAME = 64
+
+_METHODS = ("get", "head", "post", "put", "patch", "delete")
+_IGNORED_HEADERS = frozenset({"accept", "authorization", "content-type"})
+_ARGUMENT = re.compile(r"[^A-Za-z0-9_]+")
+_TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    key: str  # "GET /orders/{id}", by which it is picked
+    name: str
+    summary: str = ""
+    description: str = ""
+    method: str
+    url: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = "json"
+    notes: tuple[str, ...] = ()  # what staff should know
+    problem: str = ""  # why it can be no tool
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """Raises InvalidDocument."""
+    try:
+        document = json.loads(text) if text.lstrip()[:1] == "{" else _yaml(text)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidDocument(f"This cannot be read: {exc}.") from exc
+    if not isinstance(document, dict):
+        raise InvalidDocument("This is no OpenAPI document.")
+    if "swagger" in document:
+        raise InvalidDocument("This is Swagger 2; convert it to OpenAPI 3 first.")
+    if not str(document.get("openapi", "")).startswith("3."):
+        raise InvalidDocument("This is no OpenAPI 3 document: 'openapi' is missing.")
+    if not isinstance(document.get("paths"), dict):
+        raise InvalidDocument("The document has no paths.")
+    return document
+
+
+def operations(document: Mapping[str, Any], base_url: str = "") -> list[Operation]:
+    """All of the document, in its order. `base_url` counts more than its servers."""
+    read = [
+        _Reading(document, base_url, path, item, method).operation()
+        for path, item in _paths(document)
+        for method in _METHODS
+        if isinstance(item.get(method), Mapping)
+    ]
+    return _with_unique_names(read)
+
+
+def _paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path, item in document["paths"].items():
+        try:
+            resolved = Reader(document).resolve(item)
+        except InvalidDocument:
+            continue  # another document has it
+        if isinstance(resolved, Mapping) and str(path).startswith("/"):
+            yield str(path), resolved
+
+
+class _Reading:
+    """One operation, while it is read."""
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        base_url: str,
+        path: str,
+        item: Mapping[str, Any],
+        method: str,
+    ) -> None:
+        self._document = document
+        self._base_url = base_url
+        self._path = path
+        self._item = item
+        self._method = method
+        self._told: Mapping[str, Any] = item[method]
+        self._reader = Reader(document)
+        self._properties: dict[str, Any] = {}
+        self._required: list[str] = []
+        self._places: dict[str, str] = {}
+        self._headers: dict[str, str] = {}
+        self._body = "json"
+        self._notes: list[str] = []
+
+    def operation(self) -> Operation:
+        key = f"{self._method.upper()} {self._path}"
+        operation = Operation(
+            key=key,
+            name=_tool_name(str(self._told.get("operationId") or key)),
+            summary=_line(self._told.get("summary"), 100),
+            description=self._description(),
+            method=self._method.upper(),
+        )
+        try:
+            url = self._url()
+            self._read_parameters()
+            self._read_body()
+            parameters = self._parameters()
+        except InvalidDocument as exc:
+            return replace(operation, problem=str(exc))
+        except (AttributeError, KeyError, TypeError, RecursionError) as exc:
+            # Anybody's document: what is a text may have to be an object.
+            problem = f"it is not written as OpenAPI is ({type(exc).__name__})."
+            return replace(operation, problem=problem)
+        if self._told.get("deprecated") is True:
+            self._notes.append("It is deprecated.")
+        self._notes += self._security()
+        return replace(
+            operation,
+            url=url,
+            parameters=parameters,
+            places=self._places,
+            headers=self._headers,
+            body=self._body,
+            notes=tuple(self._notes),
+        )
+
+    def _description(self) -> str:
+        told = (self._told.get("summary"), self._told.get("description"))
+        texts = [each.strip() for each in told if isinstance(each, str)]
+        whole = "\n\n".join(dict.fromkeys(filter(None, texts)))
+        return whole[:MAX_DESCRIPTION] or f"{self._method.upper()} {self._path}"
+
+    # The address
+
+    def _url(self) -> str:
+        path = re.sub(
+            r"\{([^{}]+)\}", lambda match: f"{{{_argument(match[1])}}}", self._path
+        )
+        url = f"{self._server().rstrip('/')}{path}"
+        for problem in url_problems(url):
+            raise InvalidDocument(
+                f"its address cannot be used: {url!r:.200}. {problem}"
+            )
+        return url
+
+    def _server(self) -> str:
+        for place in (self._told, self._item, self._document):
+            if servers := place.get("servers"):
+                server = _server_url(servers[0])
+                break
+        else:
+            server = "/"
+        if "://" in server:
+            return self._base_url or server
+        if not self._base_url:
+            raise InvalidDocument(
+                "the document has no whole address: write its server."
+            )
+        return urljoin(self._base_url, server) if server != "/" else self._base_url
+
+    # The arguments
+
+    def _read_parameters(self) -> None:
+        told: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for place in (self._item, self._told):
+            for each in place.get("parameters") or ():
+                parameter = self._reader.resolve(each)
+                told[str(parameter["name"]), str(parameter["in"])] = parameter
+        for (name, where), parameter in told.items():
+            self._read_parameter(name, where, parameter)
+
+    def _read_parameter(
+        self, name: str, where: str, parameter: Mapping[str, Any]
+    ) -> None:
+        is_required = parameter.get("required") is True
+        if where == "header" and name.lower() in _IGNORED_HEADERS:
+            return  # as the standard has it
+        if where == "header" and name.lower() == "idempotency-key":
+            self._notes.append("It knows idempotency keys: choose a replay that fits.")
+            return
+        if where == "cookie":
+            if is_required:
+                raise InvalidDocument(f"it needs the cookie {name!r}.")
+            self._notes.append(f"The cookie {name!r} is never sent.")
+            return
+        schema = self._reader.read(_schema_of(parameter))
+        if isinstance(schema, dict) and isinstance(parameter.get("description"), str):
+            schema.setdefault("description", parameter["description"].strip())
+        kind = _place_kind(where, parameter)
+        sent_as = _argument(name) if where == "path" else name
+        self._add(name, kind, sent_as, schema, required=is_required or where == "path")
+
+    def _read_body(self) -> None:
+        if not (told := self._told.get("requestBody")):
+            return
+        if self._method in ("get", "head"):
+            self._notes.append("Its body is left out, as GET and HEAD have none.")
+            return
+        body = self._reader.resolve(told)
+        is_required = body.get("required") is True
+        content = {str(kind).lower(): each for kind, each in body["content"].items()}
+        media = _media_type(content)
+        if media is None:
+            kinds = ", ".join(content)
+            if is_required:
+                raise InvalidDocument(f"it sends {kinds}, which is not supported.")
+            self._notes.append(f"No body is sent: {kinds} is not supported.")
+            return
+        schema = (content[media] or {}).get("schema") or {}
+        self._add_body(media, schema, is_required=is_required)
+
+    def _add_body(self, media: str, schema: Any, *, is_required: bool) -> None:
+        is_form = media == "application/x-www-form-urlencoded"
+        self._body = "form" if is_form else "json"
+        if not is_form and "*" not in media and media != "application/json":
+            self._headers["Content-Type"] = media
+        is_text = media.startswith("text/")
+        if not is_text and (whole := self._reader.fields(schema)):
+            for name, each in whole["properties"].items():
+                if not (isinstance(each, Mapping) and each.get("readOnly") is True):
+                    needed = is_required and name in whole["required"]
+                    read = self._reader.read(each)
+                    self._add(str(name), "body", str(name), read, required=needed)
+            return
+        if is_form:
+            raise InvalidDocument("its form has no named fields.")
+        read = self._reader.read({"type": "string"} if is_text else schema)
+        self._add("body", "whole_body", "body", read, required=is_required)
+
+    def _add(
+        self, name: str, kind: str, sent_as: str, schema: Any, *, required: bool
+    ) -> None:
+        argument = _argument(name)
+        if argument in self._properties:  # an id in the path, another in the body
+            argument = _argument(f"{argument}_{kind}")
+        self._properties[argument] = schema
+        if required:
+            self._required.append(argument)
+        self._places[argument] = f"{kind}:{sent_as}" if sent_as != argument else kind
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = {
+            "type": "object",
+            "properties": self._properties,
+            "required": self._required,
+            "additionalProperties": False,
+        }
+        if self._reader.defs:
+            parameters["$defs"] = self._reader.defs
+        for path, text in schema_mistakes(parameters):
+            raise InvalidDocument(f"its schema is wrong at {spelled(path)}: {text}.")
+        return parameters
+
+    # What it expects of us
+
+    def _security(self) -> Iterator[str]:
+        """What the first way in asks for."""
+        ways = self._told.get("security", self._document.get("security")) or []
+        components = self._document.get("components") or {}
+        schemes = components.get("securitySchemes") or {}
+        for name in ways[0] if ways and isinstance(ways[0], Mapping) else ():
+            scheme = schemes.get(name)
+            yield _expectation(scheme if isinstance(scheme, Mapping) else {}, str(name))
+
+
+def _schema_of(parameter: Mapping[str, Any]) -> Any:
+    if "schema" in parameter:
+        return parameter["schema"]
+    for media in (parameter.get("content") or {}).values():
+        return media.get("schema") or {}
+    return {"type": "string"}
+
+
+def _place_kind(where: str, parameter: Mapping[str, Any]) -> str:
+    if where != "query":
+        return where
+    style = parameter.get("style", "form")
+    if style == "deepObject":
+        return "query_deep"
+    explodes = parameter.get("explode", style == "form")
+    return "query" if explodes else "query_commas"
+
+
+def _media_type(content: Mapping[str, Any]) -> str | None:
+    """The one that we can send best."""
+    for matches in (
+        r"application/json",
+        r"application/x-www-form-urlencoded",
+        r"application/[\w.-]+\+json",
+        r"text/plain",
+        r"\*/\*|application/\*",
+    ):
+        for media in content:
+            if re.fullmatch(matches, media.partition(";")[0].strip()):
+                return media
+    return None
+
+
+def _server_url(server: Mapping[str, Any]) -> str:
+    variables = server.get("variables") or {}
+    return re.sub(
+        r"\{([^{}]+)\}",
+        lambda match: str((variables.get(match[1]) or {}).get("default", match[0])),
+        str(server["url"]),
+    )
+
+
+def _expectation(scheme: Mapping[str, Any], name: str) -> str:
+    match scheme:
+        case {"type": "apiKey", "in": "header", "name": str(header)}:
+            return f"It expects a key in the header {header}."
+        case {"type": "apiKey", "in": str(where)}:
+            return f"It expects a key in the {where}, which is not supported."
+        case {"type": "http", "scheme": str(kind)}:
+            return f"It expects the header Authorization: {kind.capitalize()} …"
+        case {"type": "oauth2" | "openIdConnect"}:
+            return "It expects an OAuth token: Authorization: Bearer …"
+    return f"It expects {name!r}."
+
+
+# Names
+
+
+def _argument(name: str) -> str:
+    """A name that a placeholder may have, and that every provider takes."""
+    return _ARGUMENT.sub("_", name).strip("_")[:MAX_NAME] or "value"
+
+
+def _tool_name(text: str) -> str:
+    name = _TOOL_NAME.sub("_", text).strip("_-") or "tool"
+    return f"_{name}"[:MAX_NAME] if name[0].isdigit() else name[:MAX_NAME]
+
+
+def _with_unique_names(found: list[Operation]) -> list[Operation]:
+    taken: set[str] = set()
+    unique = []
+    for each in found:
+        name, number = each.name, 2
+        while name in taken:
+            suffix = f"_{number}"
+            name, number = f"{each.name[: MAX_NAME - len(suffix)]}{suffix}", number + 1
+        taken.add(name)
+        unique.append(replace(each, name=name))
+    return unique
+
+
+def _line(text: Any, limit: int) -> str:
+    return " ".join(text.split())[:limit] if isinstance(text, str) else ""
+
+
+# YAML
+
+
+def _yaml(text: str) -> Any:
+    """Raises ValueError."""
+    try:
+        import yaml
+    except ImportError as exc:
+        raise ValueError("YAML is not installed here, write JSON") from exc
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        """As YAML 1.2 has it: a date is a text, and "on" is no flag."""
+
+        yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in rules if tag not in _YAML_1_1]
+            for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:bool",
+        re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
+        list("tTfF"),
+    )
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as exc:
+        raise ValueError(str(exc).partition("\n")[0]) from exc
+
+
+_YAML_1_1 = frozenset({"tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"})

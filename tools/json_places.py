@@ -1,0 +1,47 @@
+"""Where in a JSON text a value stands. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_decoder = json.JSONDecoder()
+
+
+def line_of(text: str, path: Sequence[str | int]) -> int:
+    """The line, from 1, of the value at `path` in valid JSON.
+
+    Of a path that is not there, the line of the deepest value that is.
+    """
+    at = _after_blank(text, 0)
+    for step in path:
+        places = dict(_members(text, at)) if text[at] in "{[" else {}
+        if step not in places:
+            break
+        at = places[step]
+    return text.count("\n", 0, at) + 1
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str | int, int]]:
+    """Key or number of each member of the object or array at `at`, and its place."""
+    is_object = text[at] == "{"
+    at = _after_blank(text, at + 1)
+    number = 0
+    while text[at] not in "}]":
+        key: str | int = number
+        if is_object:
+            key, at = _decoder.raw_decode(text, at)
+            at = _after_blank(text, _after_blank(text, at) + 1)  # past the colon
+        yield key, at
+        _, at = _decoder.raw_decode(text, at)
+        at = _after_blank(text, at)
+        if text[at] == ",":
+            at = _after_blank(text, at + 1)
+        number += 1
+
+
+def _after_blank(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at

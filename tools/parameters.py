@@ -1,0 +1,50 @@
+"""The JSON Schema of a tool's arguments, as people write it. Pure.
+
+Source: https://json-schema.org/draft/2020-12
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+
+from tools.arguments import Path, compiled, mistakes
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def schema_mistakes(parameters: Any) -> Iterator[tuple[Path, str]]:
+    """Where something is wrong with the schema of an object, and what."""
+    if not isinstance(parameters, dict):
+        yield (), "a schema is an object, {…}"
+    elif parameters.get("type") != "object":
+        yield ("type",), 'arguments are an object: write "type": "object"'
+    elif parameters.get("$schema", DIALECT) != DIALECT:
+        yield ("$schema",), f"leave it out, or write {DIALECT!r}"
+    else:
+        yield from _invalid(parameters) or _uncompilable(parameters)
+
+
+def _invalid(parameters: Mapping[str, Any]) -> list[tuple[Path, str]]:
+    found = mistakes(_metaschema().iter_errors(parameters))
+    # The metaschema has many parts, and each of them may tell the same.
+    return list({(*path, text): (path, text) for path, text in found}.values())
+
+
+def _uncompilable(parameters: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """References to nowhere, and patterns that nobody can match."""
+    try:
+        compiled(parameters)
+    except jsonschema_rs.ValidationError as exc:
+        yield exc.instance_path, exc.message
+    except (ValueError, RecursionError) as exc:
+        yield (), str(exc)
+
+
+@cache
+def _metaschema() -> jsonschema_rs.Validator:
+    return jsonschema_rs.Draft202012Validator({"$ref": DIALECT})
