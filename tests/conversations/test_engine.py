@@ -298,7 +298,7 @@ async def test_a_model_that_fails_is_stood_in_for_by_its_fallback(
     await model.fallbacks.aadd(other)
     model.options = {"retry": {"attempts": 1}}
     await model.asave()
-    turn, entries = await answer(conversation)
+    _, entries = await answer(conversation)
     assert text_of(entries) == "Hello there."
     assert [request.model for request in script.requests] == ["demo", "demo-fast"]
     calls = [c async for c in ModelCall.objects.order_by("pk")]

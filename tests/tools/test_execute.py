@@ -412,7 +412,8 @@ async def tidies(text: str, context: Context) -> str:
 
 
 @pytest.mark.parametrize("moment", range(25))
-async def test_cancelled_at_any_moment_it_leaves_no_task(moment):
+async def test_cancelled_at_any_moment_it_leaves_no_task(moment, monkeypatch):
+    monkeypatch.setattr(module, "STOP_GRACE", 60.0)  # a busy machine is slow, not wrong
     calls = [
         call(name, name, text="x") for name in ("tidies", "echo", "broken", "hangs")
     ]
