@@ -144,7 +144,13 @@ class Endpoint:
         return self.at(self.codec.path(request))
 
     def issuer(self, model: str) -> Issuer:
-        return {"provider": self.provider.name, "model": model, "route": self.route}
+        """A proof said in one wire format means nothing in another."""
+        usual = next(iter(self.provider.codecs.values())).name
+        route = self.route if self.codec.name == usual else self._named_route()
+        return {"provider": self.provider.name, "model": model, "route": route}
+
+    def _named_route(self) -> str:
+        return f"{self.route}:{self.codec.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -102,14 +103,19 @@ def _server(listening: socket.socket) -> Server:
     # Not above: importing these makes the event loop and reads the settings.
     import_module(settings.ROOT_URLCONF)  # or the first request would wait for it
     from conversations import engine
-    from llm import client
+    from llm import client, prices
     from project.asgi import application
     from project.server import Hooks, Server, log_access
+
+    async def start() -> None:
+        await engine.start()
+        # The price list takes half a second to read; no answer shall wait for it.
+        asyncio.get_running_loop().run_in_executor(None, prices.warm)
 
     return Server(
         application,
         listening,
-        Hooks(start=engine.start, drain=engine.drain, close=client.aclose),
+        Hooks(start=start, drain=engine.drain, close=client.aclose),
         grace=settings.DRAIN_GRACE,
         action_logger=log_access if settings.ACCESS_LOG else None,
         # A message too large is for the application to refuse, in words.
