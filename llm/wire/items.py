@@ -82,6 +82,13 @@ def output_text(items: Iterable[Item]) -> str:
     return "".join(text_of(i) for i in items if i.get("role") == "assistant")
 
 
+def answered_calls(items: Iterable[Item]) -> set[str]:
+    """The call ids that have an output. A `custom_tool_call` without one was never for
+    us to run: xAI tells so of tools of its own."""
+    kinds = ("function_call_output", "custom_tool_call_output")
+    return {item["call_id"] for item in items if item.get("type") in kinds}
+
+
 _STRICT_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

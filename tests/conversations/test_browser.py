@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.serving import PASSWORD, ServerProcess
 
 pytestmark = pytest.mark.browser
+expect.set_options(timeout=60_000)  # ms; a loaded machine is slow, not wrong
 
 NUMBERS = 90  # words of a long answer, at the demo's human pace: a few seconds
 COUNTED = " ".join(str(number) for number in range(1, NUMBERS + 1))

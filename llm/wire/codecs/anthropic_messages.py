@@ -19,7 +19,7 @@ from typing import Any
 
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic_parts import Block, blocks_of, plain, text_block
-from llm.wire.items import Item, is_portable_call_id
+from llm.wire.items import Item, answered_calls, is_portable_call_id
 from llm.wire.request import Request
 
 Message = dict[str, Any]
@@ -44,6 +44,7 @@ _RECEIPTS = frozenset(
         "web_search_call",
     }
 )
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 _HOSTED_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64  # characters
@@ -76,6 +77,7 @@ class MessagesInput:
         self._unanswered: list[str] = []  # ids of the last assistant's calls
         if request.instructions.strip():
             self.system.append(text_block(request.instructions))
+        self._answered = answered_calls(request.items)
         for item in request.items:
             self._add(item)
         self._finish()
@@ -100,6 +102,8 @@ class MessagesInput:
                 self._message(item, blocks)
             case "reasoning":
                 self._say(blocks)
+            case "custom_tool_call" if item["call_id"] not in self._answered:
+                pass  # xAI's own
             case "function_call" | "custom_tool_call":
                 self._say(self._call(item, blocks))
             case "function_call_output" | "custom_tool_call_output":
@@ -203,6 +207,8 @@ class MessagesInput:
 
     def _end_assistant(self) -> None:
         said, self._assistant = self._assistant, []
+        while said and said[-1]["type"] in _THOUGHTS:
+            said.pop()  # it led to nothing; a message must not end with it
         if not said:
             return
         if not self.messages:

@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from llm.errors import BadRequest
 from llm.wire.codecs.chat_reasoning import THOUGHTS, joined
-from llm.wire.items import Item, is_portable_call_id
+from llm.wire.items import Item, answered_calls, is_portable_call_id
 from llm.wire.request import Request
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class _Writer:
         self._messages: list[Message] = []
         self._system: list[str] = []  # gathered for hosts that want one, in front
         self._assistant: _Assistant | None = None
+        self._answered = answered_calls(request.items)
         self._order: dict[str, int] = {}  # of the calls now being answered
         self._outputs: list[Message] = []
         self._pictures: list[Part] = []
@@ -123,6 +124,8 @@ class _Writer:
             case "reasoning":
                 if raw := self._proof(item):
                     self._turn().prove(raw)
+            case "custom_tool_call" if item["call_id"] not in self._answered:
+                pass  # xAI's own
             case "function_call" | "custom_tool_call":
                 self._turn().calls.append(self._call(item))
             case "function_call_output" | "custom_tool_call_output":
@@ -150,6 +153,13 @@ class _Writer:
 
     # The assistant
 
+    @property
+    def _must_think(self) -> bool:
+        """DeepSeek refuses messages without thoughts, others' too; an empty one will
+        do."""
+        effort = (self._request.reasoning or {}).get("effort")
+        return self._codec.reasoning_echo == "reasoning_content" and effort != "none"
+
     def _turn(self) -> _Assistant:
         """The message that what the assistant did now belongs to."""
         if self._outputs or self._pictures:
@@ -162,6 +172,8 @@ class _Writer:
         turn, self._assistant = self._assistant, None
         if turn is None or (message := turn.message()) is None:
             return
+        if self._must_think:
+            message.setdefault("reasoning_content", "")
         self._messages.append(message)
         self._order = {call["id"]: n for n, call in enumerate(turn.calls)}
 

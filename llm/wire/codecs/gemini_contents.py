@@ -10,6 +10,7 @@ Source: https://ai.google.dev/api/caching#Content
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs import gemini_models
 from llm.wire.codecs.gemini_parts import Part
-from llm.wire.items import Item, is_portable_call_id, text_of
+from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
 from llm.wire.request import Request
 
 Content = dict[str, Any]
@@ -94,7 +95,9 @@ class Contents:
         self._request = request
         self._version = gemini_models.version(request.model)
         self._calls: dict[str, tuple[str, str, int]] = {}  # name, Gemini's id, place
+        self._places = itertools.count()
         self._outputs: list[tuple[int, Part, list[Part]]] = []
+        self._answered = answered_calls(request.items)
         for item in request.items:
             self._item(item)
         self._finish()
@@ -107,6 +110,8 @@ class Contents:
         match kind:
             case "message":
                 self._message(item)
+            case "custom_tool_call" if item["call_id"] not in self._answered:
+                pass  # xAI's own
             case "function_call" | "custom_tool_call":
                 self._rebuilt_call(item)
             case "function_call_output" | "custom_tool_call_output":
@@ -154,7 +159,7 @@ class Contents:
         calls = [part["functionCall"] for part in raw if "functionCall" in part]
         if kind == "function_call" and calls:
             name, id = calls[0].get("name") or "", calls[0].get("id") or ""
-            self._calls[item["call_id"]] = (name, id, len(self._calls))
+            self._calls[item["call_id"]] = (name, id, next(self._places))
 
     def _rebuilt_call(self, item: Item) -> None:
         """An id goes out with the call and its output, or with neither."""
@@ -164,7 +169,7 @@ class Contents:
         args = {"input": item["input"]} if custom else _arguments(item["arguments"])
         call = {"name": name, "args": args}
         self._say("model", [{"functionCall": {"id": id, **call} if id else call}])
-        self._calls[call_id] = (name, id, len(self._calls))
+        self._calls[call_id] = (name, id, next(self._places))
 
     def _message(self, item: Item) -> None:
         role = item["role"]

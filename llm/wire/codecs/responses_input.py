@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from llm.wire.items import Item, is_portable_call_id, text_of
+from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
 from llm.wire.request import Request
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
@@ -27,7 +27,6 @@ _RECEIPTS = frozenset(
         "web_search_call",
     }
 )
-_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 class ResponsesInput:
@@ -47,9 +46,7 @@ class ResponsesInput:
         self._phases = phases
         self._call_ids: dict[str, str] = {}  # ours to the wire's
         self._taken: set[str] = set()  # call ids on the wire
-        self._answered = {
-            item["call_id"] for item in request.items if item.get("type") in _OUTPUTS
-        }
+        self._answered = answered_calls(request.items)
         self._anchored = True  # ids are still good
         for index, item in enumerate(request.items):
             following = request.items[index + 1 : index + 2]
@@ -82,7 +79,7 @@ class ResponsesInput:
             return raw
         call_id = raw["call_id"]
         if not call_id or call_id in self._taken:
-            call_id = _portable(item["call_id"])
+            call_id = self._free_id(item["call_id"])
             raw = {**raw, "call_id": call_id}
         self._name(item, call_id)
         return raw
@@ -91,6 +88,14 @@ class ResponsesInput:
         self._call_ids[call["call_id"]] = call_id
         self._taken.add(call_id)
 
+    def _free_id(self, call_id: str) -> str:
+        """`call_id` as it is taken, and not yet: some hosts count their calls anew with
+        every answer."""
+        id, count = _portable(call_id), 0
+        while id in self._taken:
+            id, count = _portable(f"{call_id} {count}"), count + 1
+        return id
+
     def _rebuild(self, kind: str, item: Item) -> None:
         match kind:
             case "message":
@@ -98,7 +103,7 @@ class ResponsesInput:
             case "custom_tool_call" if item["call_id"] not in self._answered:
                 pass  # xAI's own, which was never for us to run
             case "function_call" | "custom_tool_call":
-                call_id = _portable(item["call_id"])
+                call_id = self._free_id(item["call_id"])
                 self._name(item, call_id)
                 self.items.append({**_bare(item), "call_id": call_id})
             case "function_call_output" | "custom_tool_call_output":

@@ -13,8 +13,18 @@ import orjson
 
 from llm.wire.items import Issuer
 
-from .rules import PLACES, Body, Mark, Refusal, Rule, digest, doubles, refusal, seal
-from .rules import wish
+from .rules import (
+    PLACES,
+    Body,
+    Mark,
+    Refusal,
+    Rule,
+    digest,
+    doubles,
+    refusal,
+    seal,
+    wish,
+)
 
 _FIELDS = {
     "developer": {"content", "name"},

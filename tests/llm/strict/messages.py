@@ -9,14 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import orjson
 
 from llm.wire.items import Issuer
 
-from .rules import PLACES, Body, Mark, Refusal, Rule, digest, doubles, event, refusal
-from .rules import seal, wish
+from .rules import (
+    PLACES,
+    Body,
+    Mark,
+    Refusal,
+    Rule,
+    digest,
+    doubles,
+    event,
+    refusal,
+    seal,
+    wish,
+)
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _THINKING = ("thinking", "redacted_thinking")
@@ -162,7 +174,7 @@ def _wrong_order(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
         yield {"problem": "first message must use the user role"}
     if roles[-1] == "assistant":
         yield {"problem": "the conversation must end with a user message"}
-    for before, role in zip(roles, roles[1:], strict=False):
+    for before, role in pairwise(roles):
         if role == before == "assistant":
             yield {"problem": "an answer of two messages"}
 

@@ -14,8 +14,19 @@ import orjson
 
 from llm.wire.items import Issuer
 
-from .rules import PLACES, Body, Mark, Refusal, Rule, digest, doubles, event, refusal
-from .rules import seal, wish
+from .rules import (
+    PLACES,
+    Body,
+    Mark,
+    Refusal,
+    Rule,
+    digest,
+    doubles,
+    event,
+    refusal,
+    seal,
+    wish,
+)
 
 _USER_PARTS = frozenset({"input_text", "input_image", "input_file"})
 _PARTS = {
