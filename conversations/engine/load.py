@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from conversations.engine.log import Position
 from conversations.engine.rows import Claim
-from conversations.history import mended, render_prompt
+from conversations.history import render_prompt
 from conversations.loop import Task
 from conversations.models import Item, ToolCall, Turn
 from llm import policy, router
@@ -139,7 +139,19 @@ def _route(turn: Turn) -> Route:
     return router.route_of(model)
 
 
-def _items(turn: Turn) -> tuple[list[Item], list[Item]]:
+class _Row(NamedTuple):
+    """An item's row, without the cost of a model instance: histories are long."""
+
+    turn_id: str
+    position: int
+    origin: str
+    payload: ItemPayload
+    provider_data: Any
+    epoch: int
+    sequence: int
+
+
+def _items(turn: Turn) -> tuple[list[_Row], list[_Row]]:
     """The turn's own items, and those of the turns it follows from, oldest first."""
     parents = dict(
         Turn.objects.filter(conversation_id=turn.conversation_id).values_list(
@@ -153,7 +165,7 @@ def _items(turn: Turn) -> tuple[list[Item], list[Item]]:
     order = {pk: number for number, pk in enumerate(reversed(line))}
     rows = Item.objects.filter(turn__conversation_id=turn.conversation_id)
     own, before = [], []
-    for row in rows.order_by("position"):
+    for row in map(_Row._make, rows.order_by("position").values_list(*_Row._fields)):
         if row.turn_id == turn.pk:
             own.append(row)
         elif row.turn_id in order:
@@ -162,7 +174,7 @@ def _items(turn: Turn) -> tuple[list[Item], list[Item]]:
     return own, before
 
 
-def _payload(row: Item) -> ItemPayload:
+def _payload(row: _Row) -> ItemPayload:
     """The item, with the proof that only its issuer gets to see."""
     payload: ItemPayload = row.payload
     if row.provider_data:
@@ -203,7 +215,7 @@ def _prepare(
 ) -> Request:
     prompt = render_prompt(
         instructions,
-        mended([*before, *question, *answered]),
+        [*before, *question, *answered],
         tools=template.tools,
         context_window=route.context_window,
         max_output_tokens=template.max_output_tokens,
