@@ -1,0 +1,37 @@
+"""What Parley costs, measured on this machine: `python -m benchmarks [what]`.
+
+`decode` reads synthetic streams in this process; `turns` starts a server and talks to
+it over HTTP and WebSocket. Times are compared only with their neighbours in the table:
+both come from one run. docs/performance.md tells what was found.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from argparse import ArgumentParser
+
+
+def main() -> None:
+    parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "what", nargs="?", default="all", choices=["decode", "turns", "all"]
+    )
+    what = parser.parse_args().what
+    with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
+        os.environ |= {"PARLEY_DATA": data, "PARLEY_READ_DOTENV": "false"}
+        os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+        import django
+
+        django.setup()
+        from benchmarks import decode, turns
+
+        if what in ("decode", "all"):
+            decode.main()
+        if what in ("turns", "all"):
+            turns.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

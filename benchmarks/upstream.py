@@ -1,0 +1,78 @@
+"""A provider that costs next to nothing: Chat Completions at a given pace.
+
+`bench-c200-d20` answers with 200 chunks, 20 ms apart; `-d0` writes them all at once.
+Each chunk carries the moment it was written, by the monotonic clock that all processes
+of a machine share, so a client can tell how long it was on its way.
+
+    python -m benchmarks.upstream PORT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+
+import orjson
+
+from benchmarks.streams import openai_chat
+
+STAMP = re.compile(rb"@(\d{16})@")  # microseconds
+_MODEL = re.compile(r"bench-c(\d+)-d(\d+)")
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+_HEAD += b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def stamp() -> bytes:
+    return b"@%016d@" % (time.monotonic_ns() // 1000)
+
+
+class Answering(asyncio.Protocol):
+    """One connection; a request after another."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._received = b""
+        self._answer: asyncio.Task[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, ended, body = self._received.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        if ended and len(body) >= int(length[1] if length else 0):
+            self._received = b""
+            self._answer = asyncio.ensure_future(self._stream(orjson.loads(body)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer:
+            self._answer.cancel()
+
+    async def _stream(self, request: dict[str, str]) -> None:
+        asked = _MODEL.fullmatch(request["model"])
+        assert asked, "a model such as bench-c200-d20"
+        chunks, pause = int(asked[1]), int(asked[2]) / 1000
+        first, frame, *ending = openai_chat(1)
+        before, _, after = frame.partition(b'"The"')
+        self._transport.write(_HEAD + _chunk(first))
+        due = asyncio.get_running_loop().time()
+        for _ in range(chunks):
+            self._transport.write(_chunk(b'%b" word %b"%b' % (before, stamp(), after)))
+            if pause:
+                due += pause
+                await asyncio.sleep(due - asyncio.get_running_loop().time())
+        self._transport.write(_chunk(b"".join(ending)) + b"0\r\n\r\n")
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def main(port: int) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Answering, "127.0.0.1", port, backlog=2048)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))
