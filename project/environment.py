@@ -166,7 +166,7 @@ class Environment:
             "NAME": str(path),
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
-                "timeout": 20,  # seconds
+                "timeout": 60,  # seconds that a write waits for its turn
                 "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
             },
             "TEST": {"NAME": str(self.data / "test.sqlite3")},
