@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, cast
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-django_application = get_asgi_application()
+django.setup(set_prefix=False)
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
@@ -18,8 +18,9 @@ from django.conf import settings  # noqa: E402
 from conversations.routing import websocket_urlpatterns  # noqa: E402
 from conversations.sse import App, Streams  # noqa: E402
 from llm.demo.app import application as demo  # noqa: E402
+from project.handler import Handler  # noqa: E402
 
-streams = Streams(cast(App, django_application))
+streams = Streams(cast(App, Handler()))
 
 
 async def http(scope: Any, receive: Any, send: Any) -> None:
