@@ -1,0 +1,217 @@
+"""Read recorded conversations as our items and write them again for the same provider.
+
+What the assistant said becomes items by the decoder of the codec, as if it had just
+answered; the rest is read by `llm.wire.facades`. Both bodies are then compared in their
+normal form (`llm.management.normal_form`).
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from llm.errors import LLMError
+from llm.management.commands.replay_recordings import (
+    APIS,
+    Recording,
+    codec_of,
+    recordings,
+)
+from llm.management.normal_form import differences, normal
+from llm.wire.facades import chat, generate_content, messages, responses
+from llm.wire.items import Issuer
+from llm.wire.request import Request
+
+#: Of Anthropic: a file that its code execution finds.
+_UPLOAD = "container_upload"
+
+
+class Command(BaseCommand):
+    help = "Read recorded conversations as items, write them again, and compare."
+    requires_system_checks = ()  # it serves no page and reads no row
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("folder", type=Path, help="of recordings, a JSON file each")
+        parser.add_argument("--api", help=f"only this api's: {', '.join(APIS)}")
+
+    def handle(self, *, folder: Path, **options: Any) -> None:
+        if not folder.is_dir():
+            raise CommandError(f"There is no folder {str(folder)!r}.")
+        counts: Counter[str] = Counter()
+        for recording in conversations(recordings(folder, api=options["api"])):
+            found = list(compared(recording))
+            state = _state(found)
+            counts[state] += 1
+            self.stdout.write(f"{state:9} {recording['id']}")
+            for difference in found:
+                self.stdout.write(f"          {difference}")
+        told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        self.stdout.write(f"{counts.total()} conversations: {told or 'none'}.")
+        if counts["different"]:
+            raise CommandError("Some are not the same when written again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Differences that are right, where all three match, and why."""
+
+    reason: str
+    api: str
+    path: str  # a pattern
+    applies: Callable[[Any], bool]  # to a host of this codec
+
+
+RULES = (
+    Rule(
+        "this host does not want plain thinking back",
+        "chat",
+        r"-messages\[\d+\]\.(reasoning|reasoning_content)",
+        lambda codec: not codec.reasoning_echo,
+    ),
+    Rule(
+        "this host is not known to take `strict`",
+        "chat",
+        r"-tools\[\d+\]\.function\.strict",
+        lambda codec: not codec.strict_tools,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    path: str  # "+" we add it, "-" we leave it out, else what stands there is another
+    reason: str = ""  # why that is right; "" where it is not
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}" if self.reason else self.path
+
+
+def compared(recording: Recording) -> Iterator[Difference]:
+    """What differs between a recorded request and what we make of it."""
+    body, changed = sayable(recording["api"], recording["request"]["json"])
+    yield from changed
+    codec = _codec(recording)
+    try:
+        request = read(recording, body)
+        written = codec.encode(request)
+    except LLMError as exc:
+        yield Difference(f"not sent: {exc}")
+        return
+    api, degraded = recording["api"], codec.degraded(request)
+    for path in differences(normal(api, written), normal(api, body)):
+        yield Difference(path, _reason(codec, api, path, degraded))
+
+
+def sayable(api: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[Difference]]:
+    """A copy without what we never say on purpose, and what that was."""
+    body = copy.deepcopy(body)
+    if api == "messages":
+        return body, list(_drop_uploads(body))
+    if api == "responses" and isinstance(body["input"], list):
+        return body, [*_drop_lost_reasoning(body), *_stream_background(body)]
+    return body, []
+
+
+def _drop_uploads(body: dict[str, Any]) -> Iterator[Difference]:
+    for number, turn in enumerate(body["messages"]):
+        if isinstance(turn["content"], str):
+            continue
+        kept = [block for block in turn["content"] if block["type"] != _UPLOAD]
+        if len(kept) < len(turn["content"]):
+            turn["content"] = kept
+            reason = "no item of ours puts a file into a container"
+            yield Difference(f"-messages[{number}].content {_UPLOAD}", reason)
+
+
+def _drop_lost_reasoning(body: dict[str, Any]) -> Iterator[Difference]:
+    """What follows it must not have an id either: that id means both."""
+    kept, anchored = [], True
+    for number, item in enumerate(body["input"]):
+        if item.get("type") != "reasoning":
+            if not anchored and _is_said(item):
+                item = {k: v for k, v in item.items() if k not in ("id", "status")}
+            else:
+                anchored = True
+            kept.append(item)
+        elif item.get("encrypted_content") or item.get("content"):
+            kept.append(item)
+        else:
+            anchored = False
+            reason = (
+                "only a host that has stored it can read it, and ours store nothing"
+            )
+            yield Difference(f"-input[{number}] reasoning", reason)
+    body["input"] = kept
+
+
+def _is_said(item: Mapping[str, Any]) -> bool:
+    return item.get("type") == "function_call" or item.get("role") == "assistant"
+
+
+def _stream_background(body: dict[str, Any]) -> Iterator[Difference]:
+    if body.get("background") and not body.get("stream"):
+        body["stream"] = True
+        yield Difference("stream", "we stream what runs in the background")
+
+
+def conversations(chosen: Iterable[Recording]) -> Iterator[Recording]:
+    """Those whose request has something that the assistant said before."""
+    for recording in chosen:
+        body = (recording.get("request") or {}).get("json")
+        if recording["api"] in APIS and isinstance(body, dict) and _has_history(body):
+            yield recording
+
+
+def _has_history(body: Mapping[str, Any]) -> bool:
+    told = body.get("messages") or body.get("contents") or body.get("input") or ()
+    return not isinstance(told, str) and any(
+        said.get("role") in ("assistant", "model")
+        or said.get("type", "message") != "message"
+        for said in told
+    )
+
+
+def read(recording: Recording, body: dict[str, Any]) -> Request:
+    """The recorded request as ours. Raises LLMError."""
+    endpoint, codec = codec_of(recording), _codec(recording)
+    assert endpoint
+    model = recording["model"] or "unknown"
+    issuer: Issuer = endpoint.issuer(model)
+    match recording["api"]:
+        case "chat":
+            return chat.request_of(body, codec, issuer)
+        case "responses":
+            return responses.request_of(body, codec, issuer)
+        case "messages":
+            return messages.request_of(body, codec, issuer)
+    return generate_content.request_of(body, model, codec, issuer)
+
+
+def _codec(recording: Recording) -> Any:
+    endpoint = codec_of(recording)
+    assert endpoint
+    return endpoint.codec
+
+
+def _reason(codec: Any, api: str, path: str, degraded: Iterable[str]) -> str:
+    if path.lstrip("+-").partition(".")[0] in degraded:
+        return "whoever asked is told that it is degraded"
+    for rule in RULES:
+        if rule.api == api and rule.applies(codec) and re.fullmatch(rule.path, path):
+            return rule.reason
+    return ""
+
+
+def _state(found: Iterable[Difference]) -> str:
+    reasons = [difference.reason for difference in found]
+    if not reasons:
+        return "same"
+    return "argued" if all(reasons) else "different"

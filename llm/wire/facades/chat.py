@@ -1,0 +1,166 @@
+"""In: the body of `POST /chat/completions`. Out: a `Request`.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.facades.said import items_said, unknown, unread
+from llm.wire.items import Issuer, Item, function_call_output, message
+from llm.wire.request import Request
+
+#: Options that have the same name and shape with us.
+_SAME = (
+    "frequency_penalty",
+    "metadata",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "temperature",
+    "top_logprobs",
+    "top_p",
+)
+_READ = frozenset(
+    {
+        *_SAME,
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "random_seed",
+        "reasoning_effort",
+        "response_format",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "tool_choice",
+        "tools",
+        "verbosity",
+    }
+)
+
+
+def request_of(
+    body: Mapping[str, Any],
+    codec: OpenAIChatCodec | None = None,
+    issuer: Issuer | None = None,
+) -> Request:
+    """`codec` knows how the host tells its thoughts. Raises BadRequest."""
+    codec = codec or OpenAIChatCodec()
+    stop = body.get("stop") or ()
+    effort, seed = body.get("reasoning_effort"), body.get("seed")
+    same: dict[str, Any] = {name: body.get(name) for name in _SAME}
+    return Request(
+        model=body["model"],
+        items=[
+            item for said in body["messages"] for item in _items(said, codec, issuer)
+        ],
+        tools=[_flat(tool) for tool in body.get("tools") or ()],
+        tool_choice=_choice(body.get("tool_choice")),
+        max_output_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
+        reasoning={"effort": effort} if effort else None,
+        text=_text(body) or None,
+        stop=[stop] if isinstance(stop, str) else stop,
+        seed=body.get("random_seed") if seed is None else seed,
+        stream=bool(body.get("stream")),
+        issuer=issuer,
+        extra=unread(body, _READ),
+        **same,
+    )
+
+
+# Messages
+
+
+def _items(
+    said: Mapping[str, Any], codec: OpenAIChatCodec, issuer: Issuer | None
+) -> Iterator[Item]:
+    content = said.get("content")
+    match said["role"]:
+        case "assistant":
+            choice = {"message": said, "finish_reason": _finish(said)}
+            yield from items_said(codec.decoder().answer({"choices": [choice]}), issuer)
+        case "tool":
+            yield function_call_output(said["tool_call_id"], _told(content))
+        case "system" | "developer" | "user" as role:
+            told = _told(content)
+            plain = isinstance(told, str)
+            yield message(role, told) if plain else _message(role, told)
+        case role:
+            raise unknown(f"the role {role!r}", "messages")
+
+
+def _finish(said: Mapping[str, Any]) -> str:
+    return "tool_calls" if said.get("tool_calls") else "stop"
+
+
+def _message(role: str, parts: list[dict[str, Any]]) -> Item:
+    return {**message(role, ""), "content": parts}
+
+
+def _told(content: Any) -> Any:
+    """Text, or a list of input parts."""
+    if isinstance(content, str):
+        return content
+    return [_part(part) for part in content or ()]
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    match part:
+        case {"type": "text", "text": text}:
+            return {"type": "input_text", "text": text}
+        case {"type": "image_url", "image_url": {"url": url} as image}:
+            detail = {"detail": image["detail"]} if image.get("detail") else {}
+            return {"type": "input_image", "image_url": url, **detail}
+        case {"type": "image_url", "image_url": str(url)}:  # Mistral's
+            return {"type": "input_image", "image_url": url}
+        case {"type": "file", "file": file}:
+            return {"type": "input_file", **file}
+        case {"type": "input_audio", "input_audio": audio}:
+            return {"type": "input_audio", "input_audio": audio}
+    raise unknown(f"a part of the type {part.get('type')!r}", "messages")
+
+
+# Tools and options
+
+
+def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool or a choice of one, as the Responses API has it."""
+    kind = tool["type"]
+    if kind not in ("custom", "function"):
+        raise unknown(f"a tool of the type {kind!r}", "tools")
+    flat = {"type": kind, **tool[kind]}
+    match flat.get("format"):
+        case {"type": "grammar", "grammar": grammar}:
+            flat["format"] = {"type": "grammar", **grammar}
+    return flat
+
+
+def _choice(choice: Any) -> str | dict[str, Any] | None:
+    match choice:
+        case None:
+            return None
+        case "any":  # Mistral's
+            return "required"
+        case str():
+            return choice
+        case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}:
+            allowed = [_flat(tool) for tool in tools]
+            return {"type": "allowed_tools", "mode": mode, "tools": allowed}
+    return _flat(choice)
+
+
+def _text(body: Mapping[str, Any]) -> dict[str, Any]:
+    form: Mapping[str, Any] = body.get("response_format") or {}
+    if form.get("type") == "json_schema":
+        form = {"type": "json_schema", **form["json_schema"]}
+    told = {"format": dict(form) or None, "verbosity": body.get("verbosity")}
+    return {name: value for name, value in told.items() if value is not None}

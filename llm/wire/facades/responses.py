@@ -1,0 +1,87 @@
+"""In: the body of `POST /responses`. Out: a `Request`, which has its names and shapes.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.facades.said import items_said, unread
+from llm.wire.items import Issuer, Item, user_message
+from llm.wire.request import Request
+
+_SAME = (
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "temperature",
+    "text",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+)
+#: `store` and `include` are always ours to say, as we keep no state with the host.
+_READ = frozenset(
+    {*_SAME, "include", "input", "instructions", "model", "store", "stream", "tools"}
+)
+
+
+def request_of(
+    body: Mapping[str, Any],
+    codec: OpenAIResponsesCodec | None = None,
+    issuer: Issuer | None = None,
+) -> Request:
+    codec = codec or OpenAIResponsesCodec()
+    given = body["input"]
+    given = [user_message(given)] if isinstance(given, str) else given
+    items: list[Item] = []
+    for is_said, run in groupby(map(_typed, given), _is_said):
+        told = list(run)
+        items += _said(told, codec, issuer) if is_said else told
+    same: dict[str, Any] = {name: body.get(name) for name in _SAME}
+    return Request(
+        model=body["model"],
+        items=items,
+        instructions=body.get("instructions") or "",
+        tools=body.get("tools") or (),
+        stream=bool(body.get("stream")),
+        issuer=issuer,
+        extra=unread(body, _READ),
+        **same,
+    )
+
+
+def _typed(item: Mapping[str, Any]) -> Item:
+    return {"type": "message", **item}
+
+
+def _is_said(item: Item) -> bool:
+    """By the assistant, and not by people, programs or tools."""
+    if item["type"] == "message":
+        return bool(item["role"] == "assistant")
+    return not str(item["type"]).endswith(("_output", "_response"))
+
+
+def _said(
+    run: Iterable[Item], codec: OpenAIResponsesCodec, issuer: Issuer | None
+) -> list[Item]:
+    output = [_in_parts(item) for item in run]
+    answer = {"status": "completed", "output": output}
+    return items_said(codec.decode(orjson.dumps(answer)), issuer)
+
+
+def _in_parts(item: Item) -> Item:
+    """The easy form of a message has a string."""
+    if not isinstance(content := item.get("content"), str):
+        return item
+    return {**item, "content": [{"type": "output_text", "text": content}]}
