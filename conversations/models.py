@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -14,6 +15,8 @@ from django.utils.translation import gettext_lazy as _
 from llm.models import LanguageModel
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
+from tools.arguments import check
+from tools.errors import InvalidArguments
 
 TITLE_LENGTH = 80  # characters
 TOKEN_USE_NOTED = timedelta(minutes=1)  # one write for all uses within it
@@ -29,6 +32,10 @@ def turn_id() -> str:
 
 def attachment_id() -> str:
     return new_id("file")
+
+
+def question_id() -> str:
+    return new_id("ask")
 
 
 class ConversationQuerySet(models.QuerySet["Conversation"]):
@@ -78,14 +85,16 @@ class Conversation(models.Model):
         *,
         language_model: LanguageModel | None = None,
         options: dict[str, Any] | None = None,
+        parent: Turn | None = None,
     ) -> Turn:
         """The user's items and the turn that will answer them, or neither.
 
-        It follows the conversation's last turn and is answered when that is.
+        It follows `parent`, or else the conversation's last turn, and is answered when
+        all turns opened before it are.
         """
         last = self.turns.order_by("-created_at", "-id").only("id").first()
         turn = self.turns.create(
-            parent=last,
+            parent=parent or last,
             language_model=language_model or self.language_model,
             options={**self.options, **(options or {})},
         )
@@ -104,6 +113,8 @@ class Conversation(models.Model):
         self.deleted_at = timezone.now()
         self.save(update_fields=["deleted_at"])
         self.turns.unfinished().update(cancel_requested=True)
+        running = ToolCall.objects.in_background().filter(turn__conversation=self)
+        running.update(cancel_requested=True)
 
 
 def _title_of(items: Sequence[ItemPayload]) -> str:
@@ -135,12 +146,13 @@ class Turn(models.Model):
     class Status(models.TextChoices):
         QUEUED = "queued", _("queued")
         RUNNING = "in_progress", _("running")
+        WAITING = "waiting", _("waiting for a person")
         COMPLETED = "completed", _("completed")
         INCOMPLETE = "incomplete", _("incomplete")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("stopped")
 
-    UNFINISHED = [Status.QUEUED, Status.RUNNING]
+    UNFINISHED = [Status.QUEUED, Status.RUNNING, Status.WAITING]
 
     id = models.CharField(
         primary_key=True, max_length=64, default=turn_id, editable=False
@@ -158,6 +170,9 @@ class Turn(models.Model):
     )
     epoch = models.PositiveIntegerField(
         default=0, help_text=_("How often it was taken up; every write names it.")
+    )
+    claims = models.PositiveSmallIntegerField(
+        default=0, help_text=_("How often it was taken up since it last waited.")
     )
     lease_until = models.DateTimeField(null=True, blank=True)
     cancel_requested = models.BooleanField(default=False)
@@ -182,8 +197,8 @@ class Turn(models.Model):
             models.Index(fields=["conversation", "created_at"]),
             models.Index(
                 fields=["lease_until"],
-                condition=models.Q(status__in=["queued", "in_progress"]),
-                name="conversations_turn_open",
+                condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
+                name="conversations_turn_unfinished",
             ),
         ]
         permissions = [
@@ -279,8 +294,31 @@ class Item(models.Model):
         return proofs.update(provider_data=None)
 
 
+class ToolCallQuerySet(models.QuerySet["ToolCall"]):
+    def of(self, user: Any) -> ToolCallQuerySet:
+        """What `user` may see by any door but the admin."""
+        return self.filter(
+            turn__conversation__owner_id=user.pk,
+            turn__conversation__deleted_at=None,
+        )
+
+    def in_background(self) -> ToolCallQuerySet:
+        """Calls that the model does not wait for, and that are not over."""
+        return self.filter(blocking=False, state=ToolCall.State.EXECUTING)
+
+    def undelivered(self) -> ToolCallQuerySet:
+        """Results of such calls that the model has not been told."""
+        return self.filter(blocking=False, delivered_in=None).filter(
+            state__in=ToolCall.OVER
+        )
+
+
 class ToolCall(models.Model):
-    """What became of one call of a tool of ours."""
+    """What became of one call of a tool of ours.
+
+    A call that the model does not wait for (`blocking` is false) has a life beyond its
+    turn: its own epoch and lease, as a turn has, and a result that is delivered once.
+    """
 
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
@@ -291,6 +329,14 @@ class ToolCall(models.Model):
         TIMED_OUT = "timed_out", _("timed out")
         CANCELLED = "cancelled", _("cancelled")
         UNKNOWN = "unknown", _("outcome unknown")
+
+    OVER = [
+        State.COMPLETED,
+        State.FAILED,
+        State.TIMED_OUT,
+        State.CANCELLED,
+        State.UNKNOWN,
+    ]
 
     turn = models.ForeignKey(Turn, models.CASCADE, related_name="tool_calls")
     call_id = models.CharField(max_length=64)
@@ -306,11 +352,44 @@ class ToolCall(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    # Of a call that the model does not wait for:
+    epoch = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    deadline_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    progress = models.CharField(max_length=500, blank=True)
+    accepted_at = models.DateTimeField(
+        null=True, blank=True, help_text=_("Since when its work goes on elsewhere.")
+    )
+    token = models.CharField(max_length=500, blank=True, editable=False)
+    poll_at = models.DateTimeField(null=True, blank=True)
+    poll_after = models.FloatField(null=True, blank=True)
+    delivered_in = models.ForeignKey(
+        Turn,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="deliveries",
+        help_text=_("The turn in which the model was told the result."),
+    )
+    late_at = models.DateTimeField(
+        null=True, blank=True, help_text=_("When a result came that came too late.")
+    )
+
+    objects = ToolCallQuerySet.as_manager()
+
     class Meta:
         ordering = ["id"]
         constraints = [
             models.UniqueConstraint(
                 fields=["turn", "call_id"], name="conversations_call_once_per_turn"
+            )
+        ]
+        indexes = [
+            models.Index(
+                fields=["turn"],
+                condition=models.Q(blocking=False, delivered_in=None),
+                name="conversations_call_background",
             )
         ]
 
@@ -322,6 +401,153 @@ class ToolCall(models.Model):
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()
+
+
+class AlreadyDecided(Exception):
+    """This question has been decided already, or has expired."""
+
+
+class QuestionQuerySet(models.QuerySet["Question"]):
+    def open(self) -> QuestionQuerySet:
+        return self.filter(state=Question.State.OPEN)
+
+    def answerable_by(self, user: Any) -> QuestionQuerySet:
+        """Those of the user's own conversations, and those put to a group of theirs."""
+        own = models.Q(
+            group=None,
+            tool_call__turn__conversation__owner_id=user.pk,
+            tool_call__turn__conversation__deleted_at=None,
+        )
+        put_to_group = models.Q(group__in=user.groups.all())
+        return self.filter(own | put_to_group)
+
+    def expired(self) -> QuestionQuerySet:
+        return self.open().filter(expires_at__lt=timezone.now())
+
+
+class Question(models.Model):
+    """What a call of a tool asks a person: leave to run, or a form to fill in.
+
+    It is decided once, whoever is quicker; what was asked and what was decided stay.
+    """
+
+    class Kind(models.TextChoices):
+        APPROVAL = "approval", _("approval")
+        FORM = "form", _("form")
+
+    class State(models.TextChoices):
+        OPEN = "open", _("open")
+        ACCEPTED = "accepted", _("accepted")
+        DECLINED = "declined", _("declined")
+        EXPIRED = "expired", _("expired")
+        CANCELLED = "cancelled", _("cancelled")
+
+    id = models.CharField(
+        primary_key=True, max_length=64, default=question_id, editable=False
+    )
+    tool_call = models.ForeignKey(ToolCall, models.CASCADE, related_name="questions")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    message = models.TextField(blank=True)
+    schema = models.JSONField(null=True, blank=True)
+    arguments = models.JSONField(
+        null=True, blank=True, help_text=_("As the model wrote them.")
+    )
+    answer = models.JSONField(
+        null=True, blank=True, help_text=_("The arguments approved, or the form.")
+    )
+    group = models.ForeignKey(
+        "auth.Group",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_("Who may decide; nobody named means the user."),
+    )
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
+    asked_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
+    note = models.CharField(max_length=500, blank=True)
+
+    objects = QuestionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["asked_at", "id"]
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                condition=models.Q(state="open"),
+                name="conversations_question_open",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool_call.name} {self.state}"
+
+    @property
+    def is_edited(self) -> bool:
+        return self.kind == self.Kind.APPROVAL and self.answer not in (
+            None,
+            self.arguments,
+        )
+
+    def decide(
+        self,
+        user: Any,
+        action: Literal["accept", "decline"],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        content: Mapping[str, Any] | None = None,
+        note: str = "",
+    ) -> bool:
+        """A person's word. True where the turn now may go on: submit it then.
+
+        Raises AlreadyDecided, and ValidationError for an answer that does not fit.
+        """
+        if action == "decline":
+            return self._close(self.State.DECLINED, user=user, note=note)
+        answer = dict(content or {})
+        if self.kind == self.Kind.APPROVAL:
+            answer = dict(arguments if arguments is not None else self.arguments or {})
+        try:
+            check(self.schema or {}, answer)
+        except InvalidArguments as exc:
+            field = "arguments" if self.kind == self.Kind.APPROVAL else "content"
+            raise ValidationError({field: str(exc)}) from exc
+        return self._close(self.State.ACCEPTED, user=user, answer=answer, note=note)
+
+    def expire(self) -> bool:
+        """Nobody decided in time. Raises AlreadyDecided."""
+        return self._close(self.State.EXPIRED)
+
+    @transaction.atomic
+    def _close(
+        self, state: str, *, user: Any = None, answer: Any = None, note: str = ""
+    ) -> bool:
+        now = timezone.now()
+        # Two answers to two questions of a turn: the second sees that it is the last.
+        Turn.objects.select_for_update().only("id").get(tool_calls=self.tool_call_id)
+        changed = Question.objects.open().filter(pk=self.pk)
+        if not changed.update(
+            state=state, decided_at=now, decided_by=user, answer=answer, note=note[:500]
+        ):
+            raise AlreadyDecided
+        self.refresh_from_db()
+        turn_id = self.tool_call.turn_id
+        if self.kind == self.Kind.FORM:
+            return False
+        left = Question.objects.open().filter(tool_call__turn_id=turn_id)
+        if left.filter(kind=self.Kind.APPROVAL).exists():
+            return False
+        waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
+        return bool(waiting.update(status=Turn.Status.QUEUED))
 
 
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):

@@ -6,7 +6,7 @@ the client owes, a cancelled stream) goes on by asking again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from llm.wire.items import Item
@@ -34,19 +34,27 @@ class AwaitClient:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitApproval:
+    """Nothing is left to do until a person has agreed to these calls, or not."""
+
+    calls: Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """The model has had its last word, or for `reason` gets no other."""
 
     reason: str | None = None
 
 
-Step = Generate | CallTools | AwaitClient | Finish
+Step = Generate | CallTools | AwaitApproval | AwaitClient | Finish
 
 
 def next_step(
     items: Sequence[Item],
     *,
     client_tools: Collection[str] = (),
+    needs_approval: Callable[[Item], bool] = lambda call: False,
     steps_left: int,
 ) -> Step:
     """`items` of this turn, oldest first: what was asked, then what was answered.
@@ -54,8 +62,11 @@ def next_step(
     A call of a tool that nobody has is ours to answer: with an error.
     """
     pending = unanswered_calls(items)
-    if ours := [call for call in pending if call["name"] not in client_tools]:
-        return CallTools(ours)
+    ours = [call for call in pending if call["name"] not in client_tools]
+    if free := [call for call in ours if not needs_approval(call)]:
+        return CallTools(free)
+    if ours:
+        return AwaitApproval(ours)
     if pending:
         return AwaitClient(pending)
     if not items or not _asks_the_model(items[-1]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 import traceback
@@ -23,8 +24,8 @@ from llm.wire.items import Item
 from llm.wire.response import arguments_of
 from tools.arguments import check
 from tools.errors import ToolError
-from tools.output import Output, output_of, shortened
-from tools.registry import Context, Tool
+from tools.output import Output, rendered, shortened
+from tools.registry import Accepted, Answer, Context, Tool
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +48,26 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     call_id: str
-    state: str  # "completed", "failed" or "timed_out"; in others' hands "unknown" too
+    #: "completed", "failed", "timed_out" or "accepted" (the work goes on elsewhere);
+    #: in others' hands "unknown", "cancelled" and "background" too.
+    state: str
     output: Output  # for the model
     error: str  # for people; "" where all went well
     seconds: float
+    whole: str | None = None  # the text, where the output is only its beginning
+    accepted: Accepted | None = None
+
+
+def refused(call: Item, tools: Mapping[str, Tool]) -> Outcome | None:
+    """The outcome of a call that cannot run: no such tool, or arguments that do not
+    fit. None where it can."""
+    name = known_name(call["name"], tools)
+    try:
+        _arguments(call, _tool(name, tools))
+    except ToolError as exc:
+        output, error = _error(str(exc))
+        return Outcome(call["call_id"], "failed", output, error[:MAX_ERROR], 0.0)
+    return None
 
 
 async def execute(
@@ -83,7 +100,7 @@ class _Running:
         has_news: Callable[[_Running], None],
     ) -> None:
         self._call_id: str = call["call_id"]
-        self._name = _known_name(call["name"], tools)
+        self._name = known_name(call["name"], tools)
         self._call = call
         self._tools = tools
         self._context = replace(
@@ -91,10 +108,16 @@ class _Running:
             call_id=self._call_id,
             idempotency_key=f"{context.turn_id}:{self._call_id}",
             progress=self._progress_from_anywhere,
+            ask=self._ask if context.ask else None,
         )
+        self._asks = context.ask
+        self._limit = math.inf
+        self._runs_out = math.inf  # on the loop's clock
         self._has_news = has_news
         self._progress: str | None = None  # not told yet
         self._outcome: Outcome | None = None
+        self._whole: str | None = None
+        self._accepted: Accepted | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.get_ident()
@@ -131,20 +154,36 @@ class _Running:
             return _error(f"{self._name} failed: {type(exc).__name__}.")
 
     async def _output(self) -> Output:
-        if (tool := self._tools.get(self._name)) is None:
-            raise ToolError(_unknown(self._name, self._tools))
-        arguments = self._arguments(tool)
-        limit = settings.TOOL_TIMEOUT if tool.timeout is None else tool.timeout
-        self._timer = self._loop.call_later(limit, self._time_out, limit)
-        return output_of(await tool.call(self._context, arguments))
+        tool = _tool(self._name, self._tools)
+        arguments = _arguments(self._call, tool)
+        self._limit = settings.TOOL_TIMEOUT if tool.timeout is None else tool.timeout
+        self._wind_up(self._limit)
+        value = await tool.call(self._context, arguments)
+        if isinstance(value, Accepted):
+            self._accepted = value
+            return ""
+        made = rendered(value)
+        self._whole = made.whole
+        return made.output
 
-    def _arguments(self, tool: Tool) -> dict[str, Any]:
+    # Its time, which stands still while a person is asked
+
+    def _wind_up(self, seconds: float) -> None:
+        self._runs_out = self._loop.time() + seconds
+        self._timer = self._loop.call_later(seconds, self._time_out)
+
+    async def _ask(
+        self, context: Context, message: str, schema: Mapping[str, Any]
+    ) -> Answer:
+        assert self._asks is not None
+        if self._timer:
+            self._timer.cancel()
+        left = self._runs_out - self._loop.time()
         try:
-            arguments = arguments_of(self._call)
-        except ValueError as exc:
-            raise ToolError(str(exc)) from exc
-        check(tool.parameters, arguments)
-        return arguments
+            return await self._asks(context, message, schema)
+        finally:
+            if not self._is_over:
+                self._wind_up(left)
 
     # Its end: once, whichever comes first
 
@@ -155,12 +194,13 @@ class _Running:
             output, error = _error(f"{self._name} failed: {type(exc).__name__}.")
         else:
             output, error = task.result()
-        self._conclude("failed" if error else "completed", output, error)
+        state = "accepted" if self._accepted else "completed"
+        self._conclude("failed" if error else state, output, error)
 
-    def _time_out(self, limit: float) -> None:
+    def _time_out(self) -> None:
         output, error = _error(
-            f"{self._name} took longer than {limit:g} seconds and was given up; what"
-            " it began may still take effect."
+            f"{self._name} took longer than {self._limit:g} seconds and was given up;"
+            " what it began may still take effect."
         )
         self._conclude("timed_out", output, error)
         self.task.cancel()
@@ -173,7 +213,13 @@ class _Running:
             self._timer.cancel()
         seconds = time.monotonic() - self._started
         self._outcome = Outcome(
-            self._call_id, state, output, error[:MAX_ERROR], seconds
+            self._call_id,
+            state,
+            output,
+            error[:MAX_ERROR],
+            seconds,
+            whole=self._whole,
+            accepted=self._accepted,
         )
         self._has_news(self)
 
@@ -210,7 +256,22 @@ async def _stop(running: Sequence[_Running]) -> None:
         task.add_done_callback(_left_behind.discard)
 
 
-def _known_name(name: str, tools: Mapping[str, Tool]) -> str:
+def _tool(name: str, tools: Mapping[str, Tool]) -> Tool:
+    if (tool := tools.get(name)) is None:
+        raise ToolError(_unknown(name, tools))
+    return tool
+
+
+def _arguments(call: Item, tool: Tool) -> dict[str, Any]:
+    try:
+        arguments = arguments_of(call)
+    except ValueError as exc:
+        raise ToolError(str(exc)) from exc
+    check(tool.parameters, arguments)
+    return arguments
+
+
+def known_name(name: str, tools: Mapping[str, Tool]) -> str:
     if name in tools:
         return name
     for prefix in _INVENTED_PREFIXES:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from django.conf import settings
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from llm.encrypted import EncryptedTextField, SecretUnavailable
 from tools import registry
-from tools.arguments import spelled
+from tools.arguments import compiled, spelled
 from tools.http.answer import ReadAs, Reading
 from tools.http.call import HttpCall
 from tools.http.checks import header_problems, problems, read_networks, read_places
@@ -36,12 +36,29 @@ _REPLAY_OF_METHODS: Mapping[str, registry.Replay] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a turn may use: tools of ours, and definitions of providers' own."""
+
+    tools: dict[str, registry.Tool] = field(default_factory=dict)
+    hosted: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
 class ToolQuerySet(models.QuerySet["Tool"]):
     def available(self, user: Any) -> dict[str, registry.Tool]:
         """The tools that a turn of `user` may call, by name, in one query."""
+        return self.offer(user).tools
+
+    def offer(self, user: Any) -> Offer:
+        """All that a turn of `user` may use, in one query."""
         rows = self.filter(enabled=True).permitted(user).select_related("http")
-        used = {row.name: row.used() for row in rows.order_by("name")}
-        return {name: tool for name, tool in used.items() if tool}
+        offer = Offer()
+        for row in rows.order_by("name"):
+            if row.kind == Tool.Kind.HOSTED:
+                offer.hosted[row.name] = row.definition or {}
+            elif tool := row.used():
+                offer.tools[row.name] = tool
+        return offer
 
     def permitted(self, user: Any) -> ToolQuerySet:
         """Those that `user` may know of. None is the program itself."""
@@ -103,11 +120,19 @@ class Tool(models.Model):
     class Kind(models.TextChoices):
         PYTHON = "python", _("Python")
         HTTP = "http", _("HTTP")
+        MCP = "mcp", _("MCP")
+        HOSTED = "hosted", _("run by the provider")
 
     class Replay(models.TextChoices):
         SAFE = "safe", _("safe to run again")
         IDEMPOTENT = "idempotent", _("safe to run again with the same key")
         ONCE = "once", _("never run twice")
+
+    class Approve(models.TextChoices):
+        NEVER = "never", _("never")
+        ALWAYS = "always", _("always")
+        FIRST = "first", _("the first time in a conversation")
+        RULE = "rule", _("if the arguments fit a rule")
 
     name = models.SlugField(
         max_length=64,
@@ -146,6 +171,37 @@ class Tool(models.Model):
             "What a crash may repeat; empty for what the code says, or the method."
         ),
     )
+    blocking = models.BooleanField(
+        null=True,
+        blank=True,
+        choices=[(True, _("waits for it")), (False, _("goes on without it"))],
+        help_text=_("What the model does meanwhile; empty for what the code says."),
+    )
+    approval = models.CharField(
+        _("approval"),
+        max_length=10,
+        choices=Approve.choices,
+        blank=True,
+        help_text=_("When a person must agree first; empty for what the code says."),
+    )
+    approval_rule = models.JSONField(
+        null=True,
+        blank=True,
+        help_text=_("JSON Schema; arguments that fit it need approval."),
+    )
+    approvers = models.ForeignKey(
+        Group,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_("Who may agree; nobody named means the user."),
+    )
+    definition = models.JSONField(
+        null=True,
+        blank=True,
+        help_text=_('What a provider is told, such as {"type": "web_search"}.'),
+    )
     groups = models.ManyToManyField(
         Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
     )
@@ -170,6 +226,18 @@ class Tool(models.Model):
         if self.kind == self.Kind.HTTP and not self.description:
             problem = _("Tell the model what this tool does, and when to use it.")
             raise ValidationError({"description": problem})
+        self._clean_rule()
+
+    def _clean_rule(self) -> None:
+        if self.approval != self.Approve.RULE:
+            return
+        problem = _("Write a JSON Schema that arguments in need of approval fit.")
+        if not isinstance(self.approval_rule, dict) or not self.approval_rule:
+            raise ValidationError({"approval_rule": problem})
+        try:
+            compiled(self.approval_rule)
+        except ValueError as exc:
+            raise ValidationError({"approval_rule": str(exc)}) from exc
 
     def offered(self) -> registry.Tool | None:
         """The tool as its code or its definition declares it; None without one."""
@@ -188,7 +256,24 @@ class Tool(models.Model):
             description=self.description or offered.description,
             timeout=offered.timeout if self.timeout is None else self.timeout,
             replay=cast(registry.Replay, self.replay) or offered.replay,
+            blocking=offered.blocking if self.blocking is None else self.blocking,
+            approval=self._approval(offered),
         )
+
+    def _approval(self, offered: registry.Tool) -> registry.Approval | None:
+        match self.approval:
+            case "always" | "first" | "rule" as policy:
+                return registry.Approval(
+                    policy=policy,
+                    rule=self.approval_rule,
+                    group_id=self.approvers_id,
+                )
+            case self.Approve.NEVER:
+                return None
+        approval = offered.approval
+        if approval and self.approvers_id:
+            return replace(approval, group_id=self.approvers_id)
+        return approval
 
 
 def validate_parameters(parameters: Any) -> None:

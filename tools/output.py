@@ -7,6 +7,7 @@ Source: https://www.openresponses.org/specification (function_call_output)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -27,11 +28,21 @@ _CONTENT = {
 
 def output_of(value: Any) -> Output:
     """Raises UnusableOutput."""
-    if isinstance(value, str):
-        return shortened(_clean(value))
+    return rendered(value).output
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    output: Output
+    whole: str | None = None  # the text, where the output is only its beginning
+
+
+def rendered(value: Any) -> Rendered:
+    """Raises UnusableOutput."""
     if _is_parts(value):
-        return _parts(value)
-    return shortened(_json(value).decode())
+        return Rendered(_parts(value))
+    text = _clean(value) if isinstance(value, str) else _json(value).decode()
+    return Rendered(shortened(text), text if len(text) > MAX_TEXT else None)
 
 
 def shortened(text: str, limit: int = MAX_TEXT) -> str:

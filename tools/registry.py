@@ -27,10 +27,42 @@ from tools.threads import MAX_THREADS, Threads
 Replay = Literal["safe", "idempotent", "once"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+Ask = Callable[["Context", str, Mapping[str, Any]], Awaitable["Answer"]]
+
 NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # what every provider takes
 
 _MARK = "__tool__"
 _threads = Threads(MAX_THREADS)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person made of a form."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A tool's word that its work goes on elsewhere.
+
+    The result is posted to the context's `callback_url`, or asked for by the tool's
+    `poll` every `poll_after` seconds, whichever comes first.
+    """
+
+    token: str = ""  # what `poll` needs to find the work again
+    poll_after: float | None = None  # seconds; None: nobody asks, it will be posted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """When a person must agree before a call runs."""
+
+    policy: Literal["always", "first", "rule"]
+    #: JSON Schema: arguments that fit it need approval. Of the policy "rule".
+    rule: Mapping[str, Any] | None = None
+    group_id: int | None = None  # who may agree; None: the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +78,20 @@ class Context:
     idempotency_key: str = ""
     #: Tell how far the work is: `progress("3 of 10 pages")`. From any thread.
     progress: Callable[[str], None] = field(default=lambda message: None)
+    #: How `asking` gets its answer; None where nobody can be asked.
+    ask: Ask | None = None
+    #: Where the result of work that goes on elsewhere is to be posted; "" where this
+    #: server does not know its own address.
+    callback_url: str = ""
+
+    async def asking(self, message: str, schema: Mapping[str, Any]) -> Answer:
+        """Show the person who waits a form and wait for their answer.
+
+        `schema`: of a flat object. Where nobody can be asked the answer is "cancel".
+        """
+        if self.ask is None:
+            return Answer("cancel")
+        return await self.ask(self, message, schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +106,11 @@ class Tool:
     call: Callable[[Context, dict[str, Any]], Awaitable[Any]]
     timeout: float | None = None  # seconds; None for settings.TOOL_TIMEOUT
     replay: Replay = "once"  # what a crash may repeat
+    #: Not blocking: the model goes on at once, and is told the result when it is there.
     blocking: bool = True
+    #: Asks how work goes on that `call` answered with `Accepted`; with its token.
+    poll: Callable[[Context, str], Awaitable[Any]] | None = None
+    approval: Approval | None = None
     label: str = ""  # what people see; defaults to the name
     source: str = ""  # where its code is, for staff
 
@@ -88,6 +138,8 @@ def tool(
     timeout: float | None = None,
     replay: Replay = "once",
     blocking: bool = True,
+    poll: Callable[[Context, str], Awaitable[Any]] | None = None,
+    approval: Approval | None = None,
     label: str = "",
 ) -> Callable[[Function], Function]: ...
 
