@@ -11,18 +11,34 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from conversations.resume import Resumption
-from conversations.steps import AwaitClient, CallTools, Finish, Generate, next_step
+from conversations.steps import (
+    AwaitApproval,
+    AwaitClient,
+    CallTools,
+    Finish,
+    Generate,
+    Step,
+    next_step,
+    rounds,
+)
 from llm.client import Call
 from llm.errors import LLMError
 from llm.wire.deltas import Delta
 from llm.wire.items import Event, Item, function_call_output
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
-from tools.execute import Outcome, Progress, execute
+from tools.execute import Outcome, Progress, execute, known_name, refused
 from tools.registry import Context, Tool
+
+#: What the model reads while a call goes on in the background.
+PLACEHOLDER = (
+    "Accepted: this call goes on in the background. Its result will be told to you in a"
+    " message as soon as it is there. Go on meanwhile, and do not call it again."
+)
+_EDITED = "Note: a person changed the arguments before the call ran, to {}."
 
 Stream = Callable[[Request, Call], AsyncGenerator[list[Delta], None]]
 
@@ -30,11 +46,25 @@ Stream = Callable[[Request, Call], AsyncGenerator[list[Delta], None]]
 class Record(Protocol):
     """What a turn writes down, and when. Each returns once it is safe."""
 
-    async def called(self, calls: Sequence[Item]) -> None:
-        """A provider call is over; `calls` are about to run."""
+    #: Results of calls in the background may have come.
+    has_news: bool
+
+    async def called(
+        self, calls: Sequence[Item], *, background: Collection[str]
+    ) -> None:
+        """A provider call is over; `calls` are about to run, those with ids in
+        `background` without us."""
 
     async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
         """Calls have ended; with the `last` one their outputs are in the response."""
+
+    async def arrived(self) -> Sequence[Item]:
+        """Results of calls in the background, as messages that the model has not been
+        told. They count as told with the next `answered`."""
+
+    async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
+        """The turn stops here until a person has decided about `calls`. The questions
+        they are asked."""
 
     def asked(self, call: Call) -> None:
         """A provider call is over, well or not."""
@@ -52,6 +82,9 @@ class Task:
     context: Context = field(default_factory=Context)
     parallel: bool = True
     max_steps: int = 10
+    needs_approval: Callable[[Item], bool] = lambda call: False
+    #: Arguments that a person has put in the place of the model's, as JSON text.
+    arguments: Mapping[str, str] = field(default_factory=dict)
     #: Outcomes an interrupted run has left, by call id.
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     partial: Sequence[Item] = ()
@@ -66,13 +99,17 @@ async def respond(
 ) -> AsyncGenerator[list[Event], None]:
     """Answer the question. The last batch ends the response, and nothing follows it.
 
-    The builder has been started, and holds what an earlier run has committed.
+    The builder has been started, and holds what an earlier run has committed. Where a
+    person has to decide first, the response is left open: it goes on when this is asked
+    again.
     """
     loop = _Loop(task, builder, record)
     try:
         async with aclosing(loop.run()) as batches:
             async for events in batches:
                 yield events
+        if loop.waits:
+            return
         ending = builder.complete(loop.reason)
     except LLMError as exc:
         ending = builder.fail(exc)
@@ -87,12 +124,14 @@ async def respond(
 class _Loop:
     def __init__(self, task: Task, builder: ResponseBuilder, record: Record) -> None:
         self.reason: str | None = None  # why the model got no last word
+        self.waits = False  # for a person
         self.unsaid: list[Event] = []  # made, and waiting for the record
         self._paused = False  # the provider wants to be asked again as things stand
         self._task = task
         self._builder = builder
         self._record = record
-        self._steps = 0
+        self._steps = rounds(builder.output)
+        self._called: set[str] = set()  # call ids on record as about to run
         self._outcomes = dict(task.outcomes)
         self._late: set[str] = set()  # ended, and not on record yet
         self._resumption = Resumption(builder, task.partial) if task.partial else None
@@ -102,31 +141,60 @@ class _Loop:
             yield self._resumption.start()
         while True:
             before = len(self._builder.output)
-            match self._next():
+            step = self._next()
+            if self._record.has_news and self._may_be_told(step):
+                yield await self._deliver()
+                if len(self._builder.output) > before:
+                    continue
+            match step:
                 case Generate():
-                    step = self._generate()
+                    acts = self._generate()
                 case CallTools(calls):
-                    step = self._call_tools(calls)
+                    acts = self._call_tools(calls)
+                case AwaitApproval(calls):
+                    yield await self._wait(calls)
+                    return
                 case Finish(reason):
                     self.reason = reason
                     return
                 case AwaitClient():
                     return
-            async with aclosing(step):
-                async for events in step:
+            async with aclosing(acts):
+                async for events in acts:
                     yield events
             if len(self._builder.output) == before and not self._paused:
                 return  # an empty answer is an answer
 
-    def _next(self) -> Generate | CallTools | AwaitClient | Finish:
+    def _next(self) -> Step:
         if self._paused:
             left = self._task.max_steps - self._steps
             return Generate() if left > 0 else Finish("max_steps")
         return next_step(
             [*self._task.question, *self._builder.output],
             client_tools=self._task.client_tools,
+            needs_approval=self._task.needs_approval,
             steps_left=self._task.max_steps - self._steps,
         )
+
+    def _may_be_told(self, step: Step) -> bool:
+        """Every call has its output, and the model may still be asked."""
+        return step in (Generate(), Finish()) and not self._paused
+
+    async def _deliver(self) -> list[Event]:
+        for item in await self._record.arrived():
+            self.unsaid += self._builder.add(item)
+        await self._record.answered([], last=True)
+        events, self.unsaid = self.unsaid, []
+        return events
+
+    async def _wait(self, calls: Sequence[Item]) -> list[Event]:
+        questions = await self._record.waits(calls)
+        self.waits = True
+        builder = self._builder
+        events: list[Event] = []
+        for question in questions:
+            events += builder.extension("parley:approval.requested", question=question)
+        return events + builder.extension("parley:turn.waiting", reason="approval")
 
     async def _generate(self) -> AsyncGenerator[list[Event], None]:
         builder, task = self._builder, self._task
@@ -155,7 +223,22 @@ class _Loop:
             )
         self._paused = builder.finish is not None and builder.finish.reason == "pause"
         if isinstance(step := self._next(), CallTools):
-            await self._record.called(step.calls)
+            await self._note_called(step.calls)
+
+    async def _note_called(self, calls: Sequence[Item]) -> None:
+        """The calls are on record before any of them runs."""
+        self._called.update(call["call_id"] for call in calls)
+        background = [c["call_id"] for c in calls if self._is_background(c)]
+        await self._record.called(calls, background=background)
+        for call_id in background:
+            self._outcomes[call_id] = Outcome(
+                call_id, "background", PLACEHOLDER, "", 0.0
+            )
+
+    def _is_background(self, call: Item) -> bool:
+        tools = self._task.tools
+        tool = tools.get(known_name(call["name"], tools))
+        return tool is not None and not tool.blocking and refused(call, tools) is None
 
     async def _call_tools(
         self, calls: Sequence[Item]
@@ -165,10 +248,13 @@ class _Loop:
             yield builder.extension(
                 "parley:tool_call.started", **_address(call), name=call["name"]
             )
-        todo = [call for call in calls if call["call_id"] not in self._outcomes]
-        for call in calls:
-            if call not in todo:  # an interrupted run has left its outcome
-                self._late.add(call["call_id"])
+        known = {call["call_id"] for call in calls} & self._outcomes.keys()
+        todo = [call for call in calls if call["call_id"] not in known]
+        if fresh := [call for call in todo if call["call_id"] not in self._called]:
+            await self._note_called(fresh)
+        # An interrupted run has left these outcomes, or nobody waits for them.
+        self._late |= {c["call_id"] for c in calls} & self._outcomes.keys()
+        todo = [call for call in todo if call["call_id"] not in self._outcomes]
         for group in [todo] if self._task.parallel else [[call] for call in todo]:
             happenings = self._call_group(group, last=group[-1:] == todo[-1:])
             async with aclosing(happenings):
@@ -180,18 +266,34 @@ class _Loop:
         ]
         for outcome in late:
             self.unsaid += self._told(_of(calls, outcome.call_id), outcome)
-        for call_id in [call["call_id"] for call in calls]:
-            output = self._outcomes[call_id].output
-            self.unsaid += builder.add(function_call_output(call_id, output))
+        for call in calls:
+            self.unsaid += builder.add(self._output(call["call_id"]))
         await self._record.answered(late, last=True)
         events, self.unsaid = self.unsaid, []
         yield events
+
+    def _output(self, call_id: str) -> Item:
+        outcome = self._outcomes[call_id]
+        output = PLACEHOLDER if outcome.state == "accepted" else outcome.output
+        if (edited := self._task.arguments.get(call_id)) is not None:
+            note = _EDITED.format(edited)
+            if isinstance(output, str):
+                output = f"{note}\n\n{output}"
+            else:
+                output = [{"type": "input_text", "text": note}, *output]
+        return function_call_output(call_id, output)
+
+    def _as_run(self, call: Item) -> Item:
+        edited = self._task.arguments.get(call["call_id"])
+        return call if edited is None else {**call, "arguments": edited}
 
     async def _call_group(
         self, calls: Sequence[Item], *, last: bool
     ) -> AsyncGenerator[list[Event], None]:
         waiting = {call["call_id"] for call in calls}
-        running = execute(calls, self._task.tools, self._task.context)
+        running = execute(
+            [self._as_run(call) for call in calls], self._task.tools, self._task.context
+        )
         async with aclosing(running):
             async for happening in running:
                 call = _of(calls, happening.call_id)
@@ -211,8 +313,9 @@ class _Loop:
                     yield self._told(call, happening)
 
     def _told(self, call: Item, outcome: Outcome) -> list[Event]:
+        state = "accepted" if outcome.state == "background" else outcome.state
         return self._builder.extension(
-            f"parley:tool_call.{outcome.state}",
+            f"parley:tool_call.{state}",
             **_address(call),
             seconds=round(outcome.seconds, 3),
             **({"error": outcome.error} if outcome.error else {}),

@@ -88,6 +88,17 @@ def unanswered_calls(items: Sequence[Item]) -> list[Item]:
     ]
 
 
+def rounds(items: Sequence[Item]) -> int:
+    """How often the model was asked for these items of its response."""
+    count, asked = 0, True
+    for item in items:
+        if _asks_the_model(item):
+            asked = True
+        elif asked:
+            count, asked = count + 1, False
+    return count
+
+
 def goes_in_circles(items: Sequence[Item]) -> bool:
     """True where the last rounds of calls asked for exactly the same."""
     rounds: list[list[tuple[str, str]]] = []

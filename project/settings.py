@@ -174,8 +174,14 @@ TURN_DEADLINE = env.seconds("TURN_DEADLINE", 3600)
 TURN_LEASE = 6.0  # seconds a claim holds without renewal
 TURN_MAX_CLAIMS = 5
 TOOL_TIMEOUT = env.seconds("TOOL_TIMEOUT", 30)
+BACKGROUND_TOOL_TIMEOUT = env.seconds("BACKGROUND_TOOL_TIMEOUT", 24 * 3600)
+QUESTION_EXPIRES = env.seconds("QUESTION_EXPIRES", 3 * 24 * 3600)
+PUBLIC_URL = env.url("PUBLIC_URL")  # ours, as the world outside knows it
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
+MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
+MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
+UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all one's files
 
 # Logs: one line an event, never a key, a prompt or a body
 

@@ -150,7 +150,7 @@ class _Running:
             return _error(str(exc))
         except (Exception, SystemExit, BaseExceptionGroup) as exc:
             # Not the message: it may quote the arguments, to the log and the model.
-            logger.error("tool %s failed: %s", self._name, _where(exc))
+            logger.error("tool %s failed: %s", self._name, where(exc))
             return _error(f"{self._name} failed: {type(exc).__name__}.")
 
     async def _output(self) -> Output:
@@ -290,7 +290,7 @@ def _error(sentence: str) -> tuple[Output, str]:
     return shortened(f"Error: {sentence}"), sentence
 
 
-def _where(exc: BaseException | None) -> str:
+def where(exc: BaseException | None) -> str:
     """Types and places of an exception and of those behind it, without a message."""
     told = []
     while exc is not None:

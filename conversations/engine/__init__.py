@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -17,8 +18,9 @@ from django.conf import settings
 from conversations.engine.log import Entry, Position
 
 if TYPE_CHECKING:
-    from conversations.engine.embedded import EmbeddedEngine
-    from conversations.models import Turn
+    from conversations.engine.background_rows import Concluded
+    from conversations.engine.core import Engine
+    from conversations.models import Question, ToolCall, Turn
 
 T = TypeVar("T")
 
@@ -26,7 +28,10 @@ __all__ = [
     "Entry",
     "NotRunning",
     "Position",
+    "arrived",
     "cancel",
+    "cancel_call",
+    "decided",
     "drain",
     "follow",
     "forget",
@@ -37,7 +42,7 @@ __all__ = [
     "submit",
 ]
 
-_engine: EmbeddedEngine | None = None
+_engine: Engine | None = None
 
 
 class NotRunning(Exception):
@@ -47,7 +52,7 @@ class NotRunning(Exception):
 async def start() -> None:
     """Begin to run turns on this event loop."""
     global _engine
-    from conversations.engine.embedded import EmbeddedEngine
+    from conversations.engine.core import Engine
 
     assert _engine is None, "one engine a process"
     _engine = EmbeddedEngine()
@@ -81,6 +86,27 @@ def cancel(turn: Turn) -> None:
         _engine.loop.call_soon_threadsafe(_engine.cancel, turn.pk)
 
 
+def decided(question: Question) -> None:
+    """A person has answered; a call of a running turn may wait for it."""
+    turn_id = question.tool_call.turn_id
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.decided, turn_id, question.pk)
+
+
+def cancel_call(call: ToolCall) -> None:
+    """Cancel a call in the background; harmless where it is over."""
+    running = type(call).objects.in_background().filter(pk=call.pk)
+    running.update(cancel_requested=True)
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.wake_background)
+
+
+def arrived(concluded: Concluded) -> None:
+    """The result of a call in the background came from outside."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.background.told, concluded)
+
+
 def forget(turn_id: str) -> None:
     """Rows of a turn that is over have changed; tell it from them from now on."""
     if _engine is not None:
@@ -95,8 +121,9 @@ async def follow(
     Raises ValueError for a malformed position, NotRunning without an engine.
     """
     place = Position.parse(after) if isinstance(after, str) else after
-    async for entries in _running().follow(turn_id, place):
-        yield entries
+    async with aclosing(_running().follow(turn_id, place)) as batches:
+        async for entries in batches:
+            yield entries
 
 
 async def is_told(turn_id: str, after: str) -> bool:
@@ -110,14 +137,15 @@ async def response_of(turn_id: str) -> dict[str, Any]:
 
 
 async def _response_of(turn_id: str) -> dict[str, Any]:
-    async for entries in follow(turn_id):
-        if entries[-1].is_last:
-            response: dict[str, Any] = orjson.loads(entries[-1].data)["response"]
-            return response
+    async with aclosing(follow(turn_id)) as batches:
+        async for entries in batches:
+            if entries[-1].is_last:
+                response: dict[str, Any] = orjson.loads(entries[-1].data)["response"]
+                return response
     raise NotRunning("The server is going down; ask for the turn again.")
 
 
-def _running() -> EmbeddedEngine:
+def _running() -> Engine:
     if _engine is None:
         raise NotRunning
     return _engine

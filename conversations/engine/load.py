@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from conversations.engine import approvals, background_rows
 from conversations.engine.log import Position
-from conversations.engine.rows import Claim
+from conversations.engine.rows import Asked, Claim
 from conversations.history import render_prompt
-from conversations.loop import Task
+from conversations.loop import PLACEHOLDER, Task
 from conversations.models import Item, ToolCall, Turn
 from llm import policy, router
 from llm.errors import ModelNotAvailable
+from llm.inline import Files
 from llm.models import LanguageModel
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
 from llm.wire.request import Request
 from tools.execute import Outcome
+from tools.models import Offer as ToolOffer
 from tools.models import Tool as ToolRow
 from tools.registry import Context, Tool
 
@@ -66,6 +69,11 @@ class Work:
     usage: Mapping[str, Any] | None
     inputs: int  # number of the turn's own items
     cancel_requested: bool
+    has_news: bool  # results of calls in the background that the model was not told
+
+    def question_of(self, call: ItemPayload) -> Asked:
+        """What a person is asked before `call` runs."""
+        return approvals.question_of(call, self.task.tools)
 
 
 def load(claim: Claim) -> Work:
@@ -81,15 +89,19 @@ def load(claim: Claim) -> Work:
     own, before = _items(turn)
     inputs = [row for row in own if row.origin == Item.Origin.INPUT]
     outputs = [row for row in own if row.origin == Item.Origin.OUTPUT]
-    tools = _tools(turn)
     options = {**route.defaults, **conversation.options, **turn.options}
-    template = _template(route, options, tools)
+    offer = _offer(turn, options)
+    tools = offer.tools
+    template = _template(route, options, offer)
+    decisions = approvals.decisions(turn, tools)
     question = [_payload(row) for row in inputs]
     # Rendered once now, so that what is hopeless fails before it costs anything.
     prepare = partial(
         _prepare,
         template,
-        conversation.instructions or settings.SYSTEM_PROMPT,
+        turn.options.get("instructions")
+        or conversation.instructions
+        or settings.SYSTEM_PROMPT,
         [_payload(row) for row in before],
         question,
         route,
@@ -102,20 +114,28 @@ def load(claim: Claim) -> Work:
                 policy.stream,
                 policy.routes_of(route, user=owner),
                 ignore_invalid=options.get("ignore_invalid_options") is True,
+                files=Files(),
             ),
             tools=tools,
+            client_tools=offer.client,
+            needs_approval=decisions.needs_approval,
+            arguments=decisions.arguments,
             context=Context(
                 user_id=owner.pk, conversation_id=conversation.pk, turn_id=turn.pk
             ),
             parallel=options.get("parallel_tool_calls") is not False,
             max_steps=settings.TURN_MAX_STEPS,
-            outcomes=_outcomes(turn, tools) if claim.epoch > 1 else {},
+            outcomes=(
+                {**_outcomes(turn, tools), **decisions.outcomes}
+                if claim.epoch > 1
+                else {}
+            ),
             partial=turn.partial or (),
         ),
         route=route,
         conversation_id=conversation.pk,
         user_id=owner.pk,
-        echo=_echo(options, tools, template),
+        echo=_echo(options, template),
         created_at=turn.created_at,
         committed=[row.payload for row in outputs],
         told={
@@ -125,6 +145,7 @@ def load(claim: Claim) -> Work:
         usage=turn.usage,
         inputs=len(inputs),
         cancel_requested=turn.cancel_requested,
+        has_news=background_rows.has_news(conversation.pk),
     )
 
 
@@ -182,22 +203,61 @@ def _payload(row: _Row) -> ItemPayload:
     return payload
 
 
-def _tools(turn: Turn) -> dict[str, Tool]:
-    """By the name the model knows; none where the turn asked for none."""
-    if turn.options.get("tool_choice") == "none":
-        return {}
-    return ToolRow.objects.available(turn.conversation.owner)
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the model may call."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict)  # ours, by name
+    hosted: Sequence[dict[str, Any]] = ()  # run by the provider
+    declared: Sequence[dict[str, Any]] = ()  # by the client: functions, hosted tools
+
+    @property
+    def client(self) -> frozenset[str]:
+        """Names of those that the client runs."""
+        return frozenset(t["name"] for t in self.declared if t["type"] == "function")
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        ours = [tool.definition for tool in self.tools.values()]
+        return [*ours, *self.hosted, *self.declared]
 
 
-def _template(
-    route: Route, options: Mapping[str, Any], tools: Mapping[str, Tool]
-) -> Request:
+def _offer(turn: Turn, options: Mapping[str, Any]) -> Offer:
+    """Nothing where the turn asked for nothing.
+
+    A name that the client declares is the client's.
+    """
+    if options.get("tool_choice") == "none":
+        return Offer()
+    declared = options.get("tools") or ()
+    named, off = options.get("server_tools"), options.get("disabled_tools") or ()
+    if named is not None and not named:
+        return Offer(declared=declared)
+    offered = _tools(turn)
+    taken = {tool.get("name") for tool in declared}
+
+    def is_on(name: str) -> bool:
+        wanted = named is None or name in named
+        return wanted and name not in off and name not in taken
+
+    return Offer(
+        tools={name: tool for name, tool in offered.tools.items() if is_on(name)},
+        hosted=[each for name, each in offered.hosted.items() if is_on(name)],
+        declared=declared,
+    )
+
+
+def _tools(turn: Turn) -> ToolOffer:
+    return ToolRow.objects.offer(turn.conversation.owner)
+
+
+def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request:
     chosen = {k: options[k] for k in _REQUEST_OPTIONS if options.get(k) is not None}
     return Request(
         **{
             "model": route.model,
             "items": (),
-            "tools": [tool.definition for tool in tools.values()],
+            "tools": offer.definitions,
             "max_output_tokens": route.max_output_tokens,
             "issuer": route.endpoint.issuer(route.model),
             **chosen,
@@ -241,7 +301,11 @@ def _outcomes(turn: Turn, tools: Mapping[str, Tool]) -> dict[str, Outcome]:
     """
     outcomes = {}
     for row in ToolCall.objects.filter(turn=turn):
-        if row.output is not None:
+        if not row.blocking:  # its result is told in a message
+            outcomes[row.call_id] = Outcome(
+                row.call_id, "background", PLACEHOLDER, "", 0.0
+            )
+        elif row.output is not None:
             outcomes[row.call_id] = Outcome(
                 row.call_id, row.state, row.output, row.error, row.seconds or 0.0
             )
@@ -257,12 +321,10 @@ def _may_repeat(row: ToolCall, tools: Mapping[str, Tool]) -> bool:
     return tool is not None and tool.replay in ("safe", "idempotent")
 
 
-def _echo(
-    options: Mapping[str, Any], tools: Mapping[str, Tool], template: Request
-) -> dict[str, Any]:
+def _echo(options: Mapping[str, Any], template: Request) -> dict[str, Any]:
     """What the response repeats of the request."""
     echo: dict[str, Any] = {
-        "tools": [tool.definition for tool in tools.values()],
+        "tools": list(template.tools),
         "max_output_tokens": template.max_output_tokens,
     }
     for name in ("temperature", "top_p", "tool_choice", "parallel_tool_calls"):

@@ -10,8 +10,8 @@ from rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -49,16 +49,32 @@ class Entry:
     __slots__ = ("_frame", "_ws", "data", "place", "told_at", "turn_id", "type")
 
     def __init__(
-        self, turn_id: str, place: Position, event: Event, told_at: Position | None
+        self,
+        turn_id: str,
+        place: Position,
+        type: str,
+        data: bytes,
+        told_at: Position | None = None,
     ) -> None:
         self.turn_id = turn_id
         self.place = place
-        self.type: str = event["type"]
+        self.type = type
+        self.data = data  # the event as JSON
         self.told_at = told_at  # where an earlier epoch told the same
-        # Copied, because orjson's own bytes hold on to the 4 KB that it wrote them in.
-        self.data = bytes(memoryview(orjson.dumps(event)))
         self._frame = b""
         self._ws = ""
+
+    @classmethod
+    def of(
+        cls,
+        turn_id: str,
+        place: Position,
+        event: Event,
+        told_at: Position | None = None,
+    ) -> Entry:
+        # Copied, because orjson's own bytes hold on to the 4 KB that it wrote them in.
+        data = bytes(memoryview(orjson.dumps(event)))
+        return cls(turn_id, place, event["type"], data, told_at)
 
     @property
     def position(self) -> str:
@@ -94,15 +110,8 @@ class Fenced(Exception):
     """Another run has taken the turn over; nothing of this one counts any more."""
 
 
-class TurnLog:
-    """One turn's events. Appended by one run, read by any number of followers."""
-
-    def __init__(self, turn_id: str) -> None:
-        self.turn_id = turn_id
-        self.epoch = 0
-        self.entries: list[Entry] = []
-        self.ended = False
-        self._waiting: list[asyncio.Future[None]] = []
+class Journal(Protocol):
+    """What a run tells its events to."""
 
     def append(
         self,
@@ -114,14 +123,62 @@ class TurnLog:
 
         Raises Fenced where a later epoch has begun.
         """
+
+
+class EventLog(Protocol):
+    """What is said in all turns: runs write it, followers read it."""
+
+    def journal(self, turn_id: str, fenced: Callable[[], None]) -> Journal:
+        """For a run of this process. `fenced` is called when another run is found to
+        have the turn."""
+
+    def close(self, turn_id: str) -> None:
+        """The run is over, be it well or not."""
+
+    async def follow(self, turn_id: str) -> TurnLog:
+        """The turn's events as far as they are known here; `leave` it once."""
+
+    def leave(self, log: TurnLog) -> None: ...
+
+    def get(self, turn_id: str) -> TurnLog | None:
+        """What is known here already."""
+
+    def drop(self, turn_id: str) -> None:
+        """Tell the turn from its rows from now on."""
+
+    def wake_all(self) -> None: ...
+
+
+class TurnLog:
+    """One turn's events. Appended by one run, read by any number of followers."""
+
+    def __init__(self, turn_id: str) -> None:
+        self.turn_id = turn_id
+        self.epoch = 0
+        self.entries: list[Entry] = []
+        self.ended = False
+        self.is_over = False  # by its rows, whatever the entries say
+        #: Made from rows, for followers at the end of `entries` while the log itself
+        #: cannot be read.
+        self.stand_in: list[Entry] = []
+        self.followers = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def append(
+        self,
+        epoch: int,
+        events: Iterable[Event],
+        told: Mapping[int, Position] | None = None,
+    ) -> None:
+        """See `Journal`."""
         if epoch < self.epoch:
             raise Fenced
         if epoch > self.epoch:
             self.epoch, self.entries, self.ended = epoch, [], False
         for event in events:
             place = Position(epoch, event["sequence_number"])
-            told_at = _told_at(event, told) if told is not None else None
-            self.entries.append(Entry(self.turn_id, place, event, told_at))
+            told_at = told_before(event, told) if told is not None else None
+            self.entries.append(Entry.of(self.turn_id, place, event, told_at))
             self.ended = self.ended or event["type"] in TERMINAL
         self.wake()
 
@@ -138,29 +195,40 @@ class TurnLog:
         await future
 
 
-def _told_at(event: Event, told: Mapping[int, Position]) -> Position | None:
+def told_before(event: Event, told: Mapping[int, Position]) -> Position | None:
+    """Where an earlier epoch told the same."""
     if event["type"] in ("response.created", "response.in_progress"):
         return Position(1, 1)
     return told.get(event.get("output_index", -1))
 
 
 class MemoryLog:
-    """The logs of this process."""
+    """The logs of this process, which is the only one."""
 
     def __init__(self) -> None:
         self._logs: dict[str, TurnLog] = {}
+        self._running: set[str] = set()
+
+    def journal(self, turn_id: str, fenced: Callable[[], None]) -> TurnLog:
+        self._running.add(turn_id)
+        return self._open(turn_id)
+
+    def close(self, turn_id: str) -> None:
+        self._running.discard(turn_id)
+        self._expire(turn_id)
+
+    async def follow(self, turn_id: str) -> TurnLog:
+        log = self._open(turn_id)
+        log.followers += 1
+        return log
+
+    def leave(self, log: TurnLog) -> None:
+        log.followers -= 1
+        if not log.followers:
+            self._expire(log.turn_id)
 
     def get(self, turn_id: str) -> TurnLog | None:
         return self._logs.get(turn_id)
-
-    def open(self, turn_id: str) -> TurnLog:
-        if (log := self._logs.get(turn_id)) is None:
-            log = self._logs[turn_id] = TurnLog(turn_id)
-        return log
-
-    def expire(self, turn_id: str) -> None:
-        """Drop the turn's events after a while; its rows hold them."""
-        asyncio.get_running_loop().call_later(KEEP, self.drop, turn_id)
 
     def drop(self, turn_id: str) -> None:
         self._logs.pop(turn_id, None)
@@ -168,6 +236,20 @@ class MemoryLog:
     def wake_all(self) -> None:
         for log in self._logs.values():
             log.wake()
+
+    def _open(self, turn_id: str) -> TurnLog:
+        if (log := self._logs.get(turn_id)) is None:
+            log = self._logs[turn_id] = TurnLog(turn_id)
+        return log
+
+    def _expire(self, turn_id: str) -> None:
+        """Drop the turn's events after a while; its rows hold them."""
+        asyncio.get_running_loop().call_later(KEEP, self._drop_unused, turn_id)
+
+    def _drop_unused(self, turn_id: str) -> None:
+        log = self._logs.get(turn_id)
+        if log and not log.followers and turn_id not in self._running:
+            self.drop(turn_id)
 
 
 def entries_after(entries: list[Entry], after: Position | None) -> list[Entry]:
@@ -181,15 +263,18 @@ def entries_after(entries: list[Entry], after: Position | None) -> list[Entry]:
     if after.epoch >= epoch:
         return entries[after.sequence + 1 :] if after.epoch == epoch else []
     fresh = [e for e in entries if e.told_at is None or e.told_at > after]
+    if not fresh:
+        return []  # the reset comes with the first that is new
     known = [e.event for e in entries if e.told_at and e.told_at <= after]
     seen = {event["output_index"] for event in known if "output_index" in event}
-    return [_reset(entries[0].turn_id, after, len(seen)), *fresh]
+    return [reset(entries[0].turn_id, after, len(seen)), *fresh]
 
 
-def _reset(turn_id: str, after: Position, output_index: int) -> Entry:
+def reset(turn_id: str, after: Position, output_index: int) -> Entry:
+    """Tells a follower at `after` to drop the items from an index on."""
     event = {
         "type": "parley:step.reset",
         "sequence_number": after.sequence + 1,
         "output_index": output_index,
     }
-    return Entry(turn_id, after, event, None)
+    return Entry.of(turn_id, after, event)

@@ -6,18 +6,28 @@ Synchronous; called through `database.Database`. A write that finds no row raise
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.core.files.base import ContentFile
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from conversations.engine import background_rows as background
 from conversations.engine.log import Fenced
-from conversations.models import Item, ToolCall, Turn
+from conversations.models import (
+    AlreadyDecided,
+    Attachment,
+    Item,
+    Question,
+    ToolCall,
+    Turn,
+)
 from llm.client import Call
 from llm.models import ModelCall
 from llm.provider import Route
@@ -33,6 +43,7 @@ class Claim:
     turn_id: str
     conversation_id: str
     epoch: int
+    claims: int = 1  # since the turn last waited for a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +65,10 @@ class Progress:
     first_position: int = 0
     calls_made: Sequence[CallMade] = ()
     executing: Sequence[ItemPayload] = ()
+    background: Collection[str] = ()  # call ids of those that run without us
     outcomes: Sequence[Outcome] = ()
+    #: Keys of rows whose results the model is told with these items.
+    delivered: Sequence[int] = ()
     usage: Mapping[str, Any] | None = None
 
 
@@ -80,8 +94,10 @@ def claimable() -> QuerySet[Turn]:
         Q(created_at__lt=OuterRef("created_at"))
         | Q(created_at=OuterRef("created_at"), pk__lt=OuterRef("pk"))
     )
-    free = Q(status=Turn.Status.QUEUED) | Q(
-        status=Turn.Status.RUNNING, lease_until__lt=timezone.now()
+    free = (
+        Q(status=Turn.Status.QUEUED)
+        | Q(status=Turn.Status.RUNNING, lease_until__lt=timezone.now())
+        | Q(status=Turn.Status.WAITING, cancel_requested=True)
     )
     # A turn that is to be stopped waits for nobody.
     return Turn.objects.filter(free).filter(Q(cancel_requested=True) | ~Exists(earlier))
@@ -95,16 +111,19 @@ def claim(turn_id: str) -> Claim | None:
         .filter(pk=turn_id)
         .update(
             epoch=F("epoch") + 1,
+            claims=F("claims") + 1,
             status=Turn.Status.RUNNING,
             lease_until=_lease(),
         )
     )
     if not taken:
         return None
-    turn = Turn.objects.only("epoch", "conversation_id", "started_at").get(pk=turn_id)
+    turn = Turn.objects.only("epoch", "claims", "conversation_id", "started_at").get(
+        pk=turn_id
+    )
     if turn.started_at is None:
         Turn.objects.filter(pk=turn_id).update(started_at=timezone.now())
-    return Claim(turn_id, turn.conversation_id, turn.epoch)
+    return Claim(turn_id, turn.conversation_id, turn.epoch, turn.claims)
 
 
 def _mine(claim: Claim) -> QuerySet[Turn]:
@@ -144,10 +163,16 @@ def finish(claim: Claim, ending: Ending) -> str | None:
     if not changed:
         raise Fenced
     _write(claim, ending.progress)
+    now = timezone.now()
     ToolCall.objects.filter(
-        turn_id=claim.turn_id, state=ToolCall.State.EXECUTING
-    ).update(state=ToolCall.State.CANCELLED, ended_at=timezone.now())
-    return waiting_in(claim.conversation_id)
+        turn_id=claim.turn_id,
+        blocking=True,
+        state__in=[ToolCall.State.EXECUTING, ToolCall.State.AWAITING_APPROVAL],
+    ).update(state=ToolCall.State.CANCELLED, ended_at=now)
+    Question.objects.open().filter(tool_call__turn_id=claim.turn_id).update(
+        state=Question.State.CANCELLED, decided_at=now
+    )
+    return waiting_in(claim.conversation_id) or background.wake(claim.conversation_id)
 
 
 def waiting_in(conversation_id: str) -> str | None:
@@ -182,32 +207,164 @@ def _write(claim: Claim, progress: Progress) -> None:
             finish=made.call.finish,
             cancelled=made.cancelled,
         )
+    _write_calls(claim, progress)
+
+
+def _write_calls(claim: Claim, progress: Progress) -> None:
     now = timezone.now()
+    calls = ToolCall.objects.filter(turn_id=claim.turn_id)
     for call in progress.executing:
+        begun = {
+            "name": call["name"],
+            "state": ToolCall.State.EXECUTING,
+            "blocking": call["call_id"] not in progress.background,
+            "started_at": now,
+        }
         # A safe tool that a crash interrupted runs again under the same call.
         ToolCall.objects.update_or_create(
             turn_id=claim.turn_id,
             call_id=call["call_id"],
-            defaults={
-                "name": call["name"],
-                "state": ToolCall.State.EXECUTING,
-                "started_at": now,
-                "attempts": F("attempts") + 1,
-            },
-            create_defaults={
-                "name": call["name"],
-                "state": ToolCall.State.EXECUTING,
-                "started_at": now,
-                "attempts": 1,
-            },
+            defaults={**begun, "attempts": F("attempts") + 1},
+            create_defaults={**begun, "attempts": 1},
         )
     for outcome in progress.outcomes:
-        ToolCall.objects.filter(turn_id=claim.turn_id, call_id=outcome.call_id).update(
+        mine = calls.filter(call_id=outcome.call_id)
+        if outcome.state == "background":
+            continue  # whoever runs it writes what becomes of it
+        if outcome.accepted is not None:
+            background.accept(mine, outcome.accepted)
+            continue
+        mine.update(
             state=outcome.state,
             output=outcome.output,
             error=outcome.error[:500],
             ended_at=now,
         )
+        if outcome.whole is not None:
+            keep_whole(claim.conversation_id, outcome)
+    if progress.delivered:
+        told = ToolCall.objects.undelivered().filter(pk__in=progress.delivered)
+        told.update(delivered_in=claim.turn_id)
+
+
+def keep_whole(conversation_id: str, outcome: Outcome) -> None:
+    """The text of an output of which the model reads only the beginning."""
+    assert outcome.whole is not None
+    content = outcome.whole.encode()
+    attachment = Attachment(
+        conversation_id=conversation_id,
+        name=f"{outcome.call_id}.txt",
+        content_type="text/plain",
+        size=len(content),
+    )
+    attachment.file.save(f"{attachment.pk}.txt", ContentFile(content), save=False)
+    attachment.save()
+
+
+@transaction.atomic
+def suspend(
+    claim: Claim,
+    progress: Progress,
+    asked: Sequence[tuple[ItemPayload, Asked]],
+) -> list[Question]:
+    """The turn waits for a person: its run ends, and a decision begins another.
+
+    The questions that are open; none where all were decided meanwhile, and then the
+    turn can go on at once. Raises Fenced.
+    """
+    changed: dict[str, Any] = {
+        "status": Turn.Status.WAITING,
+        "lease_until": None,
+        "claims": 0,
+        "partial": None,
+    }
+    if progress.items:
+        changed["usage"] = progress.usage
+    if not _mine(claim).update(**changed):
+        raise Fenced
+    _write(claim, progress)
+    questions = [_question(claim, call, question) for call, question in asked]
+    still_open = [q for q in questions if q.state == Question.State.OPEN]
+    if not still_open:
+        Turn.objects.filter(pk=claim.turn_id).update(status=Turn.Status.QUEUED)
+    return still_open
+
+
+def _question(claim: Claim, call: ItemPayload, asked: Asked) -> Question:
+    row, _ = ToolCall.objects.update_or_create(
+        turn_id=claim.turn_id,
+        call_id=call["call_id"],
+        defaults={
+            "name": call["name"],
+            "state": ToolCall.State.AWAITING_APPROVAL,
+        },
+    )
+    known = row.questions.filter(kind=asked.kind).first()
+    return known or row.questions.create(
+        kind=asked.kind,
+        message=asked.message,
+        schema=asked.schema,
+        arguments=asked.arguments,
+        group_id=asked.group_id,
+        expires_at=timezone.now() + timedelta(seconds=settings.QUESTION_EXPIRES),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question to a person, before it has a row."""
+
+    kind: str
+    message: str = ""
+    schema: Mapping[str, Any] | None = None
+    arguments: Mapping[str, Any] | None = None
+    group_id: int | None = None
+
+
+@transaction.atomic
+def ask(claim: Claim, call_id: str, asked: Asked) -> Question:
+    """A form of a call that is running. Raises Fenced."""
+    if not _mine(claim).exists():
+        raise Fenced
+    row = ToolCall.objects.get(turn_id=claim.turn_id, call_id=call_id)
+    return Question.objects.create(
+        tool_call=row,
+        kind=asked.kind,
+        message=asked.message,
+        schema=asked.schema,
+        group_id=asked.group_id,
+        expires_at=timezone.now() + timedelta(seconds=settings.QUESTION_EXPIRES),
+    )
+
+
+def decided(question_id: str) -> Question | None:
+    """The question, once it is no longer open."""
+    rows = Question.objects.exclude(state=Question.State.OPEN)
+    return rows.select_related("decided_by").filter(pk=question_id).first()
+
+
+def retell(turn_id: str) -> bool:
+    """A turn that waits is taken up once more, to tell what it waits for: nothing of it
+    is in memory. False where it does not wait."""
+    waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
+    return bool(waiting.update(status=Turn.Status.QUEUED))
+
+
+def expire_questions() -> list[str]:
+    """Nobody decided in time: the turns that now go on without."""
+    turns = []
+    for question in Question.objects.expired().select_related("tool_call")[:100]:
+        with suppress(AlreadyDecided):
+            if question.expire():
+                turns.append(question.tool_call.turn_id)
+    return turns
+
+
+def withdraw(question_id: str) -> None:
+    """Nobody waits for the answer any more."""
+    Question.objects.open().filter(pk=question_id).update(
+        state=Question.State.CANCELLED, decided_at=timezone.now()
+    )
 
 
 @transaction.atomic

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 from django.conf import settings
 
-from conversations.engine import rows
+from conversations.engine import background_rows, rows
 from conversations.engine.database import Database
 from conversations.engine.load import Work, load
-from conversations.engine.log import Fenced, Position, TurnLog
-from conversations.engine.rows import CallMade, Claim, Ending, Progress
+from conversations.engine.log import Fenced, Journal, Position
+from conversations.engine.rows import Asked, CallMade, Claim, Ending, Progress
 from conversations.loop import respond
-from conversations.models import Turn
+from conversations.models import Question, Turn
 from llm.client import Call
 from llm.errors import LLMError
 from llm.policy import calls_made
 from llm.provider import Route
 from llm.wire.items import Event, Item, ProviderData
 from llm.wire.response import ResponseBuilder
-from tools.execute import Outcome
+from tools.execute import Outcome, where
+from tools.registry import Answer, Context
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+LOOK = 2.0  # seconds between looks for an answer whose hint was lost
 Stop = Literal["cancelled", "deadline", "released", "fenced"]
 
 
@@ -45,8 +50,15 @@ class InternalError(LLMError):
 class Run:
     """Runs one claimed turn to its end, unless it is released or fenced before."""
 
-    def __init__(self, claim: Claim, log: TurnLog, database: Database) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        log: Journal,
+        database: Database,
+        wake_background: Callable[[], None] = lambda: None,
+    ) -> None:
         self.claim = claim
+        self.has_news = False  # results of calls in the background may have come
         self.next_turn: str | None = None  # that waits for this one's end
         self._log = log
         self._database = database
@@ -59,6 +71,9 @@ class Run:
         self._committed = 0  # items of the response that are on record
         self._calls_made: list[CallMade] = []
         self._snapshot_at = -1  # sequence number of the last snapshot
+        self._wake_background = wake_background
+        self._delivering: list[int] = []  # rows of results that are being told
+        self._decided: dict[str, asyncio.Event] = {}  # by question
 
     async def main(self) -> None:
         """Raises nothing but CancelledError; a fault of ours ends the turn as
@@ -67,8 +82,8 @@ class Run:
             await self._run()
         except Fenced:
             logger.warning("turn %s was taken over", self.claim.turn_id)
-        except Exception:
-            logger.exception("turn %s failed", self.claim.turn_id)
+        except Exception as exc:
+            logger.error("turn %s failed: %s", self.claim.turn_id, where(exc))
             await self._fail_safely()
 
     def cancel(self, reason: Stop = "cancelled") -> None:
@@ -96,8 +111,9 @@ class Run:
             self._publish(self._builder.start())
             await self._finish(self._builder.fail(exc))
             return
+        self.has_news = work.has_news
         self._begin(work)
-        if self.claim.epoch > settings.TURN_MAX_CLAIMS:
+        if self.claim.claims > settings.TURN_MAX_CLAIMS:
             await self._finish(self._builder.fail(Interrupted()))
         elif work.cancel_requested or self._stop:
             await self._finish(self._builder.cancel())
@@ -125,7 +141,7 @@ class Run:
         self._in_loop = asyncio.current_task()
         deadline = loop.call_later(settings.TURN_DEADLINE, self.cancel, "deadline")
         batches = respond(
-            work.task,
+            replace(work.task, context=replace(work.task.context, ask=self.ask)),
             builder=self._builder,
             record=self,
             stop_reason=lambda: self._stop or "cancelled",
@@ -146,7 +162,7 @@ class Run:
             partial = self._uncommitted()
             made, self._calls_made = self._calls_made, []
             await self._database.write(rows.release, self.claim, partial, made)
-        elif self._stop != "fenced":
+        elif self._stop != "fenced" and ending:  # else it waits for a person
             await self._finish(ending)
 
     async def _finish(self, ending: list[Event]) -> None:
@@ -168,17 +184,93 @@ class Run:
         try:
             if not self._builder.ended:
                 await self._finish(self._builder.fail(InternalError()))
-        except Exception:
+        except Exception as exc:
             # The sweeper takes the turn up again when the lease has run out.
-            logger.exception("turn %s could not be ended", self.claim.turn_id)
+            logger.error(
+                "turn %s could not be ended: %s", self.claim.turn_id, where(exc)
+            )
 
     # Record
 
-    async def called(self, calls: Sequence[Item]) -> None:
-        await self._advance(executing=calls)
+    async def called(
+        self, calls: Sequence[Item], *, background: Collection[str]
+    ) -> None:
+        await self._advance(executing=calls, background=background)
+        if background:
+            self._wake_background()
 
     async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
         await self._advance(outcomes=outcomes, items=last)
+        if any(outcome.accepted for outcome in outcomes):
+            self._wake_background()
+
+    async def arrived(self) -> Sequence[Item]:
+        self.has_news = False
+        conversation = self.claim.conversation_id
+        found = await self._database.read(background_rows.arrived, conversation)
+        self._delivering = [pk for pk, _ in found]
+        return [item for _, item in found]
+
+    async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
+        assert self._work is not None
+        asked = [(call, self._work.question_of(call)) for call in calls]
+        progress = self._progress()
+        found = await self._shielded(rows.suspend, self.claim, progress, asked)
+        if not found:
+            self.next_turn = self.claim.turn_id  # this one, once more
+        by_id = {call["call_id"]: call for call in calls}
+        return [told_question(row, by_id[row.tool_call.call_id]) for row in found]
+
+    async def ask(
+        self, context: Context, message: str, schema: Mapping[str, Any]
+    ) -> Answer:
+        """A form for whoever follows; waits for the answer. Raises Fenced."""
+        asked = Asked(kind=Question.Kind.FORM, message=message, schema=schema)
+        question = await self._database.write(
+            rows.ask, self.claim, context.call_id, asked
+        )
+        call = self._call_of(context.call_id)
+        self._publish(
+            self._builder.extension(
+                "parley:approval.requested", question=told_question(question, call)
+            )
+        )
+        try:
+            answer = await self._answer(question)
+        except asyncio.CancelledError:
+            self._database.write(rows.withdraw, question.pk)
+            raise
+        self._publish(
+            self._builder.extension(
+                "parley:question.closed", id=question.pk, state=answer.state
+            )
+        )
+        if answer.state == Question.State.ACCEPTED:
+            return Answer("accept", answer.answer or {})
+        is_declined = answer.state == Question.State.DECLINED
+        return Answer("decline" if is_declined else "cancel")
+
+    async def _answer(self, question: Question) -> Question:
+        """Whichever comes first: the hint, or a look at the row."""
+        decided = self._decided[question.pk] = asyncio.Event()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(decided.wait(), LOOK)
+                found = await self._database.read(rows.decided, question.pk)
+                if found is not None:
+                    return found
+                decided.clear()
+        finally:
+            del self._decided[question.pk]
+
+    def decided(self, question_id: str) -> None:
+        """A hint that somebody has answered."""
+        if waiting := self._decided.get(question_id):
+            waiting.set()
+
+    def _call_of(self, call_id: str) -> Item:
+        return next(i for i in self._builder.output if i.get("call_id") == call_id)
 
     def asked(self, call: Call) -> None:
         builder, work = self._builder, self._work
@@ -205,16 +297,18 @@ class Run:
         self,
         *,
         executing: Sequence[Item] = (),
+        background: Collection[str] = (),
         outcomes: Sequence[Outcome] = (),
         items: bool = True,
     ) -> None:
+        progress = self._progress(executing, background, outcomes, items)
+        await self._shielded(rows.advance, self.claim, progress)
+
+    async def _shielded(self, function: Callable[..., T], *args: Any) -> T:
         """Raises Fenced, and CancelledError while the write goes on all the same."""
-        progress = self._progress(executing, outcomes, items)
-        writing = asyncio.ensure_future(
-            self._database.write(rows.advance, self.claim, progress)
-        )
+        writing = asyncio.ensure_future(self._database.write(function, *args))
         try:
-            await asyncio.shield(writing)
+            return await asyncio.shield(writing)
         except asyncio.CancelledError:
             writing.add_done_callback(_retrieve)
             raise
@@ -222,6 +316,7 @@ class Run:
     def _progress(
         self,
         executing: Sequence[Item] = (),
+        background: Collection[str] = (),
         outcomes: Sequence[Outcome] = (),
         items: bool = True,
     ) -> Progress:
@@ -231,6 +326,7 @@ class Run:
         new = builder.output[first:] if items else []
         made, self._calls_made = self._calls_made, []
         self._committed += len(new)
+        delivered, self._delivering = self._delivering, []
         return Progress(
             items=[
                 (item, self._proof(item), told)
@@ -239,6 +335,8 @@ class Run:
             first_position=(work.inputs if work else 0) + first,
             calls_made=made,
             executing=executing,
+            background=background,
+            delivered=delivered,
             outcomes=outcomes,
             usage=builder.usage,
         )
@@ -258,6 +356,23 @@ class Run:
         if self._stop == "fenced":
             return
         self._log.append(self.claim.epoch, events, told)
+
+
+def told_question(question: Question, call: Item) -> dict[str, Any]:
+    """A question as events and answers of ours tell it."""
+    return {
+        "id": question.pk,
+        "kind": question.kind,
+        "call_id": call["call_id"],
+        "item_id": call["id"],
+        "name": call["name"],
+        "message": question.message,
+        "arguments": question.arguments,
+        "schema": question.schema,
+        "may_edit": question.kind == Question.Kind.APPROVAL,
+        "group": question.group_id,
+        "expires_at": int(question.expires_at.timestamp()),
+    }
 
 
 async def _absorb_late_cancel() -> None:

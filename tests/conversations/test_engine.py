@@ -27,6 +27,7 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.items import output_text, user_message
+from tools.models import Offer
 from tools.registry import Tool
 
 from .script import HANG, Script
@@ -79,7 +80,7 @@ def counter(monkeypatch):
             call=count,
             replay=replay,
         )
-        monkeypatch.setattr(load, "_tools", lambda turn: {"count": tool})
+        monkeypatch.setattr(load, "_tools", lambda turn: Offer({"count": tool}))
         return runs
 
     return offer
@@ -404,7 +405,7 @@ async def test_an_interrupted_call_runs_again_only_if_it_may(
 async def test_a_turn_interrupted_too_often_is_given_up(conversation, say, running):
     say(ANSWER)
     turn = await interrupted(
-        conversation, "", epoch=9, lease_until=timezone.now() - timedelta(seconds=1)
+        conversation, "", epoch=9, claims=9, lease_until=timezone.now() - timedelta(seconds=1)
     )
     engine.submit(turn.pk)
     await follow(turn)

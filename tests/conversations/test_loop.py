@@ -45,14 +45,27 @@ class Rows:
 
     def __init__(self):
         self.log = []
+        self.results = []
 
-    async def called(self, calls):
+    has_news = False
+
+    async def called(self, calls, *, background):
         await asyncio.sleep(0)
         self.log.append(("called", [call["call_id"] for call in calls]))
 
     async def answered(self, outcomes, *, last):
         await asyncio.sleep(0)
         self.log.append(("answered", [o.call_id for o in outcomes], last))
+
+    async def arrived(self):
+        await asyncio.sleep(0)
+        self.has_news = False
+        return self.results
+
+    async def waits(self, calls):
+        await asyncio.sleep(0)
+        self.log.append(("waits", [call["call_id"] for call in calls]))
+        return [{"id": f"ask_{call['call_id']}"} for call in calls]
 
     def asked(self, call):
         self.log.append(("asked",))

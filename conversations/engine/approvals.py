@@ -1,0 +1,114 @@
+"""Which calls of a turn need a person's word, and what that word was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from conversations.engine.rows import Asked
+from conversations.models import Question, Turn
+from llm.wire.items import Item
+from llm.wire.response import arguments_of
+from tools.arguments import compiled
+from tools.execute import Outcome, known_name, refused
+from tools.registry import Approval, Tool
+
+_STATES = {
+    Question.State.DECLINED: "Error: a person declined this call{note}.",
+    Question.State.EXPIRED: "Error: nobody approved this call in time.",
+    Question.State.CANCELLED: "Error: this call was not approved.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What people have said of a turn's calls, by call id."""
+
+    tools: Mapping[str, Tool]
+    accepted: Collection[str] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)  # where edited
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)  # where not accepted
+    trusted: Collection[str] = ()  # tools approved before in the conversation
+
+    def needs_approval(self, call: Item) -> bool:
+        """False for a call that cannot run anyhow: its error needs no approval."""
+        call_id: str = call["call_id"]
+        if call_id in self.accepted or call_id in self.outcomes:
+            return False
+        tool = _tool(call, self.tools)
+        if tool is None or tool.approval is None:
+            return False
+        if refused(call, self.tools) is not None:
+            return False
+        return self._applies(tool.approval, tool, call)
+
+    def _applies(self, approval: Approval, tool: Tool, call: Item) -> bool:
+        match approval.policy:
+            case "always":
+                return True
+            case "first":
+                return tool.name not in self.trusted
+            case "rule":
+                return compiled(approval.rule or {}).is_valid(arguments_of(call))
+
+
+def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
+    """In two queries at the most; in none for a new turn without such tools."""
+    policies = {tool.approval.policy for tool in tools.values() if tool.approval}
+    if not policies and turn.epoch == 1:
+        return Decisions(tools)
+    rows = Question.objects.filter(tool_call__turn=turn, kind=Question.Kind.APPROVAL)
+    rows = rows.exclude(state=Question.State.OPEN).select_related(
+        "tool_call", "decided_by"
+    )
+    accepted, arguments, outcomes = set(), {}, {}
+    for row in rows:
+        call_id = row.tool_call.call_id
+        if row.state == Question.State.ACCEPTED:
+            accepted.add(call_id)
+            if row.is_edited:
+                arguments[call_id] = orjson.dumps(row.answer).decode()
+        else:
+            outcomes[call_id] = _outcome(row)
+    return Decisions(
+        tools,
+        accepted,
+        arguments,
+        outcomes,
+        _trusted(turn) if "first" in policies else (),
+    )
+
+
+def _trusted(turn: Turn) -> frozenset[str]:
+    rows = Question.objects.filter(
+        tool_call__turn__conversation_id=turn.conversation_id,
+        kind=Question.Kind.APPROVAL,
+        state=Question.State.ACCEPTED,
+    )
+    return frozenset(rows.values_list("tool_call__name", flat=True).distinct())
+
+
+def _outcome(row: Question) -> Outcome:
+    note = f": {row.note}" if row.note else ""
+    text = _STATES[Question.State(row.state)].format(note=note)
+    who = f" by {row.decided_by}" if row.decided_by else ""
+    error = f"{row.get_state_display().capitalize()}{who}{note}."
+    return Outcome(row.tool_call.call_id, "cancelled", text, error, 0.0)
+
+
+def question_of(call: Item, tools: Mapping[str, Tool]) -> Asked:
+    """What a person is asked before `call` runs."""
+    tool = _tool(call, tools)
+    assert tool is not None, "it needs approval"
+    return Asked(
+        kind=Question.Kind.APPROVAL,
+        schema=tool.parameters,
+        arguments=arguments_of(call),
+        group_id=tool.approval.group_id if tool.approval else None,
+    )
+
+
+def _tool(call: Item, tools: Mapping[str, Tool]) -> Tool | None:
+    return tools.get(known_name(call["name"], tools))

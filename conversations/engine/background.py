@@ -1,0 +1,201 @@
+"""Runs the calls that the model does not wait for.
+
+The rows say what is to be done, so a call goes on in whatever process finds it: one
+that nobody runs is begun, work that goes on elsewhere is asked for when its time has
+come, and what took too long or was cancelled is concluded. One loop looks for such
+calls; hints make it look at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from django.db import Error as DatabaseError
+
+from conversations.engine import background_rows as rows
+from conversations.engine.background_rows import CallClaim, CallWork, Concluded
+from conversations.engine.database import Database
+from tools.errors import ToolError
+from tools.execute import Outcome, Progress, execute, where
+from tools.registry import Context, Tool
+
+logger = logging.getLogger(__name__)
+
+TAKEN = 50  # calls that one look takes up
+TRIES = 5  # writes of a result before the lease has to run out
+T = TypeVar("T")
+
+
+class Background:
+    """Made on the engine's event loop.
+
+    `submit` takes the id of a new turn; `news` that of a conversation with a result for
+    the turn that is open in it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        submit: Callable[[str], None],
+        news: Callable[[str], None],
+    ) -> None:
+        self._database = database
+        self._submit = submit
+        self._news = news
+        self._running: dict[CallClaim, asyncio.Task[None]] = {}
+        self._progress: dict[CallClaim, str] = {}
+        self._stopped: set[CallClaim] = set()  # by a person
+        self._looking: asyncio.Task[None] | None = None
+        self._again = False
+        self._draining = False
+
+    def wake(self) -> None:
+        """Look for calls to take up, now."""
+        self._again = True
+        if not self._draining and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look_again())
+
+    async def beat(self) -> None:
+        """Keep the leases; learn what is not ours any more or is to be cancelled."""
+        if not self._running:
+            return
+        beats = {mine: self._progress.get(mine, "") for mine in self._running}
+        lost, stopped = await self._database.write(rows.renew, beats)
+        self._stopped.update(stopped)
+        for mine in [*lost, *stopped]:
+            if task := self._running.get(mine):
+                task.cancel()
+
+    async def sweep(self) -> None:
+        """Take up what nobody runs."""
+        if self._draining:
+            return
+        for pk in await self._database.read(rows.due, TAKEN):
+            await self._take(pk)
+        if await self._database.read(rows.unheard, 1):
+            for turn_id in await self._database.write(rows.wake_unheard, TAKEN):
+                self._submit(turn_id)
+
+    async def drain(self) -> None:
+        """Let other processes go on with what runs here."""
+        self._draining = True
+        claims, tasks = list(self._running), list(self._running.values())
+        if self._looking:
+            tasks.append(self._looking)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if claims:
+            await self._database.write(rows.release, claims)
+
+    async def _look_again(self) -> None:
+        while self._again and not self._draining:
+            self._again = False
+            try:
+                await self.beat()
+                await self.sweep()
+            except DatabaseError as exc:
+                logger.warning("no look at background calls: %s", type(exc).__name__)
+
+    async def _take(self, pk: int) -> None:
+        mine = await self._database.write(rows.claim, pk)
+        if mine is None:
+            return
+        task = asyncio.create_task(self._work(mine))
+        self._running[mine] = task
+        task.add_done_callback(lambda _: self._forget(mine))
+
+    def _forget(self, mine: CallClaim) -> None:
+        self._running.pop(mine, None)
+        self._progress.pop(mine, None)
+        self._stopped.discard(mine)
+
+    async def _work(self, mine: CallClaim) -> None:
+        work = await self._database.read(rows.load, mine)
+        try:
+            outcome = work.outcome or await self._outcome(mine, work)
+            await self._conclude(mine, outcome)
+        except asyncio.CancelledError:
+            if mine not in self._stopped:
+                raise  # released, or somebody else's
+            self._uncancel()
+            await self._conclude(mine, _cancelled(work))
+        except Exception as exc:
+            # The lease runs out, and the call is looked at again.
+            logger.error("background call %d failed: %s", mine.pk, where(exc))
+
+    @staticmethod
+    def _uncancel() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+
+    async def _outcome(self, mine: CallClaim, work: CallWork) -> Outcome:
+        tools = {name: _timed(tool, work) for name, tool in work.tools.items()}
+        happenings = execute([work.call], tools, work.context)
+        async with aclosing(happenings):
+            async for happening in happenings:
+                if isinstance(happening, Progress):
+                    self._progress[mine] = happening.message
+                else:
+                    return happening
+        raise AssertionError("a call has one outcome")
+
+    async def _conclude(self, mine: CallClaim, outcome: Outcome) -> None:
+        if outcome.accepted is not None:
+            await self._written(rows.goes_on, mine, outcome.accepted)
+            return
+        concluded = await self._written(rows.conclude, mine, outcome)
+        if concluded is not None:
+            self.told(concluded)
+
+    def told(self, concluded: Concluded) -> None:
+        """A result is on record; on the engine's loop."""
+        if concluded.new_turn:
+            self._submit(concluded.new_turn)
+        else:
+            self._news(concluded.conversation_id)
+
+    async def _written(self, write: Callable[..., T], *values: object) -> T:
+        """The work is done and must not be lost to a database that is away for a
+        moment."""
+        for delay in _delays():
+            try:
+                return await self._database.write(write, *values)
+            except DatabaseError:
+                await asyncio.sleep(delay)
+        return await self._database.write(write, *values)
+
+
+def _delays() -> Sequence[float]:
+    return [0.1 * 2**number for number in range(TRIES)]
+
+
+def _timed(tool: Tool, work: CallWork) -> Tool:
+    """The tool with the time that is left, asking where it has been called already."""
+    seconds = max(work.seconds_left, 0.001)
+    if work.token is None:
+        return replace(tool, timeout=seconds)
+    return replace(tool, timeout=seconds, call=_polling(tool, work.token))
+
+
+def _polling(
+    tool: Tool, token: str
+) -> Callable[[Context, dict[str, Any]], Awaitable[Any]]:
+    async def poll(context: Context, arguments: dict[str, Any]) -> Any:
+        if tool.poll is None:
+            raise ToolError("no result was posted, and there is nowhere to ask for it.")
+        return await tool.poll(context, token)
+
+    return poll
+
+
+def _cancelled(work: CallWork) -> Outcome:
+    text = "A person cancelled this call."
+    return Outcome(work.call["call_id"], "cancelled", f"Error: {text}", text, 0.0)

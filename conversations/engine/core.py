@@ -1,0 +1,267 @@
+"""The turn protocol of one process: queue, claims, runs, heartbeat, sweep, followers.
+
+Both deliveries are this engine. They differ in where events are kept (`EventLog`), in
+who wakes whom, and in what is known about other processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+
+from conversations.engine import rows
+from conversations.engine.background import Background
+from conversations.engine.database import Database
+from conversations.engine.hints import announce
+from conversations.engine.log import Entry, EventLog, Position, entries_after
+from conversations.engine.replay import Over, replay
+from conversations.engine.run import Run
+from tools.execute import where
+
+logger = logging.getLogger(__name__)
+
+BEAT = 1.0  # seconds between snapshots of what was said
+SWEEP = 2.0  # seconds between looks for turns that nobody runs
+SWEPT = 500  # turns a sweep takes up at the most
+UNREACHABLE = (OperationalError, InterfaceError)
+
+
+class Engine:
+    """Made on the server's event loop by `start`, gone with `drain`."""
+
+    def __init__(self, log: EventLog, database: Database) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.draining = False
+        self.runs: dict[str, Run] = {}
+        self._log = log
+        self._database = database
+        self._slots = asyncio.Semaphore(settings.TURN_CONCURRENCY)
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Turns that have a task; done once it is known whether we run them.
+        self._wanted: dict[str, asyncio.Future[None]] = {}
+        self._stopped = asyncio.Event()
+        self.background = Background(database, submit=self.put, news=self.news)
+
+    async def start(self) -> None:
+        self._keep(self._every(BEAT, self._beat), name="heartbeat")
+        self._keep(self._every(SWEEP, self._sweep), name="sweep")
+        await self._sweep()
+
+    async def drain(self, grace: float) -> None:
+        """Take up nothing new, give runs `grace` seconds, release the others."""
+        self.draining = True
+        self._log.wake_all()
+        if running := [t for t in self._tasks if t.get_name() == "running"]:
+            await asyncio.wait(running, timeout=grace)
+        for run in list(self.runs.values()):
+            run.cancel("released")
+        await self.background.drain()
+        self._stopped.set()
+        tasks = list(self._tasks)
+        for task in tasks:
+            if task.get_name() in ("heartbeat", "sweep", "queued"):
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._database.close()
+
+    # Queue
+
+    def submitted(self, turn_id: str, conversation_id: str) -> None:
+        self.put(turn_id)
+        if conversation_id:
+            self._keep(announce(conversation_id, turn_id), name="hint")
+
+    def put(self, turn_id: str) -> None:
+        """Take the turn up as soon as there is room; again is harmless."""
+        if self.draining or turn_id in self._wanted:
+            return
+        self._wanted[turn_id] = self.loop.create_future()
+        self._keep(self._work(turn_id), name="queued")
+
+    async def admit(self, turn_id: str) -> None:
+        """As `put`; returns once the turn is taken up, or need not be."""
+        self.put(turn_id)
+        if known := self._wanted.get(turn_id):
+            await asyncio.shield(known)
+
+    def cancel(self, turn_id: str) -> None:
+        if run := self.runs.get(turn_id):
+            run.cancel()
+        else:
+            self.put(turn_id)  # to end it in order
+
+    def news(self, conversation_id: str) -> None:
+        """A result came that the conversation's open turn is to tell."""
+        for run in self.runs.values():
+            if run.claim.conversation_id == conversation_id:
+                run.has_news = True
+
+    def decided(self, turn_id: str, question_id: str) -> None:
+        """A person has answered a form of the turn."""
+        if run := self.runs.get(turn_id):
+            run.decided(question_id)
+
+    def wake_background(self) -> None:
+        """There may be calls in the background to take up, or to cancel."""
+        self.background.wake()
+
+    async def _work(self, turn_id: str) -> None:
+        next_turn = None
+        try:
+            async with self._slots:
+                if not self.draining:
+                    next_turn = await self._run(turn_id)
+        except UNREACHABLE as exc:
+            logger.warning("turn %s is left to the sweep: %s", turn_id, where(exc))
+        finally:
+            self._admitted(turn_id)
+            self._wanted.pop(turn_id, None)
+            self.runs.pop(turn_id, None)
+            self._log.close(turn_id)
+        if next_turn:
+            self.put(next_turn)
+
+    async def _run(self, turn_id: str) -> str | None:
+        """Run the turn if it is to be had. The id of the turn that waited for it."""
+        claim = await self._database.write(rows.claim, turn_id)
+        if claim is None:
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name("running")  # drain lets it end by itself
+        journal = self._log.journal(turn_id, lambda: self._fence(turn_id))
+        run = Run(claim, journal, self._database, self.background.wake)
+        self.runs[turn_id] = run
+        self._admitted(turn_id)
+        if self.draining:
+            run.cancel("released")
+        await run.main()
+        return run.next_turn
+
+    def _admitted(self, turn_id: str) -> None:
+        if not self._wanted[turn_id].done():
+            self._wanted[turn_id].set_result(None)
+
+    def _fence(self, turn_id: str) -> None:
+        if run := self.runs.get(turn_id):
+            run.cancel("fenced")
+
+    # Log
+
+    async def follow(
+        self, turn_id: str, after: Position | None
+    ) -> AsyncGenerator[list[Entry], None]:
+        """Entries after `after`, past and to come; ends with the turn, or at drain."""
+        log = await self._log.follow(turn_id)
+        try:
+            while not self.draining:
+                if log.is_over or not (log.entries or log.stand_in):
+                    if over := await self._over(turn_id):
+                        if batch := over.after(after):
+                            yield batch
+                        return
+                    await self._retell(turn_id)
+                    if log.is_over or not (log.entries or log.stand_in):
+                        await log.changed()
+                    continue
+                batch = entries_after(log.entries, after) if log.entries else []
+                if not _is_news(batch, after) and log.stand_in:
+                    batch = _from_stand_in(log.stand_in, log.entries, after)
+                if _is_news(batch, after):
+                    after = batch[-1].place
+                    yield batch
+                elif log.ended:
+                    return
+                else:
+                    await log.changed()
+        finally:
+            self._log.leave(log)
+
+    def forget(self, turn_id: str) -> None:
+        if turn_id not in self._wanted:
+            self._log.drop(turn_id)
+
+    async def is_told(self, turn_id: str, after: Position) -> bool:
+        """True where nothing comes after `after` any more."""
+        log = self._log.get(turn_id)
+        if log is not None and log.entries:
+            return log.ended and after >= log.entries[-1].place
+        over = await self._over(turn_id)
+        return over is not None and not over.after(after)
+
+    async def _over(self, turn_id: str) -> Over | None:
+        try:
+            return await self._database.read(replay, turn_id)
+        except UNREACHABLE as exc:
+            logger.warning("turn %s cannot be read: %s", turn_id, where(exc))
+            return None
+
+    async def _retell(self, turn_id: str) -> None:
+        """Have a turn that waits for a person tell again what it waits for."""
+        with suppress(*UNREACHABLE):
+            if await self._database.write(rows.retell, turn_id):
+                self.put(turn_id)
+
+    # Beats
+
+    async def _beat(self) -> None:
+        await self.background.beat()
+        runs = list(self.runs.values())
+        if not runs:
+            return
+        beats = {run.claim: run.snapshot() for run in runs}
+        heard = await self._database.write(rows.heartbeat, beats)
+        for turn_id in heard.lost:
+            self._fence(turn_id)
+        for turn_id in heard.stopped:
+            if run := self.runs.get(turn_id):
+                run.cancel()
+
+    async def _sweep(self) -> None:
+        for turn_id in await self._database.read(rows.to_sweep, SWEPT):
+            self.put(turn_id)
+        for turn_id in await self._database.write(rows.expire_questions):
+            self.put(turn_id)
+        await self.background.sweep()
+
+    async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            # Some jitter, so that many processes do not look at the same moment.
+            pause = seconds * random.uniform(0.9, 1.1)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), pause)
+                return
+            try:
+                await act()
+            except Exception as exc:
+                # The database may be back at the next beat; leases outlast a few.
+                logger.error("the engine's %s failed: %s", act.__name__, where(exc))
+
+    def _keep(self, coroutine: Awaitable[None], *, name: str) -> None:
+        task = asyncio.ensure_future(coroutine)
+        assert isinstance(task, asyncio.Task)
+        task.set_name(name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _is_news(batch: list[Entry], after: Position | None) -> bool:
+    """A reset alone stands where the follower is; it waits for what follows it."""
+    return bool(batch) and batch[-1].place != after
+
+
+def _from_stand_in(
+    stand_in: list[Entry], entries: list[Entry], after: Position | None
+) -> list[Entry]:
+    """For who has been told exactly what `stand_in` goes on from, or part of it."""
+    known = [entry.place for entry in stand_in]
+    known.append(entries[-1].place if entries else Position(0, 0))
+    if after is not None and after not in known:
+        return []
+    return [entry for entry in stand_in if after is None or entry.place > after]

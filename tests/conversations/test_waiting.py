@@ -1,0 +1,600 @@
+"""Turns that wait for a person, and calls that the model does not wait for, over real
+rows in the embedded delivery."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from conversations import engine
+from conversations.engine import background_rows, load
+from conversations.loop import PLACEHOLDER
+from conversations.models import (
+    AlreadyDecided,
+    Conversation,
+    Item,
+    Question,
+    ToolCall,
+    Turn,
+)
+from llm import client
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
+from llm.wire.items import user_message
+from tools.models import Offer
+from tools.models import Tool as ToolRow
+from tools.registry import Accepted, Approval, Tool
+
+from .script import Script
+
+ANSWER = [TextDelta(0, "Done."), FinishDelta("stop")]
+SCHEMA = {
+    "type": "object",
+    "properties": {"to": {"type": "string"}},
+    "required": ["to"],
+}
+
+
+def calling(name="send", arguments='{"to": "bob"}', call_id="c1"):
+    return [ToolCallDelta(0, call_id, name, arguments), FinishDelta("tool_calls")]
+
+
+@pytest.fixture
+def conversation(transactional_db):
+    user = User.objects.create_user("alice")
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
+    model = LanguageModel.objects.create(provider=provider, name="demo")
+    return Conversation.objects.create(owner=user, language_model=model)
+
+
+@pytest.fixture
+def say(monkeypatch):
+    def say(*calls):
+        script = Script(*calls)
+        monkeypatch.setattr(client, "stream", script)
+        return script
+
+    return say
+
+
+@pytest.fixture
+def offer(monkeypatch):
+    """Offer these tools; returns what they were called with."""
+    runs = []
+
+    def offer(result="sent", **fields):
+        async def send(context, arguments):
+            runs.append((arguments, context.idempotency_key))
+            return await result(context) if callable(result) else result
+
+        tool = Tool(name="send", description="", parameters=SCHEMA, call=send, **fields)
+        monkeypatch.setattr(load, "_tools", lambda turn: Offer({"send": tool}))
+        monkeypatch.setattr(
+            type(ToolRow.objects), "available", lambda self, user: {"send": tool}
+        )
+        return runs
+
+    return offer
+
+
+@pytest.fixture
+async def running(transactional_db, settings):
+    settings.DRAIN_GRACE = 0.1
+    await engine.start()
+    yield
+    await engine.drain()
+
+
+async def restart():
+    await engine.drain()
+    await engine.start()
+
+
+async def ask(conversation, text="Hi"):
+    turn = await sync_to_async(conversation.open_turn)([user_message(text)])
+    engine.submit(turn.pk, conversation.pk)
+    return turn
+
+
+async def events_until(turn, type_):
+    found = []
+    async for batch in engine.follow(turn.pk):
+        for entry in batch:
+            found.append(entry.event)
+            if entry.type == type_:
+                return found
+    raise AssertionError(f"no {type_} in {[e['type'] for e in found]}")
+
+
+async def ended(turn):
+    await events_until(turn, "response.completed")
+    await turn.arefresh_from_db()
+    return turn
+
+
+async def asked(turn):
+    events = await events_until(turn, "parley:turn.waiting")
+    (question,) = [
+        e["question"] for e in events if e["type"] == "parley:approval.requested"
+    ]
+    return await Question.objects.select_related("tool_call").aget(pk=question["id"])
+
+
+async def decide(question, action, **said):
+    user = await User.objects.aget(username="alice")
+    if await sync_to_async(question.decide)(user, action, **said):
+        engine.submit(question.tool_call.turn_id)
+
+
+async def outputs(turn):
+    rows = Item.objects.filter(turn=turn, type="function_call_output")
+    return [row.payload["output"] async for row in rows]
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+# Approval
+
+
+async def test_a_call_in_need_of_approval_runs_once_a_person_agrees(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER)
+    runs = offer(approval=Approval(policy="always"))
+    turn = await ask(conversation)
+    question = await asked(turn)
+    await turn.arefresh_from_db()
+    assert turn.status == Turn.Status.WAITING
+    assert not runs
+    await decide(question, "accept")
+    await ended(turn)
+    assert [arguments for arguments, _ in runs] == [{"to": "bob"}]
+    assert await outputs(turn) == ["sent"]
+
+
+async def test_a_question_outlives_the_process(conversation, say, offer, running):
+    say(calling(), ANSWER)
+    runs = offer(approval=Approval(policy="always"))
+    turn = await ask(conversation)
+    question = await asked(turn)
+    await restart()
+    await restart()
+    assert not runs
+    await decide(question, "accept")
+    await ended(turn)
+    assert len(runs) == 1
+
+
+async def test_edited_arguments_run_and_the_model_is_told(
+    conversation, say, offer, running
+):
+    script = say(calling(), ANSWER)
+    runs = offer(approval=Approval(policy="always"))
+    question = await asked(turn := await ask(conversation))
+    await decide(question, "accept", arguments={"to": "carol"})
+    await ended(turn)
+    assert runs[0][0] == {"to": "carol"}
+    (output,) = await outputs(turn)
+    assert '{"to":"carol"}' in output
+    assert output.endswith("sent")
+    await question.arefresh_from_db()
+    assert question.arguments == {"to": "bob"}
+    assert question.answer == {"to": "carol"}
+    assert script.requests[-1].items[-1]["output"] == output
+
+
+async def test_arguments_that_do_not_fit_leave_the_question_open(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER)
+    offer(approval=Approval(policy="always"))
+    question = await asked(await ask(conversation))
+    with pytest.raises(ValidationError, match="do not fit"):
+        await decide(question, "accept", arguments={"to": 7})
+    await question.arefresh_from_db()
+    assert question.state == Question.State.OPEN
+
+
+async def test_a_declined_call_never_runs_and_the_model_goes_on(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER)
+    runs = offer(approval=Approval(policy="always"))
+    question = await asked(turn := await ask(conversation))
+    await decide(question, "decline", note="not him")
+    await ended(turn)
+    assert not runs
+    assert await outputs(turn) == ["Error: a person declined this call: not him."]
+    call = await ToolCall.objects.aget(turn=turn)
+    assert call.state == ToolCall.State.CANCELLED
+    assert call.error == "Declined by alice: not him."
+
+
+async def test_a_question_is_decided_once(conversation, say, offer, running):
+    say(calling(), ANSWER)
+    offer(approval=Approval(policy="always"))
+    question = await asked(await ask(conversation))
+    again = await Question.objects.select_related("tool_call").aget(pk=question.pk)
+    await decide(question, "accept")
+    with pytest.raises(AlreadyDecided):
+        await decide(again, "decline")
+
+
+async def test_a_question_that_nobody_answers_expires(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER)
+    runs = offer(approval=Approval(policy="always"))
+    question = await asked(turn := await ask(conversation))
+    past = timezone.now() - timedelta(seconds=1)
+    await Question.objects.filter(pk=question.pk).aupdate(expires_at=past)
+    await ended(turn)
+    assert not runs
+    assert await outputs(turn) == ["Error: nobody approved this call in time."]
+
+
+async def test_stop_ends_a_turn_that_waits(conversation, say, offer, running):
+    say(calling(), ANSWER)
+    runs = offer(approval=Approval(policy="always"))
+    question = await asked(turn := await ask(conversation))
+    await sync_to_async(engine.cancel)(turn)
+    await events_until(turn, "response.incomplete")
+    await turn.arefresh_from_db()
+    assert turn.status == Turn.Status.CANCELLED
+    await question.arefresh_from_db()
+    assert question.state == Question.State.CANCELLED
+    assert not runs
+
+
+async def test_the_first_approval_in_a_conversation_is_enough(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER, calling(call_id="c2"), ANSWER)
+    runs = offer(approval=Approval(policy="first"))
+    question = await asked(turn := await ask(conversation))
+    await decide(question, "accept")
+    await ended(turn)
+    await ended(await ask(conversation))
+    assert len(runs) == 2
+
+
+@pytest.mark.parametrize(("to", "waits"), [("all", True), ("bob", False)])
+async def test_a_rule_on_arguments_decides_who_is_asked(
+    conversation, say, offer, running, to, waits
+):
+    say(calling(arguments=f'{{"to": "{to}"}}'), ANSWER)
+    rule = {"properties": {"to": {"const": "all"}}}
+    runs = offer(approval=Approval(policy="rule", rule=rule))
+    turn = await ask(conversation)
+    if waits:
+        await asked(turn)
+    else:
+        await ended(turn)
+    assert bool(runs) is not waits
+
+
+async def test_invalid_arguments_are_an_error_and_no_question(
+    conversation, say, offer, running
+):
+    say(calling(arguments="{}"), ANSWER)
+    offer(approval=Approval(policy="always"))
+    turn = await ended(await ask(conversation))
+    assert "do not fit" in (await outputs(turn))[0]
+    assert not await Question.objects.aexists()
+
+
+# Forms
+
+
+async def test_a_tool_asks_a_person_and_reads_the_answer(
+    conversation, say, offer, running
+):
+    async def choose(context):
+        form = {"type": "object", "properties": {"size": {"type": "integer"}}}
+        answer = await context.asking("Which size?", form)
+        return f"{answer.action} {answer.content.get('size')}"
+
+    say(calling(), ANSWER)
+    offer(result=choose)
+    turn = await ask(conversation)
+    events = await events_until(turn, "parley:approval.requested")
+    pk = events[-1]["question"]["id"]
+    question = await Question.objects.select_related("tool_call").aget(pk=pk)
+    assert question.kind == "form"
+    with pytest.raises(ValidationError):
+        await decide(question, "accept", content={"size": "big"})
+    await decide(question, "accept", content={"size": 3})
+    engine.decided(question)
+    await ended(turn)
+    assert await outputs(turn) == ["accept 3"]
+
+
+# Calls in the background
+
+
+async def test_the_model_goes_on_and_is_told_the_result_in_a_new_turn(
+    conversation, say, offer, running
+):
+    go = asyncio.Event()
+
+    async def slow(context):
+        await go.wait()
+        return "report ready"
+
+    script = say(calling(), ANSWER)
+    offer(result=slow, blocking=False)
+    turn = await ended(await ask(conversation))
+    assert await outputs(turn) == [PLACEHOLDER]
+    call = await ToolCall.objects.aget(turn=turn)
+    assert (call.state, call.blocking) == (ToolCall.State.EXECUTING, False)
+    go.set()
+    await until(lambda: Turn.objects.filter(parent=turn).aexists())
+    later = await Turn.objects.aget(parent=turn)
+    await ended(later)
+    await call.arefresh_from_db()
+    assert call.delivered_in_id == later.pk
+    told = script.requests[-1].items[-1]
+    assert told["role"] == "user"
+    assert told["content"][0]["text"].endswith("report ready")
+    assert told[background_rows.TOLD] == "c1"
+
+
+async def test_results_that_come_together_make_one_model_call(
+    conversation, say, offer, running
+):
+    go = asyncio.Event()
+
+    async def slow(context):
+        await go.wait()
+        return context.call_id
+
+    both = [
+        ToolCallDelta(0, "c1", "send", '{"to": "a"}'),
+        ToolCallDelta(1, "c2", "send", '{"to": "b"}'),
+        FinishDelta("tool_calls"),
+    ]
+    gate = asyncio.Event()
+    script = say(both, [gate, *ANSWER], ANSWER)
+    offer(result=slow, blocking=False)
+    turn = await ask(conversation)
+    await until(lambda: _executing(2))
+    go.set()
+    await until(lambda: _executing(0))
+    gate.set()
+    await ended(turn)
+    assert len(script.requests) == 3  # in the turn that was still open
+    assert not await Turn.objects.filter(parent=turn).aexists()
+    told = [i for i in script.requests[-1].items if background_rows.TOLD in i]
+    assert len(told) == 2
+
+
+async def _executing(number):
+    calls = ToolCall.objects.in_background()
+    return await calls.acount() == number and await ToolCall.objects.acount() == 2
+
+
+async def test_work_elsewhere_is_delivered_once_after_two_restarts(
+    conversation, say, offer, running
+):
+    async def order(context):
+        return Accepted()
+
+    say(calling(), ANSWER)
+    runs = offer(result=order, blocking=False)
+    turn = await ended(await ask(conversation))
+    call = await ToolCall.objects.aget(turn=turn)
+    await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
+    await restart()
+    await restart()
+    concluded = await sync_to_async(background_rows.deliver)(call.pk, "42")
+    engine.arrived(concluded)
+    with pytest.raises(background_rows.TooLate):
+        await sync_to_async(background_rows.deliver)(call.pk, "43")
+    later = await Turn.objects.aget(parent=turn)
+    await ended(later)
+    await call.arefresh_from_db()
+    assert (call.output, call.delivered_in_id) == ("42", later.pk)
+    assert call.late_at
+    assert len(runs) == 1
+    assert not await Turn.objects.filter(parent=later).aexists()
+
+
+async def test_work_elsewhere_is_asked_for(conversation, say, offer, running):
+    answers = [Accepted("job-1", 0.01), "finished"]
+
+    async def order(context):
+        return Accepted("job-1", 0.01)
+
+    async def poll(context, token):
+        assert token == "job-1"
+        return answers.pop(0)
+
+    say(calling(), ANSWER)
+    offer(result=order, blocking=False, poll=poll)
+    turn = await ended(await ask(conversation))
+    await until(lambda: Turn.objects.filter(parent=turn).aexists())
+    call = await ToolCall.objects.aget(turn=turn)
+    assert (call.state, call.output) == ("completed", "finished")
+
+
+@pytest.mark.parametrize(
+    ("replay", "state", "times"),
+    [("once", "unknown", 1), ("safe", "completed", 2), ("idempotent", "completed", 2)],
+)
+async def test_a_call_in_the_background_is_repeated_only_if_it_may_be(
+    conversation, say, offer, running, replay, state, times
+):
+    hang = [True]
+
+    async def slow(context):
+        if hang:
+            await asyncio.Event().wait()
+        return "ok"
+
+    say(calling(), ANSWER)
+    runs = offer(result=slow, blocking=False, replay=replay)
+    turn = await ended(await ask(conversation))
+    await until(lambda: _ran(runs, 1))
+    hang.clear()
+    await restart()
+    await until(lambda: Turn.objects.filter(parent=turn).aexists())
+    call = await ToolCall.objects.aget(turn=turn)
+    assert call.state == state
+    assert len(runs) == times
+    assert len({key for _, key in runs}) == 1
+
+
+async def _ran(runs, times):
+    return len(runs) == times
+
+
+async def test_a_person_cancels_a_call_and_the_model_is_told_next_time(
+    conversation, say, offer, running
+):
+    async def slow(context):
+        await asyncio.Event().wait()
+
+    script = say(calling(), ANSWER)
+    runs = offer(result=slow, blocking=False)
+    turn = await ended(await ask(conversation))
+    await until(lambda: _ran(runs, 1))
+    call = await ToolCall.objects.aget(turn=turn)
+    await sync_to_async(engine.cancel_call)(call)
+    await until(lambda: ToolCall.objects.filter(state="cancelled").aexists())
+    assert not await Turn.objects.filter(parent=turn).aexists()
+    await ended(await ask(conversation, "And?"))
+    told = [i for i in script.requests[-1].items if background_rows.TOLD in i]
+    assert "cancelled" in told[0]["content"][0]["text"]
+
+
+async def test_no_result_in_time_is_told_as_such(conversation, say, offer, running):
+    async def order(context):
+        return Accepted()
+
+    say(calling(), ANSWER)
+    offer(result=order, blocking=False)
+    turn = await ended(await ask(conversation))
+    await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
+    past = timezone.now() - timedelta(seconds=1)
+    await ToolCall.objects.aupdate(deadline_at=past)
+    await until(lambda: ToolCall.objects.filter(state="timed_out").aexists())
+    call = await ToolCall.objects.aget(turn=turn)
+    with pytest.raises(background_rows.TooLate):
+        await sync_to_async(background_rows.deliver)(call.pk, "late")
+
+
+async def test_a_result_for_a_deleted_conversation_is_not_kept(
+    conversation, say, offer, running
+):
+    async def order(context):
+        return Accepted()
+
+    say(calling(), ANSWER)
+    offer(result=order, blocking=False)
+    turn = await ended(await ask(conversation))
+    await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
+    call = await ToolCall.objects.aget(turn=turn)
+    await Conversation.objects.aupdate(deleted_at=timezone.now())
+    concluded = await sync_to_async(background_rows.deliver)(call.pk, "secret")
+    assert concluded.new_turn is None
+    await call.arefresh_from_db()
+    assert call.state == ToolCall.State.CANCELLED
+    assert "secret" not in str(call.output)
+
+
+async def test_a_result_whose_turn_was_never_opened_is_found_by_the_sweep(
+    conversation, say, offer, running
+):
+    async def order(context):
+        return Accepted()
+
+    say(calling(), ANSWER)
+    offer(result=order, blocking=False)
+    turn = await ended(await ask(conversation))
+    await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
+    await ToolCall.objects.aupdate(state="completed", output="42")
+    await until(lambda: Turn.objects.filter(parent=turn).aexists())
+
+
+# Long outputs, client-side tools
+
+
+async def test_a_long_output_is_kept_whole_as_an_attachment(
+    conversation, say, offer, running, settings, tmp_path
+):
+    settings.MEDIA_ROOT = tmp_path
+    say(calling(), ANSWER)
+    offer(result="x" * 60_000)
+    turn = await ended(await ask(conversation))
+    (output,) = await outputs(turn)
+    assert len(output) < 51_000
+    attachment = await conversation.attachments.aget()
+    assert attachment.size == 60_000
+    assert attachment.file.read() == b"x" * 60_000
+    attachment.file.close()
+
+
+async def test_a_tool_of_the_clients_is_left_to_the_client(
+    conversation, say, offer, running
+):
+    script = say(calling("locate", "{}"), ANSWER)
+    offer()
+    tool = {"type": "function", "name": "locate", "parameters": {"type": "object"}}
+    turn = await sync_to_async(conversation.open_turn)(
+        [user_message("Where am I?")], options={"tools": [tool], "server_tools": []}
+    )
+    engine.submit(turn.pk, conversation.pk)
+    await ended(turn)
+    assert [t["name"] for t in script.requests[0].tools] == ["locate"]
+    assert await outputs(turn) == []
+    output = {"type": "function_call_output", "call_id": "c1", "output": "Riga"}
+    later = await sync_to_async(conversation.open_turn)([output])
+    engine.submit(later.pk, conversation.pk)
+    await ended(later)
+    assert script.requests[-1].items[-1]["output"] == "Riga"
+
+
+async def test_who_comes_after_a_restart_is_told_what_the_turn_waits_for(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER)
+    offer(approval=Approval(policy="always"))
+    question = await asked(turn := await ask(conversation))
+    await restart()
+    assert (await asked(turn)).pk == question.pk
+    await turn.arefresh_from_db()
+    assert turn.status == Turn.Status.WAITING
+    await decide(question, "accept")
+    await ended(turn)
+
+
+async def test_a_follower_who_was_there_before_is_not_told_twice(
+    conversation, say, offer, running
+):
+    say(calling(), ANSWER)
+    offer(approval=Approval(policy="always"))
+    turn = await ask(conversation)
+    added = []
+
+    async def follow():
+        async for batch in engine.follow(turn.pk):
+            for entry in batch:
+                if entry.type == "response.output_item.added":
+                    added.append(entry.event["item"]["type"])
+
+    following = asyncio.create_task(follow())
+    question = await asked(turn)
+    await decide(question, "accept")
+    await following
+    assert added == ["function_call", "function_call_output", "message"]
