@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from tools.registry import Context, discover
+from conversations.engine.approvals import Decisions
+from tools.registry import Answer, Context, discover, tool_of
 
 from .calls import call, happenings
 
@@ -39,8 +40,12 @@ async def say(shop, name, **arguments):
 def test_every_example_is_a_tool(shop):
     assert set(discover([shop])) == {
         "book_room",
+        "book_table",
         "my_files",
+        "refund",
+        "send_parcel",
         "shipping_cost",
+        "survey",
         "take",
         "traffic_light",
     }
@@ -80,3 +85,30 @@ async def test_an_error_is_what_the_tool_says(shop):
     assert output == "Error: there are no pears; there are apples."
     _, output = await say(shop, "take", fruit="apples", count=1)
     assert output == "2 left."
+
+
+async def test_work_that_takes_long_does_not_block(shop):
+    assert not tool_of(shop.survey).blocking
+    context = Context(idempotency_key="k1")
+    accepted = await shop.send_parcel("Riga", context)
+    parcel = tool_of(shop.send_parcel)
+    assert await parcel.poll(context, accepted.token) == accepted
+    shop.parcels["k1"] = "arrived"
+    assert await parcel.poll(context, accepted.token) == "arrived"
+
+
+async def test_large_refunds_need_approval(shop):
+    tools = {"refund": tool_of(shop.refund)}
+    decisions = Decisions(tools)
+    small, large = (call("refund", order=1, euros=sum) for sum in (20, 200))
+    assert not decisions.needs_approval(small)
+    assert decisions.needs_approval(large)
+
+
+async def test_a_form_is_answered_or_not(shop):
+    async def ask(context, message, form):
+        return Answer("accept", {"time": form["properties"]["time"]["enum"][1]})
+
+    booked = await shop.book_table(2, Context(ask=ask))
+    assert booked == "Booked for 2 at 21:00."
+    assert "Nothing" in await shop.book_table(2, Context())
