@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -183,12 +184,22 @@ def _flag(kind: str) -> str:
     return kind.lower().replace("-", "_")
 
 
+KEY_USE_NOTED = timedelta(minutes=1)
+
+
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def usable(self) -> ApiKeyQuerySet:
         """Those that calls may be made with now."""
         State = ApiKey.State
         rested = Q(state=State.RESTING, rest_until__lte=timezone.now())
         return self.filter(Q(state=State.ACTIVE) | rested, weight__gt=0)
+
+    def note_use(self, now: datetime, error: str) -> None:
+        """One write a minute, and one where the error is another: all calls would wait
+        for one another to write into the one row of their key."""
+        before = Q(last_used_at=None) | Q(last_used_at__lt=now - KEY_USE_NOTED)
+        news = self.filter(before | ~Q(last_error=error))
+        news.update(last_used_at=now, last_error=error)
 
 
 class ApiKey(models.Model):
@@ -440,10 +451,8 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
             degraded=list(call.degraded),
         )
         if route.key_id is not None:
-            ApiKey.objects.filter(pk=route.key_id).update(
-                last_used_at=row.created_at,
-                last_error=f"{error.code}: {error}"[:200] if error else "",
-            )
+            told = f"{error.code}: {error}"[:200] if error else ""
+            ApiKey.objects.filter(pk=route.key_id).note_use(row.created_at, told)
         return row
 
 

@@ -8,6 +8,7 @@ from llm.providers import all_providers
 from project.accounts import accounts, disabled_providers
 from project.address import Address
 from project.environment import Environment
+from project.scaled import channel_layer
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -81,7 +82,13 @@ TEMPLATES = [
 
 DATABASES = {"default": env.database("DATABASE_URL")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+REDIS_URL = env.redis("REDIS_URL")  # set: many processes, on PostgreSQL
+CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL)}
+if REDIS_URL:
+    # So that the tables of jobs are there, and only where they are used.
+    INSTALLED_APPS += ["procrastinate.contrib.django"]
+    PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
+    PROCRASTINATE_IMPORT_PATHS = ["conversations.engine.jobs"]
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
@@ -148,6 +155,10 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Conversations with every language model, in one format.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
+    "ENUM_NAME_OVERRIDES": {
+        "ToolCallState": "conversations.models.ToolCall.State",
+        "QuestionState": "conversations.models.Question.State",
+    },
 }
 
 # The first start

@@ -19,6 +19,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from conversations.engine import enqueue, sql
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import message
@@ -272,13 +273,15 @@ def wake(conversation_id: str) -> str | None:
 
     The id of the new turn. In the caller's transaction.
     """
+    # What a person cancelled can wait until the person says something.
+    if sql.first(sql.WAKES, [conversation_id]) is None:
+        return None
     news = (
         ToolCall.objects.undelivered()
         .filter(
             turn__conversation_id=conversation_id,
             turn__conversation__deleted_at=None,
         )
-        # What a person cancelled can wait until the person says something.
         .exclude(state=ToolCall.State.CANCELLED)
     )
     origin = Turn.objects.filter(tool_calls__in=news).order_by("-created_at").first()
@@ -287,15 +290,18 @@ def wake(conversation_id: str) -> str | None:
     open_turns = Turn.objects.unfinished().filter(conversation_id=conversation_id)
     # One that ends at this moment is waited for, and then is none. Turns are locked
     # before conversations, as everywhere.
-    if list(open_turns.select_for_update().values_list("pk", flat=True)):
+    if list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True)):
         return None
-    Conversation.objects.select_for_update().only("pk").get(pk=conversation_id)
+    Conversation.objects.select_for_update(no_key=True).only("pk").get(
+        pk=conversation_id
+    )
     if open_turns.exists():
         return None
     options = {k: v for k, v in origin.options.items() if k != "tool_choice"}
     turn = origin.conversation.open_turn(
         [], language_model=origin.language_model, options=options
     )
+    enqueue(turn.pk)
     return turn.pk
 
 
@@ -319,8 +325,7 @@ def wake_unheard(limit: int) -> list[str]:
 
 
 def has_news(conversation_id: str) -> bool:
-    news = ToolCall.objects.undelivered()
-    return news.filter(turn__conversation_id=conversation_id).exists()
+    return sql.first(sql.HAS_NEWS, [conversation_id]) is not None
 
 
 def arrived(conversation_id: str) -> list[tuple[int, ItemPayload]]:

@@ -15,10 +15,11 @@ from typing import Any
 from django.conf import settings
 from django.core.files.base import ContentFile
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from conversations.engine import background_rows as background
+from conversations.engine import enqueue, sql
 from conversations.engine.log import Fenced
 from conversations.models import (
     AlreadyDecided,
@@ -77,6 +78,7 @@ class Ending:
     status: str
     response: Mapping[str, Any]
     last_sequence: int
+    called: bool  # tools were called
     progress: Progress = field(default_factory=Progress)
 
 
@@ -84,46 +86,11 @@ def _lease() -> Any:
     return timezone.now() + timedelta(seconds=settings.TURN_LEASE)
 
 
-def claimable() -> QuerySet[Turn]:
-    """Turns that somebody should take up: queued ones whose predecessors are done, and
-    running ones whose run has not been heard of for a lease."""
-    earlier = Turn.objects.unfinished().filter(
-        conversation_id=OuterRef("conversation_id"),
-    )
-    earlier = earlier.filter(
-        Q(created_at__lt=OuterRef("created_at"))
-        | Q(created_at=OuterRef("created_at"), pk__lt=OuterRef("pk"))
-    )
-    free = (
-        Q(status=Turn.Status.QUEUED)
-        | Q(status=Turn.Status.RUNNING, lease_until__lt=timezone.now())
-        | Q(status=Turn.Status.WAITING, cancel_requested=True)
-    )
-    # A turn that is to be stopped waits for nobody.
-    return Turn.objects.filter(free).filter(Q(cancel_requested=True) | ~Exists(earlier))
-
-
-@transaction.atomic
 def claim(turn_id: str) -> Claim | None:
     """None where the turn is somebody else's, is over, or must wait for another."""
-    taken = (
-        claimable()
-        .filter(pk=turn_id)
-        .update(
-            epoch=F("epoch") + 1,
-            claims=F("claims") + 1,
-            status=Turn.Status.RUNNING,
-            lease_until=_lease(),
-        )
-    )
-    if not taken:
-        return None
-    turn = Turn.objects.only("epoch", "claims", "conversation_id", "started_at").get(
-        pk=turn_id
-    )
-    if turn.started_at is None:
-        Turn.objects.filter(pk=turn_id).update(started_at=timezone.now())
-    return Claim(turn_id, turn.conversation_id, turn.epoch, turn.claims)
+    now = timezone.now()
+    taken = sql.first(sql.CLAIM, [_lease(), now, turn_id, now])
+    return Claim(turn_id, *taken) if taken else None
 
 
 def _mine(claim: Claim) -> QuerySet[Turn]:
@@ -163,6 +130,16 @@ def finish(claim: Claim, ending: Ending) -> str | None:
     if not changed:
         raise Fenced
     _write(claim, ending.progress)
+    if ending.called:
+        _leave_calls(claim)
+    if waiting := waiting_in(claim.conversation_id):
+        enqueue(waiting)
+        return waiting
+    return background.wake(claim.conversation_id)
+
+
+def _leave_calls(claim: Claim) -> None:
+    """What still ran or waited for a person ends with the turn."""
     now = timezone.now()
     ToolCall.objects.filter(
         turn_id=claim.turn_id,
@@ -172,13 +149,12 @@ def finish(claim: Claim, ending: Ending) -> str | None:
     Question.objects.open().filter(tool_call__turn_id=claim.turn_id).update(
         state=Question.State.CANCELLED, decided_at=now
     )
-    return waiting_in(claim.conversation_id) or background.wake(claim.conversation_id)
 
 
 def waiting_in(conversation_id: str) -> str | None:
     """The conversation's next turn to be taken up, if any."""
-    waiting = claimable().filter(conversation_id=conversation_id)
-    return waiting.order_by("created_at", "pk").values_list("pk", flat=True).first()
+    found = sql.first(sql.CLAIMABLE_IN, [conversation_id, timezone.now()])
+    return found[0] if found else None
 
 
 def _write(claim: Claim, progress: Progress) -> None:
@@ -368,22 +344,31 @@ def withdraw(question_id: str) -> None:
 
 
 @transaction.atomic
-def heartbeat(beats: Mapping[Claim, Sequence[ItemPayload] | None]) -> Heard:
+def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> Heard:
     """Renew the leases of all runs of this process; keep what they said so far.
 
-    A beat's items are None where nothing was said since the last one.
+    A beat is None where nothing was said since the last one.
     """
     lost = []
-    for mine, partial in beats.items():
+    for mine, snapshot in beats.items():
         changed: dict[str, Any] = {"lease_until": _lease()}
-        if partial is not None:
-            changed["partial"] = list(partial)
+        if snapshot is not None:
+            changed["partial"] = list(snapshot.items)
+            changed["last_sequence"] = snapshot.last_sequence
         if not _mine(mine).update(**changed):
             lost.append(mine.turn_id)
     stopped = Turn.objects.filter(
         pk__in=[mine.turn_id for mine in beats], cancel_requested=True
     )
     return Heard(lost, list(stopped.values_list("pk", flat=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a run has said and not committed, and the number of its last event."""
+
+    items: Sequence[ItemPayload]
+    last_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +385,8 @@ def release(
 ) -> None:
     """Let another run go on at once."""
     past = timezone.now() - timedelta(seconds=1)
-    _mine(claim).update(lease_until=past, partial=list(partial) or None)
+    if _mine(claim).update(lease_until=past, partial=list(partial) or None):
+        enqueue(claim.turn_id)
     _write(claim, Progress(calls_made=made))
 
 
@@ -416,5 +402,4 @@ def request_cancel(turn_id: str) -> None:
 
 def to_sweep(limit: int) -> list[str]:
     """Turns that wait for somebody to take them up, oldest first."""
-    turns = claimable().order_by("created_at", "pk")
-    return list(turns.values_list("pk", flat=True)[:limit])
+    return sql.column(sql.TO_SWEEP, [timezone.now(), limit])

@@ -10,12 +10,20 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 
 from conversations.engine import background_rows, rows
 from conversations.engine.database import Database
 from conversations.engine.load import Work, load
 from conversations.engine.log import Fenced, Journal, Position
-from conversations.engine.rows import Asked, CallMade, Claim, Ending, Progress
+from conversations.engine.rows import (
+    Asked,
+    CallMade,
+    Claim,
+    Ending,
+    Progress,
+    Snapshot,
+)
 from conversations.loop import respond
 from conversations.models import Question, Turn
 from llm.client import Call
@@ -82,6 +90,10 @@ class Run:
             await self._run()
         except Fenced:
             logger.warning("turn %s was taken over", self.claim.turn_id)
+        except (OperationalError, InterfaceError) as exc:
+            # The rows are as they were last committed; whoever claims the turn when the
+            # lease has run out goes on from there.
+            logger.warning("turn %s is left: %s", self.claim.turn_id, where(exc))
         except Exception as exc:
             logger.error("turn %s failed: %s", self.claim.turn_id, where(exc))
             await self._fail_safely()
@@ -94,12 +106,13 @@ class Run:
         if self._in_loop is not None:
             self._in_loop.cancel()
 
-    def snapshot(self) -> Sequence[Item] | None:
+    def snapshot(self) -> Snapshot | None:
         """What was said and is not on record; None where that is not news."""
-        if self._builder.sequence == self._snapshot_at:
+        sequence = self._builder.sequence
+        if sequence == self._snapshot_at:
             return None
-        self._snapshot_at = self._builder.sequence
-        return self._uncommitted()
+        self._snapshot_at = sequence
+        return Snapshot(self._uncommitted(), sequence - 1)
 
     def _uncommitted(self) -> Sequence[Item]:
         return [*self._builder.output[self._committed :], *self._builder.partial()]
@@ -112,6 +125,10 @@ class Run:
             await self._finish(self._builder.fail(exc))
             return
         self.has_news = work.has_news
+        if self._stop == "released":  # before anything was done
+            await self._database.write(rows.release, self.claim, work.task.partial, [])
+        if self._stop in ("released", "fenced"):
+            return
         self._begin(work)
         if self.claim.claims > settings.TURN_MAX_CLAIMS:
             await self._finish(self._builder.fail(Interrupted()))
@@ -175,6 +192,7 @@ class Run:
                 status=_status(response),
                 response=response,
                 last_sequence=ending[-1]["sequence_number"],
+                called=any(i["type"] == "function_call" for i in response["output"]),
                 progress=self._progress(),
             ),
         )

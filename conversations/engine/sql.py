@@ -1,0 +1,80 @@
+"""The protocol's most frequent questions, in SQL for SQLite and PostgreSQL alike.
+
+Every turn asks each of them a few times, and building such a query through the ORM
+costs ten times what the database needs to answer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+_UNFINISHED = "('queued', 'in_progress', 'waiting')"
+
+#: Turns `t` that somebody should take up: queued ones whose predecessors are done, and
+#: running ones whose run has not been heard of for a lease. One that is to be stopped
+#: waits for nobody. Takes the time of now.
+_CLAIMABLE = f"""
+(t.status = 'queued'
+ OR (t.status = 'in_progress' AND t.lease_until < %s)
+ OR (t.status = 'waiting' AND t.cancel_requested))
+AND (t.cancel_requested OR NOT EXISTS (
+    SELECT 1 FROM conversations_turn e
+    WHERE e.conversation_id = t.conversation_id AND e.status IN {_UNFINISHED}
+    AND (e.created_at < t.created_at OR (e.created_at = t.created_at AND e.id < t.id))
+))
+"""
+
+CLAIM = f"""
+UPDATE conversations_turn AS t
+SET epoch = epoch + 1, claims = claims + 1, status = 'in_progress',
+    last_sequence = NULL, lease_until = %s, started_at = COALESCE(started_at, %s)
+WHERE t.id = %s AND {_CLAIMABLE}
+RETURNING conversation_id, epoch, claims
+"""
+
+CLAIMABLE_IN = f"""
+SELECT t.id FROM conversations_turn t
+WHERE t.conversation_id = %s AND {_CLAIMABLE}
+ORDER BY t.created_at, t.id LIMIT 1
+"""
+
+TO_SWEEP = f"""
+SELECT t.id FROM conversations_turn t
+WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE}
+ORDER BY t.created_at, t.id LIMIT %s
+"""
+
+#: Results of calls in the background that the model has not been told.
+_UNDELIVERED = """
+FROM conversations_toolcall c JOIN conversations_turn t ON t.id = c.turn_id
+WHERE t.conversation_id = %s AND NOT c.blocking AND c.delivered_in_id IS NULL
+AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown')
+"""
+
+HAS_NEWS = f"SELECT 1 {_UNDELIVERED} LIMIT 1"
+WAKES = f"SELECT 1 {_UNDELIVERED} AND c.state <> 'cancelled' LIMIT 1"
+
+
+def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The first row; None where there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [_adapted(value) for value in values])
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
+
+
+def column(sql: str, values: Sequence[Any]) -> list[Any]:
+    """The first column of all rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [_adapted(value) for value in values])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _adapted(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return connection.ops.adapt_datetimefield_value(value)
+    return value
