@@ -1,8 +1,9 @@
 """What Parley costs, measured on this machine: `python -m benchmarks [what]`.
 
-`decode` reads synthetic streams in this process; `turns` starts a server and talks to
-it over HTTP and WebSocket. Times are compared only with their neighbours in the table:
-both come from one run. docs/performance.md tells what was found.
+`decode` reads synthetic streams in this process; `tool_loop` runs the tool loop beside
+those of others; `turns` starts a server and talks to it over HTTP and WebSocket. Times
+are compared only with their neighbours in the table: both come from one run.
+docs/performance.md tells what was found.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from argparse import ArgumentParser
 def main() -> None:
     parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", default="all", choices=["decode", "turns", "all"]
+        "what",
+        nargs="?",
+        default="all",
+        choices=["decode", "tool_loop", "turns", "all"],
     )
     what = parser.parse_args().what
     with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
@@ -25,10 +29,12 @@ def main() -> None:
         import django
 
         django.setup()
-        from benchmarks import decode, turns
+        from benchmarks import decode, tool_loop, turns
 
         if what in ("decode", "all"):
             decode.main()
+        if what in ("tool_loop", "all"):
+            tool_loop.main()
         if what in ("turns", "all"):
             turns.main()
 

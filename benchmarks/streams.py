@@ -2,11 +2,15 @@
 
 Sizes are those of real streams: one short word a chunk in a chat completion chunk of
 some 250 bytes. They are made here, so no recording is needed and a length is a number.
+Recorded ones, where there are any, are as long as they are.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -28,6 +32,18 @@ def openai_chat(chunks: int) -> Frames:
     usage = {"prompt_tokens": 9, "completion_tokens": chunks}
     usage["total_tokens"] = 9 + chunks
     yield _data({**_chat({}), "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def openai_chat_call(number: int) -> Frames:
+    """A call of the tool `add`, its arguments in pieces."""
+    call = {"index": 0, "id": f"call_{number}", "type": "function"}
+    named = {**call, "function": {"name": "add", "arguments": ""}}
+    yield _data(_chat({"role": "assistant", "content": None, "tool_calls": [named]}))
+    for piece in ('{"a"', f": {number}, ", '"b": 2}'):
+        part = {"index": 0, "function": {"arguments": piece}}
+        yield _data(_chat({"tool_calls": [part]}))
+    yield _data(_chat({}, finish_reason="tool_calls"))
     yield b"data: [DONE]\n\n"
 
 
@@ -61,7 +77,8 @@ def openai_responses(chunks: int) -> Frames:
 
 def anthropic(chunks: int) -> Frames:
     usage = {"input_tokens": 9, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
+    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant"}
+    message["content"] = []
     message |= {"model": "claude-bench", "stop_reason": None, "usage": usage}
     block = {"type": "text", "text": ""}
     yield _named({"type": "message_start", "message": message})
@@ -102,6 +119,37 @@ STREAMS: dict[str, Callable[[int], Frames]] = {
     "anthropic": anthropic,
     "gemini": gemini,
 }
+
+
+#: How recordings call what a codec reads.
+_APIS = {
+    "chat": "openai_chat",
+    "responses": "openai_responses",
+    "messages": "anthropic",
+    "generateContent": "gemini",
+}
+
+
+def recorded() -> dict[str, list[bytes]]:
+    """The longest recorded stream of plain text in each wire format, frame by frame.
+
+    {} where RECORDINGS_DIR is not set.
+    """
+    from llm.management.commands.replay_recordings import body_of, recordings
+
+    folder = os.environ.get("RECORDINGS_DIR")
+    found: dict[str, list[bytes]] = {}
+    for recording in recordings(Path(folder)) if folder else ():
+        expected = recording["expected"]
+        name = _APIS.get(recording["api"])
+        if not name or not recording["stream"] or expected["outcome"] != "completed":
+            continue
+        if expected.get("tool_calls") or not expected.get("text"):
+            continue
+        frames = re.findall(rb"(?s).+?(?:\r?\n){2}", body_of(recording))
+        if len(frames) > len(found.get(name, ())):
+            found[name] = frames
+    return found
 
 
 def _data(payload: dict[str, Any]) -> bytes:

@@ -1,6 +1,7 @@
 """A provider that costs next to nothing: Chat Completions at a given pace.
 
 `bench-c200-d20` answers with 200 chunks, 20 ms apart; `-d0` writes them all at once.
+With `-r3` it calls the tool `add` until three calls have been answered.
 Each chunk carries the moment it was written, by the monotonic clock that all processes
 of a machine share, so a client can tell how long it was on its way.
 
@@ -13,13 +14,14 @@ import asyncio
 import re
 import sys
 import time
+from typing import Any
 
 import orjson
 
-from benchmarks.streams import openai_chat
+from benchmarks.streams import openai_chat, openai_chat_call
 
 STAMP = re.compile(rb"@(\d{16})@")  # microseconds
-_MODEL = re.compile(r"bench-c(\d+)-d(\d+)")
+_MODEL = re.compile(r"bench-c(\d+)-d(\d+)(?:-r(\d+))?")
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 _HEAD += b"Transfer-Encoding: chunked\r\n\r\n"
 
@@ -48,10 +50,15 @@ class Answering(asyncio.Protocol):
         if self._answer:
             self._answer.cancel()
 
-    async def _stream(self, request: dict[str, str]) -> None:
+    async def _stream(self, request: dict[str, Any]) -> None:
         asked = _MODEL.fullmatch(request["model"])
         assert asked, "a model such as bench-c200-d20"
         chunks, pause = int(asked[1]), int(asked[2]) / 1000
+        done = sum(each["role"] == "tool" for each in request["messages"])
+        if done < int(asked[3] or 0):
+            calling = b"".join(_chunk(frame) for frame in openai_chat_call(done))
+            self._transport.write(_HEAD + calling + b"0\r\n\r\n")
+            return
         first, frame, *ending = openai_chat(1)
         before, _, after = frame.partition(b'"The"')
         self._transport.write(_HEAD + _chunk(first))
