@@ -13,6 +13,8 @@ from llm.wire.facades.said import items_said, unknown, unread
 from llm.wire.items import Issuer, Item, function_call_output, message
 from llm.wire.request import Request
 
+#: The types of tools that this API has; others are somebody else's.
+_TOOLS = ("custom", "function")
 #: Options that have the same name and shape with us.
 _SAME = (
     "frequency_penalty",
@@ -34,6 +36,7 @@ _READ = frozenset(
         "max_tokens",
         "messages",
         "model",
+        "parley",
         "random_seed",
         "reasoning_effort",
         "response_format",
@@ -63,7 +66,7 @@ def request_of(
         items=[
             item for said in body["messages"] for item in _items(said, codec, issuer)
         ],
-        tools=[_flat(tool) for tool in body.get("tools") or ()],
+        tools=[_flat(t) for t in body.get("tools") or () if t["type"] in _TOOLS],
         tool_choice=_choice(body.get("tool_choice")),
         max_output_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
         reasoning={"effort": effort} if effort else None,
@@ -123,10 +126,15 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
         case {"type": "image_url", "image_url": str(url)}:  # Mistral's
             return {"type": "input_image", "image_url": url}
         case {"type": "file", "file": file}:
-            return {"type": "input_file", **file}
+            return {"type": "input_file", **_named(file)}
         case {"type": "input_audio", "input_audio": audio}:
             return {"type": "input_audio", "input_audio": audio}
     raise unknown(f"a part of the type {part.get('type')!r}", "messages")
+
+
+def _named(file: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("file_data", "file_id", "filename")
+    return {name: file[name] for name in names if file.get(name) is not None}
 
 
 # Tools and options
@@ -135,7 +143,7 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
 def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
     """A tool or a choice of one, as the Responses API has it."""
     kind = tool["type"]
-    if kind not in ("custom", "function"):
+    if kind not in _TOOLS:
         raise unknown(f"a tool of the type {kind!r}", "tools")
     flat = {"type": kind, **tool[kind]}
     match flat.get("format"):

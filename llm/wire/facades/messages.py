@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -25,6 +26,7 @@ _READ = frozenset(
         "messages",
         "metadata",
         "model",
+        "parley",
         "stop_sequences",
         "stream",
         "system",
@@ -53,7 +55,11 @@ def request_of(
     return Request(
         model=body["model"],
         items=items,
-        tools=[_tool(tool) for tool in body.get("tools") or ()],
+        tools=[
+            _tool(tool)
+            for tool in body.get("tools") or ()
+            if not str(tool.get("type")).startswith("parley:")
+        ],
         tool_choice=_choice(choice),
         parallel_tool_calls=False if choice.get("disable_parallel_tool_use") else None,
         max_output_tokens=body.get("max_tokens"),
@@ -75,12 +81,22 @@ def _items(
 ) -> Iterator[Item]:
     blocks = _blocks(turn["content"])
     if turn["role"] == "assistant":
+        blocks = [_without_our_citations(block) for block in blocks]
         answer = orjson.dumps({"id": "", "content": blocks})
         yield from items_said(codec.decode(answer), issuer)
     elif turn["role"] == "system":
         yield message("system", "\n\n".join(block["text"] for block in blocks))
     else:
         yield from _told(blocks)
+
+
+def _without_our_citations(block: dict[str, Any]) -> dict[str, Any]:
+    """Those that `messages_writer` made of another provider's: nobody knows them."""
+    if block["type"] != "text" or not block.get("citations"):
+        return block
+    cited = [c for c in block["citations"] if c.get("encrypted_index") != ""]
+    block = {name: value for name, value in block.items() if name != "citations"}
+    return {**block, "citations": cited} if cited else block
 
 
 def _told(blocks: Sequence[Block]) -> Iterator[Item]:
@@ -126,7 +142,7 @@ def _file(source: Mapping[str, Any]) -> dict[str, Any]:
         case {"type": "url", "url": url}:
             return {"file_url": url}
         case {"type": "text", "data": text}:
-            return {"file_data": f"data:text/plain,{text}"}
+            return {"file_data": f"data:text/plain,{quote(text)}"}
         case {"type": "base64", "media_type": kind, "data": data}:
             return {"file_data": f"data:{kind};base64,{data}"}
     raise unknown(f"a document by its {source.get('type')!r}", "messages")

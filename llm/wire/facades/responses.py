@@ -17,9 +17,11 @@ from llm.wire.items import Issuer, Item, user_message
 from llm.wire.request import Request
 
 _SAME = (
+    "frequency_penalty",
     "max_output_tokens",
     "metadata",
     "parallel_tool_calls",
+    "presence_penalty",
     "prompt_cache_key",
     "reasoning",
     "safety_identifier",
@@ -32,7 +34,17 @@ _SAME = (
 )
 #: `store` and `include` are always ours to say, as we keep no state with the host.
 _READ = frozenset(
-    {*_SAME, "include", "input", "instructions", "model", "store", "stream", "tools"}
+    {
+        *_SAME,
+        "include",
+        "input",
+        "instructions",
+        "model",
+        "parley",
+        "store",
+        "stream",
+        "tools",
+    }
 )
 
 
@@ -53,7 +65,11 @@ def request_of(
         model=body["model"],
         items=items,
         instructions=body.get("instructions") or "",
-        tools=body.get("tools") or (),
+        tools=[
+            tool
+            for tool in body.get("tools") or ()
+            if not tool["type"].startswith("parley:")
+        ],
         stream=bool(body.get("stream")),
         issuer=issuer,
         extra=unread(body, _READ),

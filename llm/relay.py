@@ -1,0 +1,352 @@
+"""A provider's stream as another API's: for programs that pass one on to a client.
+
+    for line, event in relay(response.iter_bytes(), "anthropic", "openai"):
+        client.write(line)
+
+In: what a provider streams in any of the four wire formats, as bytes (cut anywhere),
+as lines, as parsed events or as one whole answer. Out: a pair for each canonical event:
+what the client gets for it (bytes; often one frame, sometimes none or several) and the
+event itself, for the program. Nothing here does IO: the source is read as the relay is.
+`docs/relay.md` has the examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+from typing import Any
+
+from llm.errors import BadResponse, LLMError, ProviderDown
+from llm.relay_input import Intake
+from llm.wire.codec import Codec
+from llm.wire.codecs.anthropic import AnthropicCodec
+from llm.wire.codecs.gemini import GeminiCodec
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.deltas import Delta, StartDelta
+from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
+from llm.wire.facades.messages_writer import MessagesWriter, message_of
+from llm.wire.facades.responses_writer import ResponsesWriter
+from llm.wire.items import Event, new_id
+from llm.wire.response import ResponseBuilder
+from llm.wire.sse import ServerSentEvent
+
+Pair = tuple[bytes, Event]
+#: Of bytes, lines, events (mappings or an SDK's objects), or one whole answer.
+Source = Iterable[Any] | AsyncIterable[Any]
+
+SOURCES: dict[str, Callable[[], Codec]] = {
+    "anthropic": AnthropicCodec,
+    "gemini": GeminiCodec,
+    "openai": OpenAIChatCodec,
+    "responses": OpenAIResponsesCodec,
+}
+TARGETS = ("anthropic", "openai", "responses")
+#: What else these formats are called.
+_ALIASES = {
+    "chat": "openai",
+    "generate_content": "gemini",
+    "messages": "anthropic",
+    "openai_chat": "openai",
+    "openai_responses": "responses",
+}
+#: What a decoder may run into where a provider breaks its own format.
+_STUMBLES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+_PREFIXES = {"anthropic": "msg_", "openai": "chatcmpl-", "responses": "resp_"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    model: str  # "" for the source's
+    id: str  # "" for one of ours
+    buffer_tool_calls: bool
+    announce: bool
+    include_usage: bool
+    custom_tools: frozenset[str]
+
+
+def relay(
+    source_stream: Source,
+    source: str | Codec = "anthropic",
+    target: str = "openai",
+    *,
+    model: str = "",
+    id: str = "",
+    buffer_tool_calls: bool = True,
+    relay_tool_use_events: bool = True,
+    relay_usage_events: bool = True,
+    custom_tools: Iterable[str] = (),
+) -> Relay:
+    """`source_stream` as `target` tells it, to be read with `for` or `async for`.
+
+    Text goes out at once. Calls are held back until the answer has ended with them
+    whole, so that no client ever runs one that was cut; `relay_tool_use_events` tells
+    of each as soon as its name is known. `relay_usage_events` adds what it all cost,
+    once, at the end. `source` may be a codec, for a host with ways of its own. `model`
+    and `id` are what the client is told instead of the source's model and an id of
+    ours; `custom_tools` are the client's tools that take free text.
+
+    Raises ValueError for a format that is none of ours.
+    """
+    options = Options(
+        model=model,
+        id=id,
+        buffer_tool_calls=buffer_tool_calls,
+        announce=relay_tool_use_events,
+        include_usage=relay_usage_events,
+        custom_tools=frozenset(custom_tools),
+    )
+    codec = SOURCES[_known(source, SOURCES)]() if isinstance(source, str) else source
+    return Relay(source_stream, codec, _known(target, TARGETS), options)
+
+
+class Relay:
+    """One answer on its way, which is read once.
+
+    An error of the provider is told to the client in its own form, ends the stream in
+    order, and is then in `error`. What the source itself raises is told to the client
+    likewise, and then raised.
+    """
+
+    def __init__(
+        self, source: Source, codec: Codec, target: str, options: Options
+    ) -> None:
+        self._source = source
+        self._conversion = _Conversion(codec, target, options)
+
+    @property
+    def error(self) -> LLMError | None:
+        return self._conversion.error
+
+    def __iter__(self) -> Generator[Pair, None, None]:
+        if not isinstance(self._source, Iterable):
+            raise TypeError("An asynchronous source is read with `async for`.")
+        elements, conversion = iter(self._source), self._conversion
+        try:
+            while not conversion.ended:
+                try:
+                    element = next(elements)
+                except StopIteration:
+                    yield from conversion.close()
+                except Exception as exc:
+                    yield from conversion.break_off(exc)
+                    raise
+                else:
+                    yield from conversion.feed(element)
+        finally:
+            if isinstance(elements, Generator):
+                elements.close()  # its connection goes with it
+
+    async def __aiter__(self) -> AsyncGenerator[Pair, None]:
+        if isinstance(self._source, Iterable):
+            with closing(iter(self)) as pairs:
+                for pair in pairs:
+                    yield pair
+            return
+        elements, conversion = aiter(self._source), self._conversion
+        try:
+            while not conversion.ended:
+                try:
+                    element = await anext(elements)
+                except StopAsyncIteration:
+                    told = conversion.close()
+                except Exception as exc:
+                    for pair in conversion.break_off(exc):
+                        yield pair
+                    raise
+                else:
+                    told = conversion.feed(element)
+                for pair in told:
+                    yield pair
+        finally:
+            if isinstance(elements, AsyncGenerator):
+                await elements.aclose()
+
+    def collect(self) -> dict[str, Any]:
+        """The whole answer, as the target tells one. Raises LLMError."""
+        for _ in self:
+            pass
+        return self._conversion.answer()
+
+    async def acollect(self) -> dict[str, Any]:
+        """The same of an asynchronous source."""
+        async with aclosing(aiter(self)) as pairs:
+            async for _ in pairs:
+                pass
+        return self._conversion.answer()
+
+
+class _Conversion:
+    """Elements of the source in, pairs out. All there is to a relay but the reading."""
+
+    def __init__(self, codec: Codec, target: str, options: Options) -> None:
+        self.error: LLMError | None = None
+        self._codec = codec
+        self._target = target
+        self._options = options
+        self._intake = Intake()
+        self._decoder = codec.decoder()
+        self._id = options.id or _PREFIXES[target] + new_id("").removeprefix("_")
+        self._start = StartDelta()
+        self._stop_sequence: str | None = None
+        self._builder: ResponseBuilder | None = None  # once it is known who answers
+        self._writer: ChatWriter | MessagesWriter | ResponsesWriter | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._builder is not None and self._builder.ended
+
+    def feed(self, element: Any) -> list[Pair]:
+        """Raises TypeError for what is no part of a stream."""
+        frames = self._intake.feed(element)
+        return self._guarded(lambda: self._decoded(frames))
+
+    def close(self) -> list[Pair]:
+        pairs = self._guarded(self._rest)
+        if self.ended:
+            return pairs
+        builder = self._begun(pairs)
+        events = builder.end_call()
+        paused = builder.finish is not None and builder.finish.reason == "pause"
+        if isinstance(self._writer, MessagesWriter):
+            self._writer.stop_sequence = self._stop_sequence
+        events += builder.complete("paused" if paused else None)
+        return pairs + self._told(events)
+
+    def break_off(self, exc: Exception) -> list[Pair]:
+        """The source has failed."""
+        if isinstance(exc, LLMError):
+            return self._failed(exc)
+        error = ProviderDown(detail=f"The source raised {type(exc).__name__}.")
+        return self._failed(error)
+
+    def answer(self) -> dict[str, Any]:
+        if self.error is not None:
+            raise self.error
+        assert self._builder is not None
+        response, options = self._builder.response(), self._options
+        given: dict[str, Any] = {"custom_tools": options.custom_tools}
+        match self._target:
+            case "openai":
+                return chat_completion_of(response, id=self._id, **given)
+            case "anthropic":
+                given |= {"proofs": self._proofs, "stop_sequence": self._stop_sequence}
+                return message_of(response, id=self._id, **given)
+        return response
+
+    # From the source
+
+    def _guarded(self, decode: Callable[[], Iterator[Delta]]) -> list[Pair]:
+        """What was said before an error counts."""
+        deltas: list[Delta] = []
+        try:
+            for delta in decode():
+                deltas.append(delta)
+        except LLMError as exc:
+            return self._fed(deltas) + self._failed(exc)
+        except _STUMBLES as exc:
+            error = BadResponse(detail=f"{type(exc).__name__} while reading it.")
+            error.__cause__ = exc
+            return self._fed(deltas) + self._failed(error)
+        return self._fed(deltas)
+
+    def _decoded(self, frames: Iterable[ServerSentEvent]) -> Iterator[Delta]:
+        for frame in frames:
+            if b'"stop_sequence"' in frame.data and self._codec.name == "anthropic":
+                self._note_stop(frame.json())
+            yield from self._decoder.feed(frame)
+
+    def _rest(self) -> Iterator[Delta]:
+        yield from self._decoded(self._intake.close())
+        if (whole := self._intake.whole) is None:
+            yield from self._decoder.close()
+        else:
+            yield from self._codec.decode(whole)
+            if b'"stop_sequence"' in whole:
+                self._note_stop(ServerSentEvent(whole).json())
+
+    def _note_stop(self, data: Any) -> None:
+        """Which one it was is no delta: only this API tells, and only itself."""
+        told = data.get("delta") or data if isinstance(data, dict) else {}
+        if isinstance(told, dict) and isinstance(told.get("stop_sequence"), str):
+            self._stop_sequence = told["stop_sequence"]
+
+    def _fed(self, deltas: list[Delta]) -> list[Pair]:
+        if self._builder is None:
+            for delta in deltas:
+                if isinstance(delta, StartDelta):
+                    self._start = StartDelta(
+                        delta.response_id, delta.model or self._start.model
+                    )
+            if all(isinstance(delta, StartDelta) for delta in deltas):
+                return []
+        pairs: list[Pair] = []
+        builder = self._begun(pairs)
+        return pairs + self._told(builder.feed(deltas))
+
+    # To the target
+
+    def _begun(self, pairs: list[Pair]) -> ResponseBuilder:
+        """The builder; `pairs` get what is told of a response that begins."""
+        if self._builder is not None:
+            return self._builder
+        builder = self._builder = ResponseBuilder(
+            id=self._id if self._target == "responses" else new_id("resp"),
+            model=self._options.model or self._start.model or "unknown",
+        )
+        self._writer = self._new_writer(builder)
+        pairs += self._told(builder.start())
+        builder.begin_call()
+        return builder
+
+    def _new_writer(
+        self, builder: ResponseBuilder
+    ) -> ChatWriter | MessagesWriter | ResponsesWriter:
+        options, response = self._options, builder.response()
+        if self._target == "responses":
+            return ResponsesWriter(buffer_tool_calls=options.buffer_tool_calls)
+        given: dict[str, Any] = {
+            "id": self._id,
+            "model": response["model"],
+            "buffer_tool_calls": options.buffer_tool_calls,
+            "announce": options.announce,
+            "custom_tools": options.custom_tools,
+        }
+        if self._target == "anthropic":
+            return MessagesWriter(**given, proofs=self._proofs)
+        return ChatWriter(
+            **given,
+            created=response["created_at"],
+            include_usage=options.include_usage,
+        )
+
+    @property
+    def _proofs(self) -> dict[str, Any] | None:
+        """They mean something only to a client of the API that they came from."""
+        assert self._builder is not None
+        return self._builder.proofs if self._codec.name == "anthropic" else None
+
+    def _failed(self, exc: LLMError) -> list[Pair]:
+        self.error = exc
+        pairs: list[Pair] = []
+        builder = self._begun(pairs)
+        return pairs + self._told(builder.fail(exc))
+
+    def _told(self, events: Iterable[Event]) -> list[Pair]:
+        assert self._writer is not None
+        return [(self._writer.feed_bytes((event,)), event) for event in events]
+
+
+def _known(name: str, names: Iterable[str]) -> str:
+    known = _ALIASES.get(name, name)
+    if known not in names:
+        raise ValueError(f"There is no format {name!r}; choose {', '.join(names)}.")
+    return known

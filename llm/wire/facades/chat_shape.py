@@ -1,0 +1,199 @@
+"""The shape of a body of `POST /chat/completions`.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm.wire.facades.common_shape import (
+    EFFORTS,
+    OPENAI,
+    SERVER_TOOLS,
+    TURNED_OFF,
+    VERBOSITY,
+    Choice,
+    described,
+    flat_function,
+    no_logprobs,
+    schema_form,
+    server_tool,
+    text_part,
+)
+from llm.wire.facades.shapes import (
+    Check,
+    anything,
+    array,
+    by_type,
+    either,
+    filled,
+    integer,
+    mapping,
+    record,
+    refused,
+    string,
+    word,
+    wrong,
+)
+
+
+def chosen(choice: Any) -> list[Choice]:
+    match choice:
+        case {"type": "allowed_tools", "allowed_tools": {"tools": tools}}:
+            return [named for tool in tools for named in chosen(tool)]
+        case {"type": "function" | "custom" as kind}:
+            return [(kind, choice[kind]["name"])]
+    return []
+
+
+_by_name = record({"name": filled}, ["name"])
+_chat_named: dict[str, Check] = {
+    "function": record({"function": _by_name}, ["function"]),
+    "custom": record({"custom": _by_name}, ["custom"]),
+}
+_allowed_tools = {
+    "mode": word("auto", "required"),
+    "tools": array(by_type(_chat_named), 1),
+}
+_chat_choice = either(
+    str=word("none", "auto", "required", "any"),
+    dict=by_type(
+        {
+            **_chat_named,
+            "allowed_tools": record(
+                {"allowed_tools": record(_allowed_tools, _allowed_tools)},
+                ["allowed_tools"],
+            ),
+        }
+    ),
+)
+
+
+_grammar = by_type(
+    {"text": anything, "grammar": record({"grammar": mapping}, ["grammar"])}
+)
+
+
+_chat_tool = by_type(
+    {
+        "function": record({"function": flat_function}, ["function"]),
+        "custom": record(
+            {"custom": record({**described, "format": _grammar}, ["name"])},
+            ["custom"],
+        ),
+        SERVER_TOOLS: server_tool,
+    },
+    anything,
+)
+_image = either(str=filled, dict=record({"url": filled, "detail": string}, ["url"]))
+_chat_file = record({"file_data": string, "file_id": string, "filename": string})
+_chat_part = by_type(
+    {
+        "text": text_part,
+        "image_url": record({"image_url": _image}, ["image_url"]),
+        "file": record({"file": _chat_file}, ["file"]),
+        # Mistral takes the sound itself where others take an object.
+        "input_audio": record(
+            {"input_audio": either(str=filled, dict=anything)}, ["input_audio"]
+        ),
+    }
+)
+_chat_content = either(str=string, list=array(_chat_part))
+_said_part = by_type(
+    {
+        "text": text_part,
+        "refusal": record({"refusal": string}, ["refusal"]),
+        "thinking": anything,  # Mistral's
+        "reference": anything,
+    }
+)
+_arguments = either(str=string, dict=anything)
+_chat_call_kinds = by_type(
+    {
+        "function": record(
+            {"function": record({"name": filled, "arguments": _arguments}, ["name"])},
+            ["function"],
+        ),
+        "custom": record(
+            {"custom": record({"name": filled, "input": string}, ["name"])}, ["custom"]
+        ),
+    }
+)
+
+
+def _chat_call(value: Any, where: str) -> None:
+    record({"id": filled}, ["id"])(value, where)
+    typed = value if value.get("type") else {**value, "type": "function"}
+    _chat_call_kinds(typed, where)
+    for other in {"custom", "function"} - {typed["type"]}:
+        if value.get(other) is not None:
+            raise wrong(f"{where}.{other}", f"is not of a {typed['type']} call.")
+
+
+def _chat_calls(value: Any, where: str) -> None:
+    array(_chat_call)(value, where)
+    seen: set[str] = set()
+    for index, call in enumerate(value):
+        if call["id"] in seen:
+            raise wrong(f"{where}[{index}].id", "another call has the same id.")
+        seen.add(call["id"])
+
+
+_of_google = record({"google": mapping})
+_assistant = record(
+    {
+        "annotations": array(record({"url_citation": mapping})),
+        "content": either(str=string, list=array(_said_part)),
+        "extra_content": _of_google,
+        "function_call": record({"name": string, "arguments": _arguments}),
+        "images": array(record({"image_url": record({"url": string})})),
+        "name": string,
+        "reasoning_details": array(mapping),
+        "refusal": string,
+        "thinking_blocks": array(mapping),
+        "tool_calls": _chat_calls,
+    }
+)
+_heard = record({"content": _chat_content, "name": string}, ["content"])
+_chat_message = by_type(
+    {
+        "system": _heard,
+        "developer": _heard,
+        "user": _heard,
+        "assistant": _assistant,
+        "tool": record(
+            {"content": _chat_content, "tool_call_id": filled}, ["tool_call_id"]
+        ),
+    },
+    field="role",
+)
+FIELDS: dict[str, Check] = {
+    **OPENAI,
+    "audio": refused("audio answers are not supported.", TURNED_OFF),
+    "function_call": refused(
+        "is not supported; use tool_choice.", (*TURNED_OFF, "none", "auto")
+    ),
+    "functions": refused("functions are not supported; use tools.", TURNED_OFF),
+    "logit_bias": refused("is not supported.", TURNED_OFF),
+    "logprobs": no_logprobs,
+    "max_completion_tokens": integer(1),
+    "max_tokens": integer(1),
+    "messages": array(_chat_message, 1),
+    "modalities": array(word("text")),
+    "n": refused("only 1 answer at a time is supported.", (None, 1)),
+    "random_seed": integer(),
+    "reasoning_effort": EFFORTS,
+    "response_format": by_type(
+        {
+            "text": anything,
+            "json_object": anything,
+            "json_schema": record({"json_schema": schema_form}, ["json_schema"]),
+        }
+    ),
+    "seed": integer(),
+    "stop": either(str=string, list=array(string)),
+    "tool_choice": _chat_choice,
+    "tools": array(_chat_tool),
+    "verbosity": VERBOSITY,
+}

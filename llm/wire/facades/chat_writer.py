@@ -1,0 +1,409 @@
+"""Canonical events in, `chat.completion.chunk` objects out; a whole response likewise.
+
+All messages of a response are one text here, and all reasoning one `reasoning_content`;
+a blank line stands where Parley's own tools ran between two messages, and between parts
+of the reasoning. The first chunk waits for the first thing the client can see, so that
+an error before it can still be a status.
+
+What the dialect has no word for is left out. With `receipts` it comes in an extension
+field, `parley`: in a chunk a canonical or `parley:` event, in a whole answer the items
+(`{"output": [...]}`). Calls that are held back are announced in the same field.
+
+Source: https://platform.openai.com/docs/api-reference/chat/streaming
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from llm.wire.facades.audience import (
+    ANNOUNCED,
+    Arguments,
+    Audience,
+    Ending,
+    ending,
+    thought_of,
+)
+from llm.wire.facades.errors import openai_error_of
+from llm.wire.facades.frames import DONE, data_frame, dumps
+from llm.wire.items import Event, Item
+
+Chunk = dict[str, Any]
+
+_TEXT = "response.output_text.delta"
+_GAP = "\n\n"
+_FINISH: dict[Ending, str] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+    "paused": "length",  # cut short, as far as a client can tell
+}
+_MARK = "\0"
+
+
+class _Call:
+    """A call of the client's, from its announcement on."""
+
+    __slots__ = ("arguments", "id", "index", "kind", "name")
+
+    def __init__(self, index: int, kind: str, item: Item) -> None:
+        self.index = index
+        self.kind = kind  # "function" or "custom"
+        self.id: str = item["call_id"]
+        self.name: str = item["name"]
+        self.arguments = Arguments()
+
+    def entry(self, arguments: str) -> dict[str, Any]:
+        field = "input" if self.kind == "custom" else "arguments"
+        said = {"name": self.name, field: arguments}
+        return {"id": self.id, "type": self.kind, self.kind: said}
+
+
+class ChatWriter:
+    """One response as a stream. `feed` gives chunks, `feed_bytes` the same as frames.
+
+    A stream is fed by one of the two. `buffer_tool_calls` holds calls back until the
+    response has ended with them whole; those of a response that was cut are not told.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        id: str,
+        created: int,
+        include_usage: bool = False,
+        buffer_tool_calls: bool = False,
+        announce: bool = True,
+        server_tools: Container[str] = (),
+        custom_tools: Container[str] = (),
+        receipts: bool = False,
+    ) -> None:
+        self.ended = False
+        self._head: Chunk = {
+            "id": id,
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": model,
+        }
+        self._include_usage = include_usage
+        self._buffer = buffer_tool_calls
+        self._announce = announce
+        self._audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
+        self._receipts = receipts
+        self._out: list[Chunk] = []
+        self._started = False
+        self._length = 0  # characters of text told
+        self._part_at = 0  # where the part being told begins in it
+        self._gap = False  # tools ran since the last text
+        self._cited = 0  # annotations told
+        self._thought_at: tuple[Any, ...] | None = None  # the part told last
+        self._calls: dict[int, _Call] = {}  # by output_index
+        self._items: dict[int, Item] = {}  # the finished ones of them
+        self._error: Mapping[str, Any] | None = None
+        before, _, after = data_frame(self._delta({"content": _MARK})).rpartition(
+            dumps(_MARK)
+        )
+        self._before_text, self._after_text = before, after
+
+    def feed(self, events: Iterable[Event]) -> list[Chunk]:
+        """The chunks of these events. The last event of a response gives the finish."""
+        for event in events:
+            if tell := self._TELL.get(event["type"]):
+                tell(self, event)
+            elif self._receipts and event["type"].startswith("parley:"):
+                self._extension(event)
+        chunks, self._out = self._out, []
+        return chunks
+
+    def feed_bytes(self, events: Iterable[Event]) -> bytes:
+        """What `feed` gives, as one piece of the stream; `[DONE]` is the last."""
+        frames: list[bytes] = []
+        for event in events:
+            if event["type"] == _TEXT and self._started and not self._gap:
+                text = event["delta"]  # nearly all there is: no detours
+                self._length += len(text)
+                frames += (self._before_text, orjson.dumps(text), self._after_text)
+            else:
+                frames += map(data_frame, self.feed((event,)))
+                if self.ended:
+                    frames.append(DONE)
+                    break
+        return b"".join(frames)
+
+    # Events
+
+    def _text(self, event: Event) -> None:
+        text = event["delta"]
+        if self._gap and self._length:
+            text = _GAP + text
+            self._part_at += len(_GAP)
+        self._gap = False
+        self._length += len(text)
+        self._say({"content": text})
+
+    def _refusal(self, event: Event) -> None:
+        self._say({"refusal": event["delta"]})
+
+    def _part_added(self, event: Event) -> None:
+        self._part_at = self._length
+
+    def _annotated(self, event: Event) -> None:
+        if told := _annotation(event["annotation"], self._part_at):
+            # OpenAI's SDK puts lists together by `index`, and raises without one.
+            self._say({"annotations": [{"index": self._cited, **told}]})
+            self._cited += 1
+
+    def _reasoning(self, event: Event) -> None:
+        text = event["delta"]
+        at = (event["output_index"], event["type"], _part_number(event))
+        if self._thought_at not in (None, at):
+            text = _GAP + text
+        self._thought_at = at
+        self._say({"reasoning_content": text})
+
+    def _added(self, event: Event) -> None:
+        item = event["item"]
+        if item["type"] == "function_call_output":
+            self._gap = True
+            return
+        kind = self._audience.kind(item)
+        if kind not in ("function_call", "custom_tool_call"):
+            return
+        call = _Call(len(self._calls), kind.partition("_")[0], item)
+        self._calls[event["output_index"]] = call
+        if self._buffer:
+            if self._announce:
+                self._extension(announcement(item))
+        else:
+            self._say({"tool_calls": [{"index": call.index, **call.entry("")}]})
+
+    def _arguments(self, event: Event) -> None:
+        call = self._calls.get(event["output_index"])
+        if call is not None and not self._buffer:
+            self._lengthen(call, call.arguments.feed(event["delta"]))
+
+    def _arguments_done(self, event: Event) -> None:
+        call = self._calls.get(event["output_index"])
+        if call is not None and not self._buffer:
+            self._lengthen(call, call.arguments.close(event["arguments"]))
+
+    def _lengthen(self, call: _Call, text: str, field: str = "arguments") -> None:
+        if text:
+            self._say({"tool_calls": [{"index": call.index, call.kind: {field: text}}]})
+
+    def _done(self, event: Event) -> None:
+        item = event["item"]
+        call = self._calls.get(event["output_index"])
+        if call is not None:
+            self._items[event["output_index"]] = item
+            if call.kind == "custom" and not self._buffer:
+                self._lengthen(call, item.get("input") or "", "input")
+        elif self._receipts and not self._audience.kind(item):
+            self._extension(event)
+
+    def _failing(self, event: Event) -> None:
+        self._error = event["error"]
+
+    def _failed(self, event: Event) -> None:
+        self.ended = True
+        self._out.append({"error": openai_error_of(event["response"], self._error)})
+
+    def _ended(self, event: Event) -> None:
+        self.ended = True
+        response = event["response"]
+        whole = [c for n, c in self._calls.items() if _is_whole(self._items.get(n))]
+        why = ending(response, len(self._calls), len(whole))
+        if self._buffer and why == "tool_calls":
+            self._tell_calls()
+        self._say({}, _FINISH[why])
+        if self._include_usage and (usage := response.get("usage")):
+            self._out.append({**self._head, "choices": [], "usage": usage_of(usage)})
+
+    def _tell_calls(self) -> None:
+        """The whole calls, numbered without those that were cut."""
+        items = [item for _, item in sorted(self._items.items()) if _is_whole(item)]
+        for index, item in enumerate(items):
+            self._say({"tool_calls": [{"index": index, **_entry(item)}]})
+
+    _TELL: dict[str, Callable[[ChatWriter, Event], None]] = {
+        _TEXT: _text,
+        "response.refusal.delta": _refusal,
+        "response.content_part.added": _part_added,
+        "response.output_text.annotation.added": _annotated,
+        "response.reasoning.delta": _reasoning,
+        "response.reasoning_summary_text.delta": _reasoning,
+        "response.output_item.added": _added,
+        "response.function_call_arguments.delta": _arguments,
+        "response.function_call_arguments.done": _arguments_done,
+        "response.output_item.done": _done,
+        "error": _failing,
+        "response.failed": _failed,
+        "response.completed": _ended,
+        "response.incomplete": _ended,
+    }
+
+    # Chunks
+
+    def _say(self, delta: dict[str, Any], finish: str | None = None) -> None:
+        if not self._started:
+            self._started = True
+            content = "" if "content" in delta or finish else None
+            first = {"role": "assistant", "content": content, "refusal": None}
+            self._out.append(self._delta(first))
+        self._out.append(self._delta(delta, finish))
+
+    def _extension(self, event: Event) -> None:
+        self._say({})
+        self._out[-1]["parley"] = event
+
+    def _delta(self, delta: dict[str, Any], finish: str | None = None) -> Chunk:
+        choice = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": finish,
+        }
+        usage = {"usage": None} if self._include_usage else {}
+        return {**self._head, "choices": [choice], **usage}
+
+
+def chat_completion_of(
+    response: Mapping[str, Any],
+    *,
+    id: str = "",
+    model: str = "",
+    server_tools: Container[str] = (),
+    custom_tools: Container[str] = (),
+    receipts: bool = False,
+) -> dict[str, Any]:
+    """A `chat.completion`. Raises ValueError for a response that failed, which is an
+    error and no answer."""
+    if response["status"] == "failed":
+        raise ValueError("A failed response is told as an error.")
+    audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
+    said = _Message(audience)
+    for item in response["output"]:
+        said.add(item)
+    why = ending(response, len(said.calls), said.whole_calls)
+    choice = {
+        "index": 0,
+        "message": said.message(),
+        "logprobs": None,
+        "finish_reason": _FINISH[why],
+    }
+    usage = response.get("usage")
+    answer = {
+        "id": id or f"chatcmpl-{response['id'].partition('_')[2]}",
+        "object": "chat.completion",
+        "created": int(response["created_at"]),
+        "model": model or response["model"],
+        "choices": [choice],
+        "usage": usage_of(usage) if usage else None,
+        "service_tier": response.get("service_tier"),
+    }
+    return {**answer, "parley": {"output": said.hidden}} if receipts else answer
+
+
+class _Message:
+    """All that a response says, as the one message of this dialect."""
+
+    def __init__(self, audience: Audience) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.whole_calls = 0
+        self.hidden: list[Item] = []
+        self._audience = audience
+        self._text = ""
+        self._refusals: list[str] = []
+        self._thoughts: list[str] = []
+        self._annotations: list[dict[str, Any]] = []
+        self._gap = False
+
+    def add(self, item: Item) -> None:
+        match self._audience.kind(item):
+            case "message":
+                for part in item["content"]:
+                    self._part(part)
+            case "reasoning":
+                self._thoughts.append(thought_of(item))
+            case "":
+                self.hidden.append(item)
+                self._gap |= item["type"] == "function_call_output"
+            case _:
+                self.calls.append(_entry(item))
+                self.whole_calls += _is_whole(item)
+
+    def _part(self, part: Mapping[str, Any]) -> None:
+        if refusal := part.get("refusal"):
+            self._refusals.append(refusal)
+        text = part.get("text") or ""
+        if text and self._gap:
+            self._text += _GAP if self._text else ""
+            self._gap = False
+        for annotation in part.get("annotations") or ():
+            if told := _annotation(annotation, len(self._text)):
+                self._annotations.append(told)
+        self._text += text
+
+    def message(self) -> dict[str, Any]:
+        empty = None if self.calls or self._refusals else ""
+        told: dict[str, Any] = {
+            "role": "assistant",
+            "content": self._text or empty,
+            "refusal": "".join(self._refusals) or None,
+            "annotations": self._annotations,
+        }
+        if thought := _GAP.join(filter(None, self._thoughts)):
+            told["reasoning_content"] = thought
+        return {**told, "tool_calls": self.calls} if self.calls else told
+
+
+def announcement(item: Item) -> Event:
+    """That the model is calling a tool, before its arguments are there."""
+    return {"type": ANNOUNCED, "call_id": item["call_id"], "name": item["name"]}
+
+
+def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Canonical counts by this dialect's names."""
+    read = usage.get("input_tokens_details") or {}
+    written = usage.get("output_tokens_details") or {}
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["total_tokens"],
+        "prompt_tokens_details": {"cached_tokens": read.get("cached_tokens") or 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": written.get("reasoning_tokens") or 0
+        },
+    }
+
+
+def _entry(item: Item) -> dict[str, Any]:
+    custom = item["type"] == "custom_tool_call"
+    call = _Call(0, "custom" if custom else "function", item)
+    return call.entry(item.get("input") or "" if custom else item["arguments"])
+
+
+def _is_whole(item: Item | None) -> bool:
+    return item is not None and item.get("status") == "completed"
+
+
+def _part_number(event: Event) -> Any:
+    return event.get("summary_index", event.get("content_index"))
+
+
+def _annotation(annotation: Mapping[str, Any], offset: int) -> dict[str, Any] | None:
+    """A `url_citation`, which this dialect nests; it has no other."""
+    if annotation.get("type") != "url_citation":
+        return None
+    citation = {
+        "start_index": (annotation.get("start_index") or 0) + offset,
+        "end_index": (annotation.get("end_index") or 0) + offset,
+        "url": annotation.get("url") or "",
+        "title": annotation.get("title") or "",
+    }
+    return {"type": "url_citation", "url_citation": citation}

@@ -1,0 +1,58 @@
+"""Shapes that requests of more than one API have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm.wire.facades.shapes import (
+    Check,
+    array,
+    boolean,
+    filled,
+    mapping,
+    number,
+    record,
+    refused,
+    string,
+    values,
+    word,
+)
+
+SERVER_TOOLS = "parley:tools"  # type of the tool that stands for tools of ours
+#: The type of a tool, and its name where it goes by one.
+Choice = tuple[str, str | None]
+
+text_part = record({"text": string}, ["text"])
+names = array(filled)
+schema_form = record({"name": filled, "schema": mapping, "strict": boolean})
+parley = record({"buffer_tool_calls": boolean, "receipts": boolean})
+no_logprobs = refused("log probabilities are not supported.", (None, False, 0))
+EFFORTS = word("none", "minimal", "low", "medium", "high", "xhigh", "max")
+VERBOSITY = word("low", "medium", "high")
+TURNED_OFF: tuple[Any, ...] = (None, False, [], {}, "")
+
+#: Options that Chat and Responses share.
+OPENAI: dict[str, Check] = {
+    "model": filled,
+    "frequency_penalty": number(-2, 2),
+    "metadata": values(string),
+    "parallel_tool_calls": boolean,
+    "parley": parley,
+    "presence_penalty": number(-2, 2),
+    "prompt_cache_key": string,
+    "safety_identifier": string,
+    "service_tier": string,
+    "store": boolean,
+    "stream": boolean,
+    "stream_options": record({"include_usage": boolean}),
+    "temperature": number(0, 2),
+    "top_logprobs": no_logprobs,
+    "top_p": number(0, 1),
+    "user": string,
+}
+
+
+server_tool = record({"names": names}, ["names"])
+described = {"name": filled, "description": string, "strict": boolean}
+flat_function = record({**described, "parameters": mapping}, ["name"])
+flat_custom = record({**described, "format": mapping}, ["name"])

@@ -1,0 +1,109 @@
+"""What went wrong, in the words of each dialect.
+
+In: an LLMError, or the terminal event of a response that failed. Out: the JSON that
+stands in place of an answer (its HTTP status is the error's own), or in a stream.
+
+Source: https://platform.openai.com/docs/guides/error-codes
+Source: https://platform.claude.com/docs/en/api/errors
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from llm.errors import LLMError
+
+Dialect = Literal["openai", "anthropic"]
+
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str, Any]:
+    """The envelope of an error that comes before the first byte."""
+    if dialect == "anthropic":
+        return anthropic_body(error.status, str(error), request_id)
+    return openai_body(
+        str(error),
+        type=error.type,
+        code=error.openai_code or error.code,
+        param=error.param,
+    )
+
+
+def headers_of(error: LLMError) -> dict[str, str]:
+    """What both families of SDKs look at to decide when to come again."""
+    told = {"x-should-retry": "true" if error.retryable else "false"}
+    if error.retry_after is not None:
+        told["retry-after"] = str(max(0, math.ceil(error.retry_after)))
+    return told
+
+
+def openai_body(
+    message: str, *, type: str, code: str | None = None, param: str | None = None
+) -> dict[str, Any]:
+    """For what is no LLMError: a token that is refused, say."""
+    error = {"message": message, "type": type, "param": param, "code": code}
+    return {"error": error}
+
+
+def anthropic_body(status: int, message: str, request_id: str = "") -> dict[str, Any]:
+    """The same for any HTTP status. It is an event of the stream, too."""
+    error = {"type": anthropic_type(status), "message": message}
+    return {"type": "error", "error": error, "request_id": request_id or None}
+
+
+def anthropic_type(status: int) -> str:
+    usual = "api_error" if status >= 500 else "invalid_request_error"
+    return _TYPES.get(status, usual)
+
+
+# Inside a stream
+
+
+def openai_error_of(
+    response: Mapping[str, Any], told: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Of a response that failed, whose `error` event said `told`."""
+    if told:
+        return {name: told.get(name) for name in ("message", "type", "param", "code")}
+    code, message = _said(response)
+    known = _classes().get(code, LLMError)
+    return {
+        "message": message,
+        "type": known.type,
+        "param": None,
+        "code": known.openai_code or code,
+    }
+
+
+def anthropic_error_of(
+    response: Mapping[str, Any], request_id: str = ""
+) -> dict[str, Any]:
+    """The `error` event of a response that failed."""
+    code, message = _said(response)
+    return anthropic_body(_classes().get(code, LLMError).status, message, request_id)
+
+
+def _said(response: Mapping[str, Any]) -> tuple[str, str]:
+    error = response.get("error") or {}
+    return error.get("code") or LLMError.code, error.get("message") or str(LLMError())
+
+
+def _classes() -> dict[str, type[LLMError]]:
+    """Every class of errors by its code; the more special where two share one."""
+    found: list[type[LLMError]] = [LLMError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.code: kind for kind in found}

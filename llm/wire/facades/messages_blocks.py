@@ -1,0 +1,127 @@
+"""The pieces that an answer of the Messages API is made of, streamed or whole.
+
+Source: https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from llm.wire.facades.audience import Ending
+from llm.wire.facades.frames import dumps
+from llm.wire.items import Item
+
+Block = dict[str, Any]
+#: What an upstream of this same API wants back, by item id.
+Proofs = Mapping[str, Any]
+
+_STOP: dict[Ending, str] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "paused": "pause_turn",
+}
+
+
+def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Canonical counts by this API's names, which counts cached input apart."""
+    usage = usage or {}
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+    thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
+    return {
+        "input_tokens": max(0, usage.get("input_tokens", 0) - cached),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.get("output_tokens", 0),
+        "output_tokens_details": {"thinking_tokens": thought},
+    }
+
+
+def message_begun(id: str, model: str, input_tokens: int) -> dict[str, Any]:
+    return {
+        "id": id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {**usage_of(None), "input_tokens": input_tokens},
+    }
+
+
+def stop_of(why: Ending, refused: bool, sequence: str | None) -> dict[str, Any]:
+    reason = _STOP[why]
+    if why == "stop" and (refused or sequence is not None):
+        reason = "refusal" if refused else "stop_sequence"
+    told = {"stop_reason": reason, "stop_sequence": None, "stop_details": None}
+    if reason == "stop_sequence":
+        return {**told, "stop_sequence": sequence}
+    if reason == "refusal":
+        details = {"type": "refusal", "category": None, "explanation": None}
+        return {**told, "stop_details": details}
+    return told
+
+
+def own_blocks(proofs: Proofs, item_id: str) -> list[Block]:
+    raw = proofs.get(item_id)
+    return list(raw.get("content") or ()) if isinstance(raw, dict) else []
+
+
+def tool_use(call: Item, given: dict[str, Any]) -> Block:
+    return {
+        "type": "tool_use",
+        "id": call["call_id"],
+        "name": call["name"],
+        "input": given,
+    }
+
+
+def input_of(call: Item) -> dict[str, Any] | None:
+    """None for a call that was cut off and cannot be read."""
+    if call["type"] == "custom_tool_call":
+        return free_text(call)
+    try:
+        given = orjson.loads(call["arguments"] or "{}")
+    except orjson.JSONDecodeError:
+        given = None
+    if isinstance(given, dict):
+        return given
+    return {"_raw": call["arguments"]} if is_whole(call) else None
+
+
+def arguments_of(call: Item) -> str:
+    return json_text(input_of(call))
+
+
+def free_text(call: Item) -> dict[str, Any]:
+    return {"input": call.get("input") or ""}
+
+
+def json_text(value: Any) -> str:
+    return dumps(value).decode()
+
+
+def is_whole(call: Item) -> bool:
+    return call.get("status") == "completed"
+
+
+def citations_of(
+    annotations: Iterable[Mapping[str, Any]], text: str
+) -> Iterator[dict[str, Any]]:
+    """Pages that somebody else's search found; with no index of Anthropic's, which
+    tells the reader of the next request to leave them out."""
+    for annotation in annotations:
+        if annotation.get("type") == "url_citation":
+            start, end = annotation.get("start_index"), annotation.get("end_index")
+            yield {
+                "type": "web_search_result_location",
+                "url": annotation.get("url") or "",
+                "title": annotation.get("title") or "",
+                "cited_text": text[start or 0 : end or 0],
+                "encrypted_index": "",
+            }

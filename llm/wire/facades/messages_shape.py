@@ -1,0 +1,154 @@
+"""The shape of a body of `POST /v1/messages`.
+
+Source: https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm.wire.facades.common_shape import (
+    EFFORTS,
+    SERVER_TOOLS,
+    Choice,
+    parley,
+    server_tool,
+    text_part,
+)
+from llm.wire.facades.shapes import (
+    Check,
+    anything,
+    array,
+    boolean,
+    by_type,
+    either,
+    filled,
+    integer,
+    mapping,
+    number,
+    record,
+    refused,
+    string,
+)
+
+_source = by_type(
+    {
+        "base64": record(
+            {"media_type": filled, "data": string}, ["media_type", "data"]
+        ),
+        "url": record({"url": filled}, ["url"]),
+    }
+)
+_document_source = by_type(
+    {
+        "base64": record(
+            {"media_type": filled, "data": string}, ["media_type", "data"]
+        ),
+        "url": record({"url": filled}, ["url"]),
+        "text": record({"data": string}, ["data"]),
+    }
+)
+_heard_blocks: dict[str, Check] = {
+    "text": text_part,
+    "image": record({"source": _source}, ["source"]),
+    "document": record({"source": _document_source, "title": string}, ["source"]),
+}
+_result = record(
+    {
+        "tool_use_id": filled,
+        "content": either(str=string, list=array(by_type(_heard_blocks))),
+        "is_error": boolean,
+    },
+    ["tool_use_id"],
+)
+_call = record({"id": filled, "name": filled, "input": mapping}, ["id", "name"])
+_hosted_call = record(
+    {"id": filled, "name": string, "input": mapping, "server_name": string},
+    ["id", "name"],
+)
+_said_blocks: dict[str, Check] = {
+    "text": record({"text": string, "citations": array(mapping)}, ["text"]),
+    "thinking": record({"thinking": string, "signature": string}, ["thinking"]),
+    "redacted_thinking": record({"data": string}, ["data"]),
+    "tool_use": _call,
+    "server_tool_use": _hosted_call,
+    "mcp_tool_use": _hosted_call,
+    "mcp_tool_listing": record({"tools": array(mapping), "mcp_server_name": string}),
+    "fallback": record({"to": record({"model": string})}),
+    "compaction": record({"content": string, "encrypted_content": string}),
+    "tool_result": refused("stands in a message of the user.", ()),
+    "image": refused("stands in a message of the user.", ()),
+    "document": refused("stands in a message of the user.", ()),
+}
+#: Results of hosted tools, and blocks that only their maker understands.
+_other_block = record({"tool_use_id": string})
+_turn = by_type(
+    {
+        "user": record(
+            {
+                "content": either(
+                    str=string,
+                    list=array(by_type({**_heard_blocks, "tool_result": _result})),
+                )
+            },
+            ["content"],
+        ),
+        "assistant": record(
+            {
+                "content": either(
+                    str=string, list=array(by_type(_said_blocks, _other_block))
+                )
+            },
+            ["content"],
+        ),
+        "system": record(
+            {"content": either(str=string, list=array(by_type({"text": text_part})))},
+            ["content"],
+        ),
+    },
+    field="role",
+)
+
+
+def _messages_tool(value: Any, where: str) -> None:
+    mapping(value, where)
+    if value.get("type") in (None, "", "custom"):
+        shape = {"name": filled, "description": string, "input_schema": mapping}
+        record(shape, ["name", "input_schema"])(value, where)
+    else:
+        by_type({SERVER_TOOLS: server_tool}, record({"name": string}))(value, where)
+
+
+_parallel = {"disable_parallel_tool_use": boolean}
+FIELDS: dict[str, Check] = {
+    "max_tokens": integer(1),
+    "messages": array(_turn, 1),
+    "metadata": record({"user_id": string}),
+    "model": filled,
+    "output_config": record({"effort": EFFORTS, "format": mapping}),
+    "parley": parley,
+    "service_tier": string,
+    "stop_sequences": array(string),
+    "stream": boolean,
+    "system": either(str=string, list=array(by_type({"text": text_part}))),
+    "temperature": number(0, 1),
+    "thinking": record({"type": filled, "budget_tokens": integer(1)}, ["type"]),
+    "tool_choice": by_type(
+        {
+            "auto": record(_parallel),
+            "any": record(_parallel),
+            "none": anything,
+            "tool": record({**_parallel, "name": filled}, ["name"]),
+        }
+    ),
+    "tools": array(_messages_tool),
+    "top_k": integer(0),
+    "top_p": number(0, 1),
+}
+
+
+def chosen(choice: Any) -> list[Choice]:
+    match choice:
+        case {"type": "tool", "name": name}:
+            return [("tool", name)]
+    return []

@@ -1,0 +1,435 @@
+"""Canonical events in, events of the Messages API out; a whole response likewise.
+
+Theory of operation: canonical items may be open side by side, content blocks may not.
+So one item, the *head*, is told as it comes; what is said of later ones waits until the
+head is done, and is then told at once. Text parts and calls are a block each, a
+reasoning item is one block. `message_start` waits for the first block, so that an error
+before it can still be a status.
+
+`proofs` are what an upstream of this same API wants back (`ResponseBuilder.proofs`):
+its signatures, redacted thinking, citations and the blocks of its hosted tools are told
+as it sent them. Without one, thinking has the empty signature, with which nobody takes
+it back. A signature speaks for all that came before it: as soon as a call has been kept
+from the client, no more are told.
+
+What the dialect has no word for is left out. With `receipts` it comes in the field
+`parley` of a `ping`, which clients skip: a canonical or `parley:` event. Calls that are
+held back are announced in the same place. In a whole answer the field `parley` has the
+items, `{"output": [...]}`.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from llm.wire.facades.audience import Arguments, Audience, ending, thought_of
+from llm.wire.facades.chat_writer import announcement
+from llm.wire.facades.errors import anthropic_error_of
+from llm.wire.facades.frames import dumps, event_frame
+from llm.wire.facades.messages_blocks import (
+    Block,
+    Proofs,
+    arguments_of,
+    citations_of,
+    free_text,
+    input_of,
+    is_whole,
+    json_text,
+    message_begun,
+    own_blocks,
+    stop_of,
+    tool_use,
+    usage_of,
+)
+from llm.wire.items import Event, Item
+
+_TEXT = "response.output_text.delta"
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_MARK = "\0"
+
+
+class MessagesWriter:
+    """One response as a stream. `feed` gives events, `feed_bytes` the same as frames.
+
+    A stream is fed by one of the two. `input_tokens` is an estimate for
+    `message_start`; the true counts come with `message_delta`. Who knows which stop
+    sequence ended the answer sets `stop_sequence` before the last event.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        id: str,
+        input_tokens: int = 0,
+        request_id: str = "",
+        buffer_tool_calls: bool = False,
+        announce: bool = True,
+        proofs: Proofs | None = None,
+        server_tools: Container[str] = (),
+        custom_tools: Container[str] = (),
+        receipts: bool = False,
+    ) -> None:
+        self.ended = False
+        self.stop_sequence: str | None = None
+        self._message = message_begun(id, model, input_tokens)
+        self._request_id = request_id
+        self._buffer = buffer_tool_calls
+        self._announce = announce
+        self._own_api = proofs is not None
+        self._proofs = {} if proofs is None else proofs  # filled while we write
+        self._audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
+        self._receipts = receipts
+        self._out: list[Event] = []
+        self._started = False
+        self._signs = True  # nothing has been kept from the client so far
+        self._refused = False
+        self._head: int | None = None  # output_index of the item being told
+        self._hidden: set[int] = set()
+        self._waiting: dict[int, list[Event]] = {}  # of items behind the head
+        self._calls: list[Item] = []  # finished ones
+        self._held: list[Item] = []  # finished calls that wait for the end
+        self._index = 0  # of the block that is open, or comes next
+        self._block = ""  # type of the open one
+        self._said: list[str] = []  # in it
+        self._thought_at: Any = None  # the part told last
+        self._notes: list[Mapping[str, Any]] = []  # annotations of the open text
+        self._arguments = Arguments()
+        self._before_text = b""
+
+    def feed(self, events: Iterable[Event]) -> list[Event]:
+        """The last event of a response gives `message_stop`, or `error`."""
+        for event in events:
+            self._route(event)
+        told, self._out = self._out, []
+        return told
+
+    def feed_bytes(self, events: Iterable[Event]) -> bytes:
+        """What `feed` gives, as one piece of the stream."""
+        frames: list[bytes] = []
+        for event in events:
+            if (
+                event["type"] == _TEXT
+                and self._block == "text"
+                and event["output_index"] == self._head
+            ):
+                text = event["delta"]  # nearly all there is: no detours
+                self._said.append(text)
+                frames += (self._before_text, orjson.dumps(text), b"}}\n\n")
+            else:
+                frames += map(event_frame, self.feed((event,)))
+        return b"".join(frames)
+
+    # Which item is told
+
+    def _route(self, event: Event) -> None:
+        index = event.get("output_index")
+        if index is None:
+            self._whole_response(event)
+        elif index == self._head:
+            self._tell(event)
+        elif index in self._hidden:
+            self._hide(event)
+        elif index in self._waiting:
+            self._waiting[index].append(event)
+        elif event["type"] == "response.output_item.added":
+            self._begin(index, event)
+
+    def _begin(self, index: int, event: Event) -> None:
+        item = event["item"]
+        if not self._is_shown(item) or (self._buffer and item["type"] in _CALLS):
+            self._hidden.add(index)
+            self._hide(event)
+        elif self._head is None:
+            self._head = index
+            self._tell(event)
+        else:
+            self._waiting[index] = [event]
+
+    def _is_shown(self, item: Item) -> bool:
+        """A hosted tool of this API has blocks, as will turn out when it is done."""
+        if self._audience.kind(item):
+            return True
+        is_ours = item["type"] == "function_call_output" or item["type"] in _CALLS
+        return self._own_api and not is_ours
+
+    def _hide(self, event: Event) -> None:
+        """What is kept from the client, at least for now."""
+        if (item := event.get("item")) is None:
+            return
+        done = event["type"] == "response.output_item.done"
+        if not self._audience.kind(item):
+            self._signs &= item["type"] != "function_call"
+            if done and self._receipts:
+                self._extension(event)
+        elif done:
+            self._held.append(item)
+        elif self._announce:
+            self._extension(announcement(item))
+
+    def _next(self) -> None:
+        """The head is done: tell what waits behind it, up to what is still open."""
+        self._head = None
+        while self._head is None and self._waiting:
+            self._head = min(self._waiting)
+            for event in self._waiting.pop(self._head):
+                self._tell(event)
+
+    # The head
+
+    def _tell(self, event: Event) -> None:
+        if tell := self._TELL.get(event["type"]):
+            tell(self, event)
+
+    def _added(self, event: Event) -> None:
+        item = event["item"]
+        if item["type"] in _CALLS:
+            self._arguments = Arguments()
+            self._open(tool_use(item, {}))
+
+    def _text(self, event: Event) -> None:
+        text = event["delta"]
+        if self._block != "text":
+            self._open({"type": "text", "text": ""})
+        self._said.append(text)
+        self._delta({"type": "text_delta", "text": text})
+
+    def _refusal(self, event: Event) -> None:
+        self._refused = True
+        self._text(event)
+
+    def _annotated(self, event: Event) -> None:
+        self._notes.append(event["annotation"])
+
+    def _part_done(self, event: Event) -> None:
+        if self._block != "text":
+            self._notes = []
+            return
+        own = self._own(event["item_id"])
+        cited = [c for block in own for c in block.get("citations") or ()]
+        made = () if own else citations_of(self._notes, "".join(self._said))
+        for citation in (*cited, *made):
+            self._delta({"type": "citations_delta", "citation": citation})
+        self._close()
+
+    def _reasoning(self, event: Event) -> None:
+        text = event["delta"]
+        number = event.get("summary_index", event.get("content_index"))
+        if self._block != "thinking":
+            self._open({"type": "thinking", "thinking": "", "signature": ""})
+        elif self._thought_at != (event["type"], number):
+            text = f"\n\n{text}"
+        self._thought_at = event["type"], number
+        self._said.append(text)
+        self._delta({"type": "thinking_delta", "thinking": text})
+
+    def _call_delta(self, event: Event) -> None:
+        if text := self._arguments.feed(event["delta"]):
+            self._input(text)
+
+    def _call_done(self, event: Event) -> None:
+        if text := self._arguments.close(event["arguments"]):
+            self._input(text)
+
+    def _input(self, text: str) -> None:
+        self._delta({"type": "input_json_delta", "partial_json": text})
+
+    def _done(self, event: Event) -> None:
+        item = event["item"]
+        match item["type"]:
+            case "reasoning":
+                self._thought(item)
+            case "function_call":
+                self._calls.append(item)
+            case "custom_tool_call" if self._audience.kind(item):
+                self._calls.append(item)
+                self._input(json_text(free_text(item)))
+            case "message":
+                pass
+            case _ if self._signs:
+                self._whole_blocks(self._own(item["id"]))
+        self._close()
+        self._next()
+
+    def _thought(self, item: Item) -> None:
+        for block in self._own(item["id"]) if self._signs else ():
+            if block["type"] == "redacted_thinking":
+                self._close()
+                self._open(block)
+            elif block["type"] == "thinking" and block.get("signature"):
+                if self._block != "thinking" and not block.get("thinking"):
+                    self._open({**block, "signature": ""})
+                if "".join(self._said) == block.get("thinking", ""):
+                    signature = block["signature"]
+                    self._delta({"type": "signature_delta", "signature": signature})
+
+    def _whole_blocks(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            self._open(block)
+            self._close()
+
+    _TELL: dict[str, Callable[[MessagesWriter, Event], None]] = {
+        "response.output_item.added": _added,
+        _TEXT: _text,
+        "response.refusal.delta": _refusal,
+        "response.output_text.annotation.added": _annotated,
+        "response.content_part.done": _part_done,
+        "response.reasoning.delta": _reasoning,
+        "response.reasoning_summary_text.delta": _reasoning,
+        "response.function_call_arguments.delta": _call_delta,
+        "response.function_call_arguments.done": _call_done,
+        "response.output_item.done": _done,
+    }
+
+    # The response
+
+    def _whole_response(self, event: Event) -> None:
+        match event["type"]:
+            case "response.completed" | "response.incomplete":
+                self._end(event["response"])
+            case "response.failed":
+                self.ended = True
+                error = anthropic_error_of(event["response"], self._request_id)
+                self._out.append(error)
+            case str(kind) if self._receipts and kind.startswith("parley:"):
+                self._extension(event)
+
+    def _end(self, response: Mapping[str, Any]) -> None:
+        self.ended = True
+        self._start()
+        calls = [*self._calls, *self._held]
+        why = ending(response, len(calls), sum(map(is_whole, calls)))
+        for call in filter(is_whole, self._held if why == "tool_calls" else ()):
+            self._open(tool_use(call, {}))
+            self._input(arguments_of(call))
+            self._close()
+        self._out += (
+            {
+                "type": "message_delta",
+                "delta": stop_of(why, self._refused, self.stop_sequence),
+                "usage": usage_of(response.get("usage")),
+            },
+            {"type": "message_stop"},
+        )
+
+    # Events
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._out.append({"type": "message_start", "message": self._message})
+
+    def _open(self, block: Block) -> None:
+        self._start()
+        self._close()
+        self._block, self._said = block["type"], []
+        started = {"type": "content_block_start", "index": self._index}
+        self._out.append({**started, "content_block": block})
+        if self._block == "text":
+            frame = event_frame(self._piece({"type": "text_delta", "text": _MARK}))
+            self._before_text = frame.rpartition(dumps(_MARK))[0]
+
+    def _delta(self, delta: Mapping[str, Any]) -> None:
+        self._out.append(self._piece(delta))
+
+    def _piece(self, delta: Mapping[str, Any]) -> Event:
+        piece = {"type": "content_block_delta", "index": self._index}
+        return {**piece, "delta": delta}
+
+    def _close(self) -> None:
+        if self._block:
+            self._out.append({"type": "content_block_stop", "index": self._index})
+            self._block, self._said, self._notes = "", [], []
+            self._index += 1
+
+    def _extension(self, event: Event) -> None:
+        self._start()
+        self._out.append({"type": "ping", "parley": event})
+
+    def _own(self, item_id: str) -> list[Block]:
+        """The blocks of this API that an item stands for."""
+        return own_blocks(self._proofs, item_id)
+
+
+def message_of(
+    response: Mapping[str, Any],
+    *,
+    id: str = "",
+    model: str = "",
+    proofs: Proofs | None = None,
+    server_tools: Container[str] = (),
+    custom_tools: Container[str] = (),
+    receipts: bool = False,
+    stop_sequence: str | None = None,
+) -> dict[str, Any]:
+    """A whole message. Raises ValueError for a response that failed, which is an error
+    and no answer."""
+    if response["status"] == "failed":
+        raise ValueError("A failed response is told as an error.")
+    audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
+    content = _Content(audience, proofs)
+    for item in response["output"]:
+        content.add(item)
+    why = ending(response, len(content.calls), sum(map(is_whole, content.calls)))
+    message = {
+        **message_begun(
+            id or f"msg_{response['id'].partition('_')[2]}",
+            model or response["model"],
+            0,
+        ),
+        "content": content.blocks,
+        **stop_of(why, content.refused, stop_sequence),
+        "usage": usage_of(response.get("usage")),
+    }
+    return {**message, "parley": {"output": content.hidden}} if receipts else message
+
+
+class _Content:
+    """The blocks of a whole answer; those of this same API as they came."""
+
+    def __init__(self, audience: Audience, proofs: Proofs | None) -> None:
+        self.blocks: list[Block] = []
+        self.calls: list[Item] = []
+        self.hidden: list[Item] = []
+        self.refused = False
+        self._audience = audience
+        self._proofs = proofs or {}
+        self._signs = True
+
+    def add(self, item: Item) -> None:
+        own = own_blocks(self._proofs, item["id"]) if self._signs else []
+        match self._audience.kind(item):
+            case "message":
+                self.blocks += own or self._texts(item)
+            case "reasoning":
+                if text := thought_of(item):
+                    unsigned = {"thinking": text, "signature": ""}
+                    own = own or [{"type": "thinking", **unsigned}]
+                self.blocks += own
+            case "":
+                self._hide(item, own)
+            case _:
+                self.calls.append(item)
+                if (given := input_of(item)) is not None:
+                    same = any(b.get("id") == item["call_id"] for b in own)
+                    self.blocks += own if same else [tool_use(item, given)]
+
+    def _hide(self, item: Item, own: list[Block]) -> None:
+        self._signs &= item["type"] != "function_call"
+        if own and item["type"] not in _CALLS:
+            self.blocks += own
+        else:
+            self.hidden.append(item)
+
+    def _texts(self, item: Item) -> Iterator[Block]:
+        for part in item["content"]:
+            self.refused |= bool(part.get("refusal"))
+            if text := part.get("text") or part.get("refusal"):
+                block = {"type": "text", "text": text}
+                cited = list(citations_of(part.get("annotations") or (), text))
+                yield {**block, "citations": cited} if cited else block

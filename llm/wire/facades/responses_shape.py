@@ -1,0 +1,183 @@
+"""The shape of a body of `POST /responses`.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llm.wire.facades.common_shape import (
+    EFFORTS,
+    OPENAI,
+    SERVER_TOOLS,
+    VERBOSITY,
+    Choice,
+    flat_custom,
+    flat_function,
+    server_tool,
+    text_part,
+)
+from llm.wire.facades.shapes import (
+    Check,
+    anything,
+    array,
+    boolean,
+    by_type,
+    either,
+    filled,
+    integer,
+    mapping,
+    record,
+    refused,
+    string,
+    word,
+    wrong,
+)
+
+
+def chosen(choice: Any) -> list[Choice]:
+    match choice:
+        case {"type": "allowed_tools", "tools": tools}:
+            return [named for tool in tools for named in chosen(tool)]
+        case {"type": "function" | "custom" as kind}:
+            return [(kind, choice["name"])]
+        case {"type": str(kind)}:  # a hosted tool
+            return [(kind, None)]
+    return []
+
+
+_responses_named = by_type(
+    {
+        "function": record({"name": filled}, ["name"]),
+        "custom": record({"name": filled}, ["name"]),
+    },
+    record({"name": string, "server_label": string}),
+)
+
+
+def _responses_choice(value: Any, where: str) -> None:
+    if value.get("type") != "allowed_tools":
+        return _responses_named(value, where)
+    shape = {
+        "mode": word("none", "auto", "required"),
+        "tools": array(_responses_named, 1),
+    }
+    record(shape, ["tools"])(value, where)
+
+
+_responses_tool = by_type(
+    {
+        "function": flat_function,
+        "custom": flat_custom,
+        SERVER_TOOLS: server_tool,
+    },
+    anything,
+)
+_heard_parts: dict[str, Check] = {
+    "input_text": text_part,
+    "output_text": text_part,
+    "text": text_part,
+    "input_image": record({"image_url": string, "file_id": string, "detail": string}),
+    "input_file": record(
+        {"file_data": string, "file_id": string, "file_url": string, "filename": string}
+    ),
+    "input_audio": record({"input_audio": mapping}),
+    "refusal": record({"refusal": string}, ["refusal"]),
+}
+_told_parts = array(by_type(_heard_parts))
+_said_parts = array(
+    by_type(
+        {
+            "output_text": record(
+                {"text": string, "annotations": array(mapping)}, ["text"]
+            ),
+            "input_text": text_part,
+            "text": text_part,
+            "refusal": record({"refusal": string}, ["refusal"]),
+        }
+    )
+)
+_told_message = record({"content": either(str=string, list=_told_parts)}, ["content"])
+_message = by_type(
+    {
+        "user": _told_message,
+        "system": _told_message,
+        "developer": _told_message,
+        "assistant": record(
+            {
+                "content": either(str=string, list=_said_parts),
+                "phase": string,
+                "status": string,
+            },
+            ["content"],
+        ),
+    },
+    field="role",
+)
+_thoughts = array(record({"text": string}))
+_output = either(str=string, list=_told_parts)
+_function_call = record(
+    {"call_id": filled, "name": filled, "arguments": string, "status": string},
+    ["call_id", "name", "arguments"],
+)
+_custom_call = record(
+    {"call_id": filled, "name": filled, "input": string, "status": string},
+    ["call_id", "name", "input"],
+)
+_an_output = record({"call_id": filled, "output": _output}, ["call_id", "output"])
+_item_kinds = by_type(
+    {
+        "message": _message,
+        "reasoning": record(
+            {"summary": _thoughts, "content": _thoughts, "encrypted_content": string}
+        ),
+        "function_call": _function_call,
+        "function_call_output": _an_output,
+        "custom_tool_call": _custom_call,
+        "custom_tool_call_output": _an_output,
+        "compaction": record({"encrypted_content": string}, ["encrypted_content"]),
+        "item_reference": refused("send the item itself.", ()),
+    },
+    record({"call_id": string, "status": string}),
+)
+
+
+def _item(value: Any, where: str) -> None:
+    mapping(value, where)
+    _item_kinds({"type": "message", **value}, where)
+
+
+_form = by_type(
+    {
+        "text": anything,
+        "json_object": anything,
+        "json_schema": record({"name": filled, "schema": mapping, "strict": boolean}),
+    }
+)
+
+
+def _include(value: Any, where: str) -> None:
+    string(value, where)
+    if value.endswith(".logprobs"):
+        raise wrong(where, "log probabilities are not supported.")
+
+
+FIELDS: dict[str, Check] = {
+    **OPENAI,
+    "background": boolean,
+    "conversation": either(str=filled, dict=record({"id": filled}, ["id"])),
+    "include": array(_include),
+    "input": either(str=string, list=array(_item)),
+    "instructions": string,
+    "max_output_tokens": integer(1),
+    "max_tool_calls": integer(1),
+    "previous_response_id": filled,
+    "prompt": refused("stored prompts are not supported."),
+    "reasoning": record({"effort": EFFORTS, "summary": string}),
+    "stream_options": mapping,
+    "text": record({"format": _form, "verbosity": VERBOSITY}),
+    "tool_choice": either(str=word("none", "auto", "required"), dict=_responses_choice),
+    "tools": array(_responses_tool),
+    "truncation": word("auto", "disabled"),
+}

@@ -1,0 +1,109 @@
+"""Canonical events in, those that a client of the Responses API is told out.
+
+The form is our own, so most events go out as they are. Left out are extensions (events
+and items whose type begins with `parley:`) and the rounds of tools that ran here: calls
+of `server_tools` and the outputs. `output_index` and `sequence_number` are counted
+without them. With `receipts` nothing is left out.
+
+Source: https://www.openresponses.org/specification#streaming
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from llm.wire.facades.frames import DONE, event_frame
+from llm.wire.items import Event, Item
+from llm.wire.response import TERMINAL
+
+_DELTA = "response.function_call_arguments.delta"
+_EXTENSION = "parley:"
+
+
+class ResponsesWriter:
+    """One response as a stream. `feed` gives events, `feed_bytes` the same as frames.
+
+    Over a WebSocket each event of `feed` is a message. `starting_after` leaves out what
+    a client has had already: the stream is fed from its beginning. With
+    `buffer_tool_calls` the arguments of a call come in one piece, when it is whole.
+    """
+
+    def __init__(
+        self,
+        *,
+        server_tools: Container[str] = (),
+        receipts: bool = False,
+        buffer_tool_calls: bool = False,
+        starting_after: int = -1,  # sequence number
+    ) -> None:
+        self.ended = False
+        self._server_tools = server_tools
+        self._receipts = receipts
+        self._buffer = buffer_tool_calls
+        self._starting_after = starting_after
+        self._number = 0
+        self._shown = 0  # items
+        self._places: dict[int, int | None] = {}  # by output_index, the client's
+
+    def feed(self, events: Iterable[Event]) -> list[Event]:
+        return [told for event in events for told in self._tell(event)]
+
+    def feed_bytes(self, events: Iterable[Event]) -> bytes:
+        """As one piece of the stream; `[DONE]` is the last."""
+        frames = [event_frame(event) for event in self.feed(events)]
+        if self.ended and frames:
+            frames.append(DONE)
+        return b"".join(frames)
+
+    def whole(self, response: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of a response that does not stream."""
+        shown = [item for item in response["output"] if self._is_shown(item)]
+        return {**response, "output": shown}
+
+    def _tell(self, event: Event) -> list[Event]:
+        kind = event["type"]
+        if kind.startswith(_EXTENSION) and not self._receipts:
+            return []
+        if (index := event.get("output_index")) is not None:
+            if kind == "response.output_item.added":
+                self._place(index, event["item"])
+            if (place := self._places.get(index)) is None:
+                return []
+            if place != index:
+                event = {**event, "output_index": place}
+            if self._buffer and kind.startswith("response.function_call_arguments."):
+                return self._whole_arguments(event)
+        elif kind in TERMINAL:
+            self.ended = True
+            event = {**event, "response": self.whole(event["response"])}
+        return self._numbered(event)
+
+    def _place(self, index: int, item: Item) -> None:
+        shown = self._is_shown(item)
+        self._places[index] = self._shown if shown else None
+        self._shown += shown
+
+    def _is_shown(self, item: Item) -> bool:
+        if self._receipts:
+            return True
+        kind = item["type"]
+        if kind == "function_call":
+            return item.get("name") not in self._server_tools
+        return kind != "function_call_output" and not kind.startswith(_EXTENSION)
+
+    def _whole_arguments(self, event: Event) -> list[Event]:
+        if event["type"] == _DELTA:
+            return []
+        address = {n: event[n] for n in ("item_id", "output_index")}
+        delta = {"type": _DELTA, "sequence_number": 0, **address}
+        whole = {**delta, "delta": event["arguments"]}
+        return [*self._numbered(whole), *self._numbered(event)]
+
+    def _numbered(self, event: Event) -> list[Event]:
+        number, self._number = self._number, self._number + 1
+        if number <= self._starting_after:
+            return []
+        if event["sequence_number"] != number:
+            event = {**event, "sequence_number": number}
+        return [event]

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from llm.errors import (
+    BadRequest,
+    BadResponse,
+    ContentPolicy,
+    ContextTooLarge,
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    ProviderDown,
+    ProviderTimeout,
+    QuotaExhausted,
+    RateLimited,
+)
+from llm.wire.facades.errors import (
+    anthropic_body,
+    anthropic_error_of,
+    body_of,
+    headers_of,
+    openai_body,
+    openai_error_of,
+)
+
+ERRORS: list[tuple[type[LLMError], str, str]] = [
+    (BadRequest, "E_LLM_BAD_REQUEST", "invalid_request_error"),
+    (InvalidKey, "provider_authentication_failed", "api_error"),
+    (ContextTooLarge, "context_length_exceeded", "invalid_request_error"),
+    (ModelNotAvailable, "model_not_found", "not_found_error"),
+    (ContentPolicy, "content_policy_violation", "invalid_request_error"),
+    (QuotaExhausted, "insufficient_quota", "rate_limit_error"),
+    (RateLimited, "rate_limit_exceeded", "rate_limit_error"),
+    (ProviderDown, "E_LLM_PROVIDER_DOWN", "api_error"),
+    (ProviderTimeout, "E_LLM_TIMEOUT", "timeout_error"),
+    (BadResponse, "E_LLM_BAD_RESPONSE", "api_error"),
+]
+each_error = pytest.mark.parametrize(("kind", "code", "type"), ERRORS)
+
+
+@each_error
+def test_each_dialect_has_its_own_envelope(kind: type[LLMError], code: str, type: str):
+    error = kind("It failed.", param="model", detail="the provider's own words")
+    assert body_of(error, "openai") == {
+        "error": {
+            "message": "It failed.",
+            "type": kind.type,
+            "param": "model",
+            "code": code,
+        }
+    }
+    assert body_of(error, "anthropic", "req_1") == {
+        "type": "error",
+        "error": {"type": type, "message": "It failed."},
+        "request_id": "req_1",
+    }
+
+
+@each_error
+def test_inside_a_stream_it_is_the_same(kind: type[LLMError], code: str, type: str):
+    failed = {"error": {"code": kind.code, "message": "It failed."}}
+    told = openai_error_of(failed)
+    assert {"error": told} == body_of(kind("It failed."), "openai")
+    assert anthropic_error_of(failed)["error"]["type"] == type
+
+
+def test_what_we_do_not_know_is_a_fault_of_ours():
+    failed = {"error": {"code": "E_NEW", "message": "Hm."}}
+    assert openai_error_of(failed)["type"] == "server_error"
+    assert anthropic_error_of(failed)["error"]["type"] == "api_error"
+    assert anthropic_error_of({})["error"]["message"] == "The model could not be asked."
+
+
+def test_a_status_without_an_error_of_ours_has_a_body_too():
+    assert anthropic_body(401, "No.")["error"]["type"] == "authentication_error"
+    assert anthropic_body(418, "No.")["error"]["type"] == "invalid_request_error"
+    assert openai_body("No.", type="invalid_request_error", code="invalid_api_key") == {
+        "error": {
+            "message": "No.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "invalid_api_key",
+        }
+    }
+
+
+def test_sdks_are_told_whether_and_when_to_come_again():
+    assert headers_of(RateLimited(retry_after=1.2)) == {
+        "x-should-retry": "true",
+        "retry-after": "2",
+    }
+    assert headers_of(BadRequest()) == {"x-should-retry": "false"}
