@@ -1,23 +1,32 @@
 """CPU of one chunk on its way from bytes to what a follower is sent, without network.
 
 Ours does what a turn does: frames, JSON, deltas, canonical events, and each event's
-bytes for one door. The SDK reads the same bytes into its own events and its own
-snapshot. Every frame comes in a read of its own, which is the dearest way.
+bytes for one door. The vendor's own SDK reads the same bytes into its own events and
+its own snapshot. Every frame comes in a read of its own, which is the dearest way.
+
+Where RECORDINGS_DIR is set, the longest recorded stream of each wire format that both
+read is read as well.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import anthropic
 import httpx
+import httpx2
 import openai
+from google import genai
+from google.genai import types
 
-from benchmarks.streams import STREAMS
+from benchmarks.streams import STREAMS, recorded
 from benchmarks.table import ratio, show
 from conversations.engine.log import TurnLog
 from llm.providers import all_providers
 from llm.wire.codec import Codec
+from llm.wire.items import output_text
 from llm.wire.response import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 
@@ -35,14 +44,30 @@ def main() -> None:
         if name not in codecs:
             continue
         readers: dict[str, Read] = {"parley": _ours(codecs[name])}
-        if name in SDK:
-            readers["openai SDK"] = SDK[name]
+        readers[SDK_NAMES[name]] = SDK[name]
         rows += _compared(name, frames_of, readers)
     show(
         "Decode: CPU, µs a chunk, bytes to events",
         ["wire", "reader", *(f"{length:,} chunks" for length in LENGTHS), "at 10,000"],
         rows,
     )
+    if rows := _recorded(codecs):
+        show(
+            "Decode: CPU, µs a chunk, longest recorded stream",
+            ["wire", "chunks", "parley", "SDK", "ratio"],
+            rows,
+        )
+
+
+def _recorded(codecs: dict[str, Codec]) -> list[list[object]]:
+    """A row for each wire format that was recorded; the texts must be the same."""
+    rows: list[list[object]] = []
+    for name, frames in recorded().items():
+        readers = {"parley": _ours(codecs[name]), "SDK": SDK[name]}
+        seconds = _fastest(readers, frames, len(frames))
+        ours, theirs = (seconds[r] * 1e6 / len(frames) for r in ("parley", "SDK"))
+        rows.append([name, len(frames), ours, theirs, ratio(theirs, ours)])
+    return rows
 
 
 def _compared(
@@ -100,38 +125,79 @@ def _ours(codec: Codec) -> Read:
                 sent = len(log.entries)
         builder.feed(list(decoder.close()))
         log.append(1, builder.complete())
-        text: str = builder.output[0]["content"][0]["text"]
-        return text
+        return output_text(builder.output)
 
     return read
 
 
-# The SDK
+# The SDKs
 
 
-def _sdk(frames: Sequence[bytes]) -> openai.OpenAI:
-    """A client to which every request is answered with `frames`."""
+def _answered_with(frames: Sequence[bytes], http: Any = httpx2) -> Any:
+    """A client of httpx, or its successor, that answers whatever is asked with
+    `frames`."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: Any) -> Any:
         headers = {"content-type": "text/event-stream"}
-        return httpx.Response(200, headers=headers, content=iter(frames))
+        return http.Response(200, headers=headers, content=iter(frames))
 
-    http = httpx.Client(transport=httpx.MockTransport(answer))
+    return http.Client(transport=http.MockTransport(answer))
+
+
+def _of_openai(frames: Sequence[bytes]) -> openai.OpenAI:
+    http = _answered_with(frames)
     return openai.OpenAI(api_key="none", base_url="http://bench/v1", http_client=http)
 
 
-def _sdk_chat(frames: Sequence[bytes]) -> str:
-    with _sdk(frames).chat.completions.stream(model="bench", messages=[]) as stream:
+def _openai_chat(frames: Sequence[bytes]) -> str:
+    sdk = _of_openai(frames)
+    with sdk.chat.completions.stream(model="bench", messages=[]) as stream:
         for _ in stream:
             pass
         return stream.get_final_completion().choices[0].message.content or ""
 
 
-def _sdk_responses(frames: Sequence[bytes]) -> str:
-    with _sdk(frames).responses.stream(model="bench", input="") as stream:
+def _openai_responses(frames: Sequence[bytes]) -> str:
+    with _of_openai(frames).responses.stream(model="bench", input="") as stream:
         for _ in stream:
             pass
         return stream.get_final_response().output_text
 
 
-SDK: dict[str, Read] = {"openai_chat": _sdk_chat, "openai_responses": _sdk_responses}
+def _anthropic(frames: Sequence[bytes]) -> str:
+    sdk = anthropic.Anthropic(
+        api_key="none", base_url="http://bench", http_client=_answered_with(frames)
+    )
+    with sdk.messages.stream(model="bench", max_tokens=9, messages=[]) as stream:
+        for _ in stream:
+            pass
+        content = stream.get_final_message().content
+    return "".join(block.text for block in content if block.type == "text")
+
+
+def _gemini(frames: Sequence[bytes]) -> str:
+    """A chat of Google's, which is what it has to keep an answer in."""
+    http = types.HttpOptions(
+        base_url="http://bench", httpx_client=_answered_with(frames, httpx)
+    )
+    with genai.Client(api_key="none", http_options=http) as sdk:
+        chat = sdk.chats.create(model="bench")
+        for _ in chat.send_message_stream("?"):
+            pass
+        said = chat.get_history()[1:]
+    parts = (part for content in said for part in content.parts or ())
+    return "".join(part.text or "" for part in parts if not part.thought)
+
+
+SDK: dict[str, Read] = {
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+    "openai_chat": _openai_chat,
+    "openai_responses": _openai_responses,
+}
+SDK_NAMES = {
+    "anthropic": "anthropic SDK",
+    "gemini": "google-genai SDK",
+    "openai_chat": "openai SDK",
+    "openai_responses": "openai SDK",
+}

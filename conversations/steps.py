@@ -113,8 +113,12 @@ def goes_in_circles(items: Sequence[Item]) -> bool:
     return len(last) == REPEATS and all(r == last[0] for r in last)
 
 
+#: What a client, or we, have brought about since the model spoke.
+_OUTPUTS = ("function_call_output", "computer_call_output", "mcp_approval_response")
+
+
 def _asks_the_model(item: Item) -> bool:
-    return item["type"] == "function_call_output" or item.get("role") in (
+    return item["type"] in _OUTPUTS or item.get("role") in (
         "user",
         "system",
         "developer",

@@ -15,7 +15,9 @@ from typing import Any
 from llm import options, structured
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
+from llm.losses import losses
 from llm.provider import Route
+from llm.repairs import Repair
 from llm.structured import Answer, Form, without_format
 from llm.wire.deltas import Delta, UsageDelta
 from llm.wire.prompted_tools import CallFilter, offered_names, prompted
@@ -88,8 +90,10 @@ class Adaptation:
         form: Form | None = None,
         held: bool = False,
         ignore_invalid: bool = False,
+        lost: Sequence[str] = (),
     ) -> None:
-        self.degraded: list[str] = []
+        self.degraded: list[str] = [*lost]
+        self._lost = lost  # what the provider has refused already
         self._route = route
         self._asked = request
         self._ignore_invalid = ignore_invalid
@@ -98,15 +102,24 @@ class Adaptation:
         self._form = None if structured.forces_a_call(request) else form
         self._held = held
         self._spent: UsageDelta | None = None  # on an answer thrown away
-        can = Capabilities.read(route.capabilities)
+        can = _capabilities(route)
         request = self._with_form(request, can)
         request = self._with_tools(request, can)
         fitted = options.fit(
-            request, can, model_name=route.name, ignore_invalid=ignore_invalid
+            request,
+            can,
+            model_name=route.name,
+            ignore_invalid=ignore_invalid,
+            codec=route.endpoint.codec,
         )
         self.request = fitted.request
         self.degraded += fitted.dropped
-        self.degraded += options.degraded(route.endpoint.codec, self.request)
+        approximated = options.degraded(route.endpoint.codec, self.request)
+        self.degraded += approximated
+        self.degraded += losses(self.request, route.endpoint.codec)
+        if self._answer and "text.format" in approximated:
+            self._held = True  # told in words after all, so it may come wrapped
+            self._answer.hold()
 
     # The request
 
@@ -179,14 +192,40 @@ class Adaptation:
         """For another call that asks the same."""
         return self._again(self._asked)
 
-    def _again(self, request: Request) -> Adaptation:
-        return Adaptation(
+    def repaired(self, repair: Repair, route: Route) -> Adaptation:
+        """For a call that asks the same in a way that this provider may take.
+
+        `route` is the same, but for how a request is written.
+        """
+        return self._again(
+            repair.change(self._asked), route, lost=[*self._lost, repair.degraded]
+        )
+
+    def _again(
+        self,
+        request: Request,
+        route: Route | None = None,
+        *,
+        lost: Sequence[str] | None = None,
+    ) -> Adaptation:
+        again = Adaptation(
             request,
-            self._route,
+            route or self._route,
             form=self._form,
             held=self._held,
             ignore_invalid=self._ignore_invalid,
+            lost=self._lost if lost is None else lost,
         )
+        again._spent = self._spent
+        return again
+
+
+def _capabilities(route: Route) -> Capabilities:
+    """What the model can, and its wire format has a word for."""
+    can = Capabilities.read(route.capabilities)
+    if getattr(route.endpoint.codec, "files", True):
+        return can
+    return replace(can, files=False)
 
 
 def _takes_form(request: Request, can: Capabilities) -> bool:

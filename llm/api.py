@@ -31,6 +31,7 @@ from llm import client, policy, router
 from llm.client import Call
 from llm.contexts import Context, Question, Source, as_items, gathered
 from llm.errors import BadRequest, BadResponse, ContentPolicy, LLMError
+from llm.inline import Files
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.probe import Finding, probe
 from llm.provider import Route
@@ -62,6 +63,8 @@ __all__ = [
     "stream",
     "text_chunks",
 ]
+
+_MAX_PAUSES = 10  # of one answer, while its provider's own tools run
 
 Model = str | LanguageModel | Route | None
 Input = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
@@ -202,35 +205,47 @@ class Stream(AsyncIterator[Event]):
     async def _told(self) -> AsyncGenerator[Event, None]:
         asked = self._asked
         routes = await sync_to_async(asked.routes)()
-        request = await asked.request(routes[0])
+        request = first = await asked.request(routes[0])
         form = self._form or form_of(request)
         builder = ResponseBuilder(
             id=new_id("resp"), model=routes[0].name, echo=_echo(request)
         )
         for event in builder.start():
             yield event
-        call, ending = Call(), list[Event]()
-        builder.begin_call()
+        call, calls, ending = Call(), list[Call](), list[Event]()
+        files, pauses = Files(), _MAX_PAUSES
         try:
-            batches = policy.stream(
-                routes,
-                request,
-                call,
-                policy=asked.policy,
-                form=form,
-                held=self._held,
-                ignore_invalid=asked.ignore_invalid,
-            )
-            async with aclosing(batches):
-                async for deltas in batches:
-                    for event in builder.feed(deltas):
-                        yield event
-            ending = builder.complete()
+            while True:
+                builder.begin_call()
+                batches = policy.stream(
+                    routes,
+                    request,
+                    call,
+                    policy=asked.policy,
+                    form=form,
+                    held=self._held,
+                    ignore_invalid=asked.ignore_invalid,
+                    files=files,
+                )
+                async with aclosing(batches):
+                    async for deltas in batches:
+                        for event in builder.feed(deltas):
+                            yield event
+                if not _is_paused(builder) or not pauses:
+                    break
+                pauses -= 1
+                for event in builder.end_call():
+                    yield event
+                calls += _calls(call, builder)
+                said = _with_proofs(builder, call.route or routes[0])
+                request = replace(request, items=[*first.items, *said])
+                call = Call(continues=True)
+            ending = builder.complete("max_steps" if _is_paused(builder) else None)
         except LLMError as exc:
             self.error = exc
             ending = builder.fail(exc)
         finally:
-            calls = _calls(call, builder)
+            calls += _calls(call, builder)
             costs = await sync_to_async(_settle)(
                 calls, record=asked.record, cancelled=not builder.ended
             )
@@ -376,6 +391,11 @@ def _echo(request: Request) -> dict[str, Any]:
 # What it came to
 
 
+def _is_paused(builder: ResponseBuilder) -> bool:
+    """True where its provider wants to be asked again, as things stand."""
+    return builder.finish is not None and builder.finish.reason == "pause"
+
+
 def _calls(call: Call, builder: ResponseBuilder) -> list[Call]:
     made = policy.calls_made(
         call,
@@ -418,12 +438,7 @@ def _result(
 ) -> Result:
     response = builder.response()
     answered_by = (calls[-1].route if calls else None) or route
-    issuer = answered_by.endpoint.issuer(answered_by.model)
-    items = []
-    for item in builder.output:
-        if (raw := builder.proofs.get(item["id"])) is not None:
-            item = {**item, "provider_data": {"issuer": issuer, "raw": raw}}
-        items.append(item)
+    items = _with_proofs(builder, answered_by)
     result = Result(
         text=output_text(items),
         items=items,
@@ -431,6 +446,16 @@ def _result(
         response=response,
     )
     return replace(result, parsed=_parsed(result, form))
+
+
+def _with_proofs(builder: ResponseBuilder, route: Route) -> list[Item]:
+    issuer = route.endpoint.issuer(route.model)
+    items = []
+    for item in builder.output:
+        if (raw := builder.proofs.get(item["id"])) is not None:
+            item = {**item, "provider_data": {"issuer": issuer, "raw": raw}}
+        items.append(item)
+    return items
 
 
 def _parsed(result: Result, form: Form | None) -> Any:

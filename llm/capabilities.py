@@ -21,6 +21,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from llm.wire.hosted_tools import NAMES as HOSTED_TOOLS
+
 DATA = Path(__file__).parent / "data" / "models.json"
 
 #: All that anybody knows, the least first. "default" is Qwen's on Groq.
@@ -38,6 +40,7 @@ class Capabilities:
     parallel_tools: bool | None = None  # several calls in one answer
     forced_tools: bool | None = None  # `tool_choice` required, or one tool
     forced_while_reasoning: bool | None = None
+    hosted_tools: tuple[str, ...] | None = None  # of its provider; () for none
     vision: bool | None = None  # images
     files: bool | None = None  # PDF and the like; plain text goes everywhere
     json_mode: bool | None = None
@@ -65,9 +68,8 @@ class Capabilities:
         known = {
             name: value for name, value in asdict(self).items() if value is not None
         }
-        if self.efforts is not None:
-            known["efforts"] = list(self.efforts)
-        return known
+        lists = {name: known[name] for name in _LISTS if name in known}
+        return {**known, **{name: list(value) for name, value in lists.items()}}
 
     def reasons(self, effort: str | None) -> bool | None:
         """Whether it reasons when asked for `effort`, or for none in particular."""
@@ -111,6 +113,8 @@ def problems(overrides: Any) -> list[str]:
 # One value
 
 _COUNTS = ("context_window", "max_output_tokens")
+#: What a list may hold, and in which order it is kept.
+_LISTS: Mapping[str, Sequence[str]] = {"efforts": EFFORTS, "hosted_tools": HOSTED_TOOLS}
 
 
 def _sensible(told: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -130,8 +134,8 @@ def _sensible(told: Mapping[str, Any] | None) -> dict[str, Any]:
 def _read(name: str, value: Any) -> Any:
     """`value` as the field has it; None where it makes no sense."""
     match name:
-        case "efforts":
-            return _efforts(value)
+        case "efforts" | "hosted_tools":
+            return _some_of(_LISTS[name], value)
         case "default_effort":
             return value if value in EFFORTS else None
         case "sampling":
@@ -145,12 +149,12 @@ def _read(name: str, value: Any) -> Any:
     return value if isinstance(value, bool) else None
 
 
-def _efforts(value: Any) -> tuple[str, ...] | None:
+def _some_of(known: Sequence[str], value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
-    if not all(effort in EFFORTS for effort in value):
+    if not all(each in known for each in value):
         return None
-    return tuple(sorted(set(value), key=EFFORTS.index))
+    return tuple(sorted(set(value), key=known.index))
 
 
 def _is_number(value: Any) -> bool:
@@ -159,8 +163,8 @@ def _is_number(value: Any) -> bool:
 
 def _wanted(name: str) -> str:
     match name:
-        case "efforts":
-            return f"it is a list of some of {', '.join(EFFORTS)}"
+        case "efforts" | "hosted_tools":
+            return f"it is a list of some of {', '.join(_LISTS[name])}"
         case "default_effort":
             return f"it is one of {', '.join(EFFORTS)}"
         case "sampling":

@@ -76,6 +76,7 @@ class Call:
     error: LLMError | None = None
     # What `llm.policy` adds; a call made without it has none of these.
     attempt: int = 1
+    continues: bool = False  # tells the rest of what the call before it began to
     route: Route | None = None
     earlier: list[Call] = field(default_factory=list)  # attempts that came to nothing
     degraded: list[str] = field(default_factory=list)  # what was asked differently
@@ -89,19 +90,24 @@ class Call:
 
 
 async def stream(
-    endpoint: Endpoint, request: Request, call: Call | None = None
+    endpoint: Endpoint,
+    request: Request,
+    call: Call | None = None,
+    *,
+    decoder: Decoder | None = None,
 ) -> AsyncGenerator[list[Delta], None]:
     """One provider call: a list of deltas for each read from the network.
 
     Raises LLMError and nothing else. Read it inside `aclosing`: closing it hangs up. A
-    request that is not to stream gives one list, once the whole answer is there.
+    request that is not to stream gives one list, once the whole answer is there. A
+    `decoder` of the endpoint's codec may have heard the beginning of this answer.
     """
     call = call or Call()
     call.started_at = time.monotonic()
     try:
         async with (
             _ask(endpoint, request, call) as answer,
-            aclosing(_deltas(endpoint, request, answer)) as batches,
+            aclosing(_deltas(endpoint, request, answer, decoder)) as batches,
         ):
             async for deltas in batches:
                 call.saw(deltas)
@@ -147,6 +153,15 @@ async def get(endpoint: Endpoint, path: str) -> bytes:
             await answer.aclose()
     _check_size(body)
     return body
+
+
+def outside() -> httpx.AsyncClient:
+    """This event loop's client for the open web.
+
+    It connects to no private address, whatever a name leads to: its resolver raises
+    BadRequest. What looks like an address is not resolved: ask `addresses` about it.
+    """
+    return _client(private=False)
 
 
 async def aclose() -> None:
@@ -343,7 +358,7 @@ async def _refusal(endpoint: Endpoint, answer: _Answer) -> LLMError:
 
 
 async def _deltas(
-    endpoint: Endpoint, request: Request, answer: _Answer
+    endpoint: Endpoint, request: Request, answer: _Answer, decoder: Decoder | None
 ) -> AsyncGenerator[list[Delta], None]:
     begun = await _beginning(answer) if request.stream else b""
     # Some hosts stream as application/json, others answer a stream with one JSON
@@ -352,7 +367,7 @@ async def _deltas(
         body = await answer.rest(begun)
         yield _whole(endpoint, body)
         return
-    sse, decoder = SSEDecoder(), endpoint.codec.decoder()
+    sse, decoder = SSEDecoder(), decoder or endpoint.codec.decoder()
     chunk, lost = begun, None
     while chunk:
         deltas, error = _fed(decoder, sse.feed(chunk))

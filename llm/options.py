@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from llm import hosted
 from llm.capabilities import EFFORTS, Capabilities
 from llm.errors import BadRequest
 from llm.wire.codec import Codec
-from llm.wire.items import Item
+from llm.wire.items import Item, message
 from llm.wire.request import Request
 
 
@@ -41,12 +42,13 @@ def fit(
     *,
     model_name: str,
     ignore_invalid: bool = False,
+    codec: Codec | None = None,
 ) -> Fitted:
-    """`request` as the model takes it.
+    """`request` as the model takes it, said in the words of `codec`.
 
     Raises BadRequest for an option that it does not take, unless `ignore_invalid`.
     """
-    fitting = _Fitting(request, capabilities, model_name, ignore_invalid)
+    fitting = _Fitting(request, capabilities, model_name, ignore_invalid, codec)
     for check in _CHECKS:
         check(fitting)
     return Fitted(fitting.request, tuple(dict.fromkeys(fitting.dropped)))
@@ -70,15 +72,29 @@ def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
     return below[-1] if below else above[0] if above else ranked[0]
 
 
+def question_at(items: Sequence[Item]) -> int:
+    """Where that begins which nobody has answered yet."""
+    for number in range(len(items), 0, -1):
+        if not _is_asked(items[number - 1]):
+            return number
+    return 0
+
+
 class _Fitting:
     """One request on its way through the checks."""
 
     def __init__(
-        self, request: Request, can: Capabilities, model_name: str, ignore: bool
+        self,
+        request: Request,
+        can: Capabilities,
+        model_name: str,
+        ignore: bool,
+        codec: Codec | None,
     ) -> None:
         self.request = request
         self.can = can
         self.ignore = ignore
+        self.codec = codec
         self.dropped: list[str] = []
         self._model_name = model_name
 
@@ -118,6 +134,47 @@ def _tools(fitting: _Fitting) -> None:
             tool_choice=None,
             parallel_tool_calls=None,
         )
+
+
+def _hosted_tools(fitting: _Fitting) -> None:
+    """A tool that the provider does not have, or not as it is declared."""
+    functions = [t for t in fitting.request.tools if not hosted.is_hosted(t)]
+    for tool in fitting.request.tools:
+        if not hosted.is_hosted(tool):
+            continue
+        why = hosted.takes(
+            fitting.codec,
+            fitting.can,
+            tool,
+            model=fitting.request.model,
+            beside=functions,
+        )
+        if why is None:
+            continue
+        kind = tool.get("type")
+        fitting.refuse(
+            "tools",
+            f"cannot be given the tool {kind!r}",
+            legal=why[:1].lower() + why[1:].removesuffix("."),
+            became=f"without {kind}",
+            **_without(fitting.request, tool),
+        )
+
+
+def _without(request: Request, tool: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that no longer declares this tool."""
+    tools = [each for each in request.tools if each is not tool]
+    if not tools:
+        return {"tools": (), "tool_choice": None, "parallel_tool_calls": None}
+    choice, kind = request.tool_choice, hosted.kind_of(tool)
+    if isinstance(choice, Mapping):
+        named = choice.get("tools") if choice.get("type") == "allowed_tools" else None
+        if named is not None:
+            left = [t for t in named if hosted.kind_of(t) != kind or kind is None]
+            choice = {**choice, "tools": left} if left else "none"
+        elif kind is not None and hosted.kind_of(choice) == kind:
+            choice = "auto"
+    return {"tools": tools, "tool_choice": choice}
 
 
 def _tool_choice(fitting: _Fitting) -> None:
@@ -361,27 +418,22 @@ def _blind(fitting: _Fitting, sight: _Sight) -> None:
     if not hidden:
         return
     became = f"without {sight.part_type}"
-    if hidden[-1] >= _question(items):
+    if hidden[-1] >= question_at(items):
         fitting.refuse("input", sight.why, legal=sight.legal, became=became, items=told)
     else:
         fitting.give_way("input", became=became, items=told)
 
 
-def _question(items: Sequence[Item]) -> int:
-    """Where that begins which nobody has answered yet."""
-    for number in range(len(items), 0, -1):
-        if not _is_asked(items[number - 1]):
-            return number
-    return 0
-
-
 def _is_asked(item: Item) -> bool:
-    return item["type"] == "message" and item.get("role") != "assistant"
+    return item.get("type", "message") == "message" and item.get("role") != "assistant"
 
 
 def _blinded(item: Item, sight: _Sight) -> Item:
     """`item` with words in place of what cannot be seen; itself where all can."""
-    field = "output" if item["type"] == "function_call_output" else "content"
+    kind = item.get("type", "message")
+    if kind == "computer_call_output" and sight.part_type == "input_image":
+        return message("user", sight.stand_in)
+    field = "output" if kind == "function_call_output" else "content"
     parts = item.get(field)
     if not isinstance(parts, list) or not any(_is_hidden(p, sight) for p in parts):
         return item
@@ -402,6 +454,7 @@ def _either(names: Sequence[str]) -> str:
 
 _CHECKS: Sequence[Callable[[_Fitting], None]] = (
     _tools,
+    _hosted_tools,
     _reasoning,  # before those that ask whether the model reasons
     _tool_choice,
     _parallel_calls,

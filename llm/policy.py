@@ -3,26 +3,36 @@
 Whatever goes wrong before the first word has reached the caller may be made good by
 asking again; `retry.Policy` says when. After it nothing is repeated. A structured
 answer that does not fit counts as not told, where it could be held back, and is
-corrected once. Each attempt is a `Call` of its own, in `earlier` of the one that
-follows it.
+corrected once; a request that is refused for our own doing is mended once (`repairs`).
+An answer may take several requests, where its provider tells it in portions. Each
+request is a `Call` of its own, in `earlier` of the one that follows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import fields, replace
 from typing import Any
 
-from llm import client, router
-from llm.adapt import Adaptation, addressed, heard
+from llm import client, repairs, router
+from llm.adapt import Adaptation, added, addressed, heard
 from llm.client import Call
 from llm.errors import BadRequest, LLMError
+from llm.inline import Files, inlined
 from llm.models import LanguageModel
-from llm.provider import Route
+from llm.provider import Endpoint, Route
 from llm.retry import Policy
 from llm.structured import Form, form_of
+from llm.wire.codec import Decoder
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,
@@ -36,6 +46,7 @@ from llm.wire.request import Request
 
 Wait = Callable[[float], Awaitable[Any]]
 
+MAX_PORTIONS = 64  # requests for one answer
 #: They are about what is said, and say nothing.
 _SILENT = (
     AnnotationDelta,
@@ -96,22 +107,25 @@ async def stream(
     form: Form | None = None,
     held: bool = False,
     ignore_invalid: bool = False,
+    files: Files | None = None,
     wait: Wait = asyncio.sleep,
 ) -> AsyncGenerator[list[Delta], None]:
     """Ask the first of `routes`, and the others where it fails, as `policy` has it.
 
     `request` is made for the first one. `form` defaults to what its `text.format` says;
-    with `held` an answer that must have a form is told when it is known to. Raises
-    LLMError and nothing else; the caller closes it, as `client.stream`.
+    with `held` an answer that must have a form is told when it is known to. `files`
+    keeps what was fetched for one call for those that follow. Raises LLMError and
+    nothing else; the caller closes it, as `client.stream`.
     """
     policy = policy if policy is not None else policy_of(routes[0])
     form = form or form_of(request)
     trials = _Trials(routes, request, policy, form, held, ignore_invalid)
     adaptation = trials.adaptation
+    files = files if files is not None else Files()
     call.route = trials.route
     while True:
         call.degraded = adaptation.degraded
-        attempt = _Attempt(adaptation, call)
+        attempt = _Attempt(adaptation, call, files)
         batches = attempt.run(trials.route)
         async with aclosing(batches):
             async for deltas in batches:
@@ -176,7 +190,9 @@ class _Trials:
         self._policy = policy
         self._form = form
         self._held = held
+        self._ignore_invalid = ignore_invalid
         self._asked = 1  # of this route
+        self._is_mended = False
         self.adaptation = self._adapted(self.route, ignore_invalid)
 
     def after(self, attempt: _Attempt) -> tuple[float, Adaptation] | None:
@@ -185,6 +201,8 @@ class _Trials:
             return None
         if corrected := attempt.corrected():
             return 0.0, corrected
+        if mended := self._mended(attempt.error):
+            return 0.0, mended
         delay = self._policy.wait(self._asked, attempt.error)
         if delay is not None:
             self._asked += 1
@@ -193,13 +211,31 @@ class _Trials:
             return 0.0, self.adaptation
         return None
 
+    def _mended(self, error: LLMError) -> Adaptation | None:
+        """The same without what was refused. Once is enough."""
+        route, adaptation = self.route, self.adaptation
+        repair = repairs.find(
+            error,
+            adaptation.request,
+            route.endpoint.codec,
+            ignore_invalid=self._ignore_invalid or route is not self._first,
+        )
+        if repair is None or self._is_mended:
+            return None
+        self._is_mended = True
+        if repair.codec:
+            endpoint = replace(route.endpoint, codec=repair.codec)
+            self.route = replace(route, endpoint=endpoint)
+        self.adaptation = adaptation.repaired(repair, self.route)
+        return self.adaptation
+
     def _fall_back(self) -> bool:
         for route in self._others:
             try:
                 self.adaptation = self._adapted(route, ignore_invalid=True)
             except BadRequest:
                 continue  # what is asked for cannot be asked of this one
-            self.route, self._asked = route, 1
+            self.route, self._asked, self._is_mended = route, 1, False
             return True
         return False
 
@@ -215,39 +251,89 @@ class _Trials:
 
 
 class _Attempt:
-    """One provider call. What comes before its first word is held."""
+    """One answer, as a rule by one provider call. What comes before its first word is
+    held."""
 
-    def __init__(self, adaptation: Adaptation, call: Call) -> None:
+    def __init__(self, adaptation: Adaptation, call: Call, files: Files) -> None:
         self.has_told = False
         self.error: LLMError | None = None
         self._adaptation = adaptation
         self._call = call
+        self._files = files
+        self._decoder: Decoder | None = None
         self._misfits = False
         self._silent: list[Delta] = []
+        self._last: list[Delta] = []  # what came with the last read
+        self._start: StartDelta | None = None
+        self._spent: UsageDelta | None = None  # on the portions before
 
     async def run(self, route: Route) -> AsyncGenerator[list[Delta], None]:
-        """Ends where the stream does; `error` says how."""
-        call, adaptation = self._call, self._adaptation
-        batches = client.stream(route.endpoint, adaptation.request, call)
+        """Ends where the answer does; `error` says how."""
+        call, endpoint = self._call, route.endpoint
+        decoder = self._decoder = endpoint.codec.decoder()
         try:
-            async with aclosing(batches):
-                async for deltas in batches:
-                    if not self.has_told:
-                        self._listen(deltas)
-                    if told := self._told(adaptation.feed(deltas)):
-                        yield told
+            request = await self._with_files(endpoint)
+            for portion in range(1, MAX_PORTIONS + 1):
+                batches = client.stream(endpoint, request, call, decoder=decoder)
+                async with aclosing(batches):
+                    async for deltas in batches:
+                        if told := self._heard(deltas):
+                            yield told
+                if not (more := self._continuation):
+                    break
+                if portion == MAX_PORTIONS:
+                    self._silent.append(FinishDelta("length"))
+                    break
+                request = replace(request, extra={**request.extra, **more})
+                decoder.go_on()  # type: ignore[attr-defined]
+                self._go_on(route)
         except LLMError as exc:
             self.error = exc
-        self._silent += adaptation.close()
-        if self.error is None and (problem := adaptation.problem):
+        self._silent += self._adaptation.close()
+        if self.error is None and (problem := self._adaptation.problem):
             self.error = call.error = problem
             self._misfits = True
+
+    async def _with_files(self, endpoint: Endpoint) -> Request:
+        request = self._adaptation.request
+        request, lost = await inlined(request, endpoint, self._files)
+        self._call.degraded = [*self._call.degraded, *lost]
+        return request
+
+    def _heard(self, deltas: list[Delta]) -> list[Delta]:
+        self._last = deltas
+        if self._spent:
+            self._listen(deltas)
+            deltas = _of_all_portions(deltas, self._spent)
+        elif not self.has_told:
+            self._listen(deltas)
+        if self._continuation:  # it has not finished
+            deltas = [d for d in deltas if not isinstance(d, FinishDelta)]
+        return self._told(self._adaptation.feed(deltas))
+
+    @property
+    def _continuation(self) -> Mapping[str, Any]:
+        """What the request for the next portion says besides; {} where all is said."""
+        # Of decoders whose provider tells long answers in portions.
+        return getattr(self._decoder, "continuation", None) or {}
+
+    def _go_on(self, route: Route) -> None:
+        """From here on the call is the one for the next portion."""
+        call = self._call
+        if not self._spent and self.has_told:
+            call.start = self._start
+            self._listen(self._last)
+        self._spent = added(self._spent or UsageDelta(), call.usage or UsageDelta())
+        degraded = call.degraded
+        _begin_again(call, route)
+        call.degraded, call.continues = degraded, True
 
     def corrected(self) -> Adaptation | None:
         """What to ask where the answer was whole, and not what it must be."""
         if not self._misfits:
             return None
-        return self._adaptation.corrected(self._call.usage)
+        usage = self._call.usage or UsageDelta()
+        return self._adaptation.corrected(added(self._spent or UsageDelta(), usage))
 
     def rest(self) -> list[Delta]:
         """What has not been told yet."""
@@ -261,8 +347,10 @@ class _Attempt:
         if not any(map(_says_something, deltas)):
             return []
         self.has_told = True
-        call = self._call  # from here on the caller hears it all
-        call.start = call.usage = call.finish = None
+        if not self._spent:  # from here on the caller hears it all
+            call = self._call
+            self._start = call.start
+            call.start = call.usage = call.finish = None
         return self.rest()
 
     def _listen(self, deltas: Sequence[Delta]) -> None:
@@ -276,6 +364,10 @@ class _Attempt:
                     call.usage = heard(call.usage, delta)
                 case FinishDelta():
                     call.finish = delta
+
+
+def _of_all_portions(deltas: list[Delta], spent: UsageDelta) -> list[Delta]:
+    return [added(spent, d) if isinstance(d, UsageDelta) else d for d in deltas]
 
 
 def _says_something(delta: Delta) -> bool:

@@ -87,7 +87,7 @@ def metadata_of(
         "provider": route.provider_name or route.endpoint.provider.name,
         "model": (last.start or StartDelta()).model or route.model,
         "latency_ms": _milliseconds(_span(calls, last.latency)),
-        "ttft_ms": _milliseconds(_span(calls, last.ttft)),
+        "ttft_ms": _milliseconds(_to_first_word(calls)),
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "total_tokens": _sum(usage.input_tokens, usage.output_tokens),
@@ -121,6 +121,14 @@ def _total(calls: Sequence[Call]) -> UsageDelta:
     for call in calls:
         total = added(total, call.usage or UsageDelta())
     return total
+
+
+def _to_first_word(calls: Sequence[Call]) -> float | None:
+    """Of what people have heard: those calls that continue others had one before."""
+    for count in range(len(calls), 0, -1):
+        if not calls[count - 1].continues:
+            return _span(calls[:count], calls[count - 1].ttft)
+    return None
 
 
 def _span(calls: Sequence[Call], seconds: float | None) -> float | None:

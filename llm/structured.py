@@ -276,6 +276,10 @@ class Answer:
         self.fits = False
         self.mistakes: Sequence[str] = ()
 
+    def hold(self) -> None:
+        """Tell nothing before it is over. To be said before anything was fed."""
+        self._held = True
+
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
         self._deltas += deltas
         return [] if self._held else list(deltas)

@@ -1,4 +1,4 @@
-"""Which providers would refuse a tool's schema as it is, and why. Pure.
+"""Which providers would refuse a tool's schema, or a hosted tool, and why. Pure.
 
 What Parley does about it is told beside: the codecs rewrite a schema where they know
 how, so a refusal here is a warning about what a model is told, not that it fails.
@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llm import hosted
+from llm.capabilities import capabilities_of
+from llm.providers import all_providers
 from tools.arguments import Path, spelled
 
 MAX_REASONS = 4  # told of one family
@@ -21,6 +24,7 @@ MAX_REASONS = 4  # told of one family
 REWRITTEN = "Parley sends it rewritten; what is lost is told in descriptions."
 NOT_ASKED_FOR = "Parley sends this tool without strict mode."
 AS_IT_IS = "Parley sends it as it is."
+LEFT_OUT = "Parley refuses the request, or leaves the tool out where that is asked for."
 
 
 def _words(text: str) -> frozenset[str]:
@@ -213,3 +217,37 @@ def _reaches(start: str, goal: str, points_to: Mapping[str, set[str]]) -> bool:
             seen.add(ref)
             waiting += points_to.get(ref, ())
     return False
+
+
+# Tools that a provider runs
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A provider and what it makes of a hosted tool; "" where it takes it."""
+
+    label: str
+    why_not: str
+
+
+def hosts_of(definition: Mapping[str, Any]) -> list[Host]:
+    """Every provider whose tools are known, asked in its usual words, those that take
+    the tool first. Models of one provider differ; its default one is asked for."""
+    told = []
+    for provider in all_providers().values():
+        codec, model = provider.codec(), provider.default_model
+        can = capabilities_of(provider.name, model, wire=codec.name)
+        if can.hosted_tools is None:
+            continue
+        why_not = hosted.takes(codec, can, definition, model=model)
+        told.append(Host(provider.label, why_not or ""))
+    return sorted(told, key=lambda host: (bool(host.why_not), host.label))
+
+
+def hosted_refusals(definition: Mapping[str, Any]) -> list[Refusal]:
+    """One a provider that would refuse the tool."""
+    return [
+        Refusal(host.label, (host.why_not,), LEFT_OUT)
+        for host in hosts_of(definition)
+        if host.why_not
+    ]

@@ -147,6 +147,7 @@ PROVIDER = Provider(
             options=openai_responses.OPENAI_OPTIONS - {"stream_options"},
             # Deployments are named as people like; most keep the model's name.
             reasoners=openai_responses.OPENAI_REASONERS,
+            tool_results=True,
         ),
         "openai_chat": OpenAIChatCodec(
             max_tokens_field="max_completion_tokens",

@@ -9,6 +9,7 @@ PROVIDER = Provider(
     base_url="https://api.fireworks.ai/inference/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            inline_refs=True,
             # Else the answer is silently cut to what is left of the window.
             defaults={"context_length_exceeded_behavior": "error"},
             options=frozenset({"prompt_cache_key"}),

@@ -9,11 +9,13 @@ PROVIDER = Provider(
     base_url="https://api.groq.com/openai/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            inline_refs=True,
             max_tokens_field="max_completion_tokens",
             options=frozenset({"service_tier"}),
             drops=frozenset({"logprobs", "top_logprobs"}),  # 400 for both
             # Else it thinks inside the text; gpt-oss refuses to be asked.
             model_defaults={"qwen/": {"reasoning_format": "parsed"}},
+            hosted_tools="groq",
             efforts={"minimal": "low", "xhigh": "high", "max": "high"},
         )
     },

@@ -12,7 +12,7 @@ PROVIDER = Provider(
     name="huggingface",
     label="Hugging Face",
     base_url="https://router.huggingface.co/v1",
-    codecs={"openai_chat": OpenAIChatCodec()},
+    codecs={"openai_chat": OpenAIChatCodec(inline_refs=True)},
     key_env="HUGGINGFACE_API_KEY",
     model_env="HUGGINGFACE_MODEL",
     base_url_env="HUGGINGFACE_API_BASE",

@@ -8,10 +8,13 @@ PROVIDER = Provider(
     label="llama.cpp",
     base_url="http://localhost:8080/v1",
     codecs={
-        "openai_chat": OpenAIChatCodec(merge_system=True),
+        "openai_chat": OpenAIChatCodec(inline_refs=True, merge_system=True),
         # A server started with --reasoning-format none.
         "openai_chat_think_tags": OpenAIChatCodec(
-            name="openai_chat_think_tags", merge_system=True, think_tags=True
+            inline_refs=True,
+            name="openai_chat_think_tags",
+            merge_system=True,
+            think_tags=True,
         ),
     },
     needs_key=False,

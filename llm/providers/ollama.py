@@ -9,6 +9,7 @@ PROVIDER = Provider(
     base_url="http://localhost:11434/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            inline_refs=True,
             efforts={"minimal": "low", "xhigh": "max"},
             drops=frozenset({"parallel_tool_calls"}),
             image_urls=False,

@@ -13,6 +13,7 @@ PROVIDER = Provider(
         "openai_responses": OpenAIResponsesCodec(
             options=openai_responses.OPENAI_OPTIONS,
             reasoners=openai_responses.OPENAI_REASONERS,
+            tool_results=True,
         ),
         "openai_chat": OpenAIChatCodec(
             max_tokens_field="max_completion_tokens",

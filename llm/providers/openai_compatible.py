@@ -10,9 +10,9 @@ PROVIDER = Provider(
     label="OpenAI-compatible",
     base_url="",
     codecs={
-        "openai_chat": OpenAIChatCodec(),
+        "openai_chat": OpenAIChatCodec(inline_refs=True),
         "openai_chat_think_tags": OpenAIChatCodec(
-            name="openai_chat_think_tags", think_tags=True
+            inline_refs=True, name="openai_chat_think_tags", think_tags=True
         ),
     },
     needs_key=False,

@@ -15,6 +15,7 @@ PROVIDER = Provider(
             options=frozenset({"verbosity"}),
             files=True,
             strict_tools=True,
+            hosted_tools="openrouter",
             statuses={403: ContentPolicy},  # its moderation; a wrong key is a 401
         )
     },

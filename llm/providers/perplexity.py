@@ -9,13 +9,16 @@ PROVIDER = Provider(
     base_url="https://api.perplexity.ai",
     codecs={
         # Usage is in every chunk. A system message in the middle is refused.
-        "openai_chat": OpenAIChatCodec(stream_options={}, merge_system=True),
+        "openai_chat": OpenAIChatCodec(
+            stream_options={}, merge_system=True, hosted_tools="perplexity"
+        ),
         # The reasoning models think inside the text.
         "openai_chat_think_tags": OpenAIChatCodec(
             name="openai_chat_think_tags",
             stream_options={},
             merge_system=True,
             think_tags=True,
+            hosted_tools="perplexity",
         ),
     },
     key_env="PERPLEXITY_API_KEY",

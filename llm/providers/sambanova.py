@@ -9,11 +9,11 @@ PROVIDER = Provider(
     base_url="https://api.sambanova.ai/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
-            efforts={"minimal": "low", "xhigh": "high", "max": "high"}
+            inline_refs=True, efforts={"minimal": "low", "xhigh": "high", "max": "high"}
         ),
         # DeepSeek's models think inside the text here.
         "openai_chat_think_tags": OpenAIChatCodec(
-            name="openai_chat_think_tags", think_tags=True
+            inline_refs=True, name="openai_chat_think_tags", think_tags=True
         ),
     },
     key_env="SAMBANOVA_API_KEY",

@@ -10,6 +10,7 @@ PROVIDER = Provider(
     base_url="https://api.together.xyz/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
+            inline_refs=True,
             efforts={"minimal": "low", "xhigh": "high", "max": "high"},
             statuses={403: ContextTooLarge},
         )

@@ -9,10 +9,15 @@ PROVIDER = Provider(
     base_url="http://localhost:8000/v1",
     codecs={
         # gpt-oss wants its thoughts back; other templates pass them over.
-        "openai_chat": OpenAIChatCodec(reasoning_echo="reasoning", merge_system=True),
+        "openai_chat": OpenAIChatCodec(
+            inline_refs=True, reasoning_echo="reasoning", merge_system=True
+        ),
         # A server started without --reasoning-parser.
         "openai_chat_think_tags": OpenAIChatCodec(
-            name="openai_chat_think_tags", merge_system=True, think_tags=True
+            inline_refs=True,
+            name="openai_chat_think_tags",
+            merge_system=True,
+            think_tags=True,
         ),
     },
     needs_key=False,

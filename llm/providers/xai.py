@@ -18,6 +18,7 @@ PROVIDER = Provider(
             efforts=_EFFORTS,
             developer_role=False,
             strict_schemas=False,
+            hosted_tools="xai",
         ),
         "openai_chat": OpenAIChatCodec(efforts=_EFFORTS, closed_schemas=False),
     },

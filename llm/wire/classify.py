@@ -186,6 +186,10 @@ _STATUSES: dict[int, ErrorClass] = {
 _SENTENCES: dict[ErrorClass, str] = {
     BadResponse: "The model wrote a tool call that cannot be read; try again.",
 }
+#: A field that one model does not have, and others may: OpenAI and its copies.
+_NO_FIELD = re.compile(r"unsupported parameter|unsupported_parameter", re.IGNORECASE)
+_NO_VALUE = re.compile(r"unsupported value|unsupported_value", re.IGNORECASE)
+_FIELD = re.compile(r"[\w.\[\]-]{1,60}")
 _REQUEST_FAULTS = ("invalid_request", "invalid_argument", "bad_request", "invalid_")
 
 
@@ -270,7 +274,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _error(report: _Report, statuses: Mapping[int, ErrorClass]) -> LLMError:
     error_class = _class(report, statuses)
     return error_class(
-        _SENTENCES.get(error_class, ""),
+        _SENTENCES.get(error_class, "") or _of_field(report, error_class),
         detail=report.message[:_DETAIL_LIMIT],
         param=report.param,
         upstream_status=report.status,
@@ -278,6 +282,18 @@ def _error(report: _Report, statuses: Mapping[int, ErrorClass]) -> LLMError:
         upstream_code=report.code,
         retry_after=_told_delay(report.text),
     )
+
+
+def _of_field(report: _Report, error_class: ErrorClass) -> str:
+    """A sentence that names the field at fault; "" where it is not so simple."""
+    if error_class is not BadRequest or not _FIELD.fullmatch(report.param or ""):
+        return ""
+    said = f"{report.code} {report.message}"
+    if _NO_FIELD.search(said):
+        return f"This model does not take {report.param!r}; leave it out."
+    if _NO_VALUE.search(said):
+        return f"This model does not take this {report.param!r}; choose another."
+    return ""
 
 
 def _class(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:

@@ -1,4 +1,11 @@
-"""The faces every wire format implements. None does IO."""
+"""The faces every wire format implements. None does IO.
+
+Some formats have more to say. A codec may have `headers(request)`, what it tells in
+headers; `degraded(request)`, the options it only comes near to; `follows(part, url)`,
+whether its host fetches what is at an address (without it: yes). A decoder whose
+provider tells long answers in portions has `continuation`, what the same request must
+say besides ({} where all is said), and `go_on()`, after which it is fed the rest.
+"""
 
 from __future__ import annotations
 

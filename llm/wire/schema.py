@@ -33,6 +33,17 @@ def cut_down(schema: Any, keywords: frozenset[str]) -> Schema:
     return _Cutter(schema, keywords).cut(schema, refs=(), depth=0)
 
 
+def without_refs(schema: Any) -> Any:
+    """`schema` with its references written out, and nothing else changed.
+
+    One that recurs ends in anything of its type. Raises BadRequest where it is too
+    large.
+    """
+    if "$ref" not in json.dumps(schema, default=str):
+        return schema
+    return _Inliner(schema, frozenset()).inline(schema, refs=(), depth=0)
+
+
 class _Cutter:
     def __init__(self, root: Any, keywords: frozenset[str]) -> None:
         self._root = root
@@ -102,6 +113,43 @@ class _Cutter:
             else:
                 return {}
         return found
+
+
+_DEFINED = ("$defs", "definitions")
+#: What holds values and no schemas.
+_VALUES = frozenset({"const", "default", "enum", "examples", "required"})
+#: What holds schemas by names that mean nothing to us.
+_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas"})
+
+
+class _Inliner(_Cutter):
+    def inline(self, schema: Any, refs: tuple[str, ...], depth: int) -> Any:
+        if isinstance(schema, list):
+            return [self.inline(each, refs, depth) for each in schema]
+        if not isinstance(schema, Mapping):
+            return schema
+        self._nodes += 1
+        if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
+            raise BadRequest("A JSON Schema is too large for this model.")
+        whole = {k: v for k, v in schema.items() if k not in _DEFINED}
+        if isinstance(ref := whole.pop("$ref", None), str):
+            target = self._target(ref)
+            target = _recurring(target) if ref in refs else target
+            whole, refs = {**_dict(target), **whole}, (*refs, ref)
+            if "$ref" in whole:
+                return self.inline(whole, refs, depth + 1)
+            whole = {k: v for k, v in whole.items() if k not in _DEFINED}
+        return {
+            name: self._inlined(name, value, refs, depth + 1)
+            for name, value in whole.items()
+        }
+
+    def _inlined(self, name: str, value: Any, refs: tuple[str, ...], depth: int) -> Any:
+        if name in _VALUES:
+            return value
+        if name in _NAMED and isinstance(value, Mapping):
+            return {key: self.inline(v, refs, depth) for key, v in value.items()}
+        return self.inline(value, refs, depth)
 
 
 def _steps(ref: str) -> Iterator[str]:

@@ -25,7 +25,9 @@ class Script:
         self.pause = pause
         self.closed = 0
 
-    async def __call__(self, *arguments: Any) -> AsyncGenerator[list[Delta], None]:
+    async def __call__(
+        self, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[list[Delta], None]:
         *_, request, call = arguments
         assert isinstance(call, Call)
         self.requests.append(request)

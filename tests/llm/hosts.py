@@ -1,4 +1,4 @@
-"""Hosts that speak Chat Completions and say what they are told, over respx."""
+"""Hosts that say what they are told, over respx: by default in Chat Completions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import orjson
 import respx
 
 from llm.provider import Endpoint, Provider, Route
+from llm.providers import all_providers
 from llm.wire.codecs.openai_chat import OpenAIChatCodec
 
 from .chat import DONE, call, chunk, frames
@@ -36,6 +37,22 @@ def route(name: str = "a", **fields: Any) -> Route:
         provider_name=name,
         **fields,
     )
+
+
+def route_at(
+    kind: str, codec: str = "", model: str = "a-model", **fields: Any
+) -> Route:
+    """To a provider of this kind, at the address "https://a.test"."""
+    provider = all_providers()[kind]
+    endpoint = Endpoint(
+        provider=provider,
+        codec=provider.codec(codec),
+        api_key="sk-a",
+        base_url="https://a.test",
+        route="a:1",
+        allow_private_network=fields.pop("allow_private_network", False),
+    )
+    return Route(endpoint=endpoint, model=model, name="a", provider_name=kind, **fields)
 
 
 def says(*texts: str, finish: str = "stop", usage: Any = USAGE) -> bytes:
@@ -66,8 +83,8 @@ class Host:
     def __init__(self, router: respx.MockRouter, name: str, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked: list[dict[str, Any]] = []
-        address = f"https://{name}.test/v1/chat/completions"
-        router.post(address).mock(side_effect=self._answer)
+        address = rf"^https://{name}\.test/"
+        router.post(url__regex=address).mock(side_effect=self._answer)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(json.loads(request.content))

@@ -284,7 +284,13 @@ class TestHostedTools:
                     "action": {
                         "type": "search",
                         "query": "cats",
-                        "sources": [{"type": "url", "url": "https://cats.test/"}],
+                        "sources": [
+                            {
+                                "type": "url",
+                                "url": "https://cats.test/",
+                                "title": "Cats",
+                            }
+                        ],
                     },
                 },
             ),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from llm.errors import LLMError
 from llm.management.commands.replay_recordings import body_of, recordings
-from llm.wire.items import function_call_output, message, user_message
+from llm.wire.facades.messages import request_of
+from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
 from llm.wire.sse import SSEDecoder
 from tests.llm.claude import (
@@ -159,53 +160,11 @@ def test_a_recorded_conversation_is_written_again_as_it_was(id: str):
     """Ignored are marks of the cache, `is_error: false`, whether text is a string or a
     block, and whether documents are to be cited; uploads into a container, for which we
     have no item, are left out."""
-    asked = RECORDINGS[id]["request"]["json"]
-    items: list[Any] = []
-    for turn in asked["messages"]:
-        items += _items(turn)
-    body = CODEC.encode(Request(model=NEW, items=items, issuer=ISSUER))
-    assert [_plain(m) for m in body["messages"]] == [
-        _plain(m) for m in asked["messages"]
-    ]
-
-
-def _items(turn: dict[str, Any]) -> list[Any]:
-    if turn["role"] == "assistant":
-        answer = {"id": "", "content": _blocks(turn["content"])}
-        return kept(built(CODEC.decode(orjson.dumps(answer))))
-    if isinstance(turn["content"], str):
-        return [message(turn["role"], turn["content"])]
-    return [_item(block) for block in _blocks(turn["content"])]
-
-
-def _item(block: dict[str, Any]) -> Any:
-    if block["type"] == "tool_result":
-        parts = [_part(part) for part in _blocks(block.get("content", []))]
-        return function_call_output(block["tool_use_id"], parts)
-    return {"type": "message", "role": "user", "content": [_part(block)]}
-
-
-def _part(block: dict[str, Any]) -> dict[str, Any]:
-    match block:
-        case {"type": "text", "text": text}:
-            return {"type": "input_text", "text": text}
-        case {"type": "image", "source": {"type": "url", "url": url}}:
-            return {"type": "input_image", "image_url": url}
-        case {"type": "image", "source": source}:
-            url = f"data:{source['media_type']};base64,{source['data']}"
-            return {"type": "input_image", "image_url": url}
-        case {"type": "document", "source": {"type": "text", "data": text}}:
-            data = f"data:text/plain,{text}"
-            return {"type": "input_file", "file_data": data, **_titled(block)}
-        case {"type": "document", "source": {"type": "url", "url": url}}:
-            return {"type": "input_file", "file_url": url, **_titled(block)}
-        case {"type": "document", "source": {"data": data}}:
-            return {"type": "input_file", "file_data": data, **_titled(block)}
-    raise AssertionError(f"no part of ours: {block['type']}")
-
-
-def _titled(block: dict[str, Any]) -> dict[str, Any]:
-    return {"filename": block["title"]} if block.get("title") else {}
+    said = RECORDINGS[id]["request"]["json"]["messages"]
+    turns = [{**turn, "content": _blocks(turn["content"])} for turn in said]
+    read = request_of({"model": NEW, "messages": turns}, CODEC, ISSUER)
+    body = CODEC.encode(read)
+    assert [_plain(m) for m in body["messages"]] == [_plain(m) for m in said]
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:

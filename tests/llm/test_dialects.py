@@ -204,3 +204,25 @@ def test_ollama_hears_no_wish_for_one_call_at_a_time():
     given = {"tools": [FUNCTION], "parallel_tool_calls": False}
     assert lost("ollama", **given) == ["parallel_tool_calls"]
     assert lost("ollama", parallel_tool_calls=False) == []
+
+
+def test_hosts_of_llama_are_told_schemas_without_references():
+    schema = {
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/Place"}},
+        "$defs": {"Place": {"type": "string"}},
+    }
+    plain = {"type": "object", "properties": {"at": {"type": "string"}}}
+    tools = [{**FUNCTION, "parameters": schema}]
+    form = {"format": {"type": "json_schema", "name": "f", "schema": schema}}
+    for kind, wanted in {"groq": plain, "ollama": plain, "mistral": schema}.items():
+        body = told(kind, tools=tools, text=form)
+        assert body["tools"][0]["function"]["parameters"] == wanted
+        assert body["response_format"]["json_schema"]["schema"] == wanted
+
+
+def test_an_instruction_moved_to_the_front_is_reported():
+    early = [{**user_message("Be brief."), "role": "developer"}, user_message("Hi")]
+    assert lost("vllm", items=early) == []
+    assert lost("vllm", items=early[::-1]) == ["input"]
+    assert lost("groq", items=early[::-1]) == []

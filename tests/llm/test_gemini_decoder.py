@@ -334,7 +334,8 @@ class TestSources:
         builder = read(
             chunk(text("Ja. ü ")), chunk(text("21°C ü."), groundingMetadata=grounding)
         )
-        message, search = builder.output
+        message, files, search = builder.output
+        assert files["results"][0]["text"] == "no address"
         [part] = message["content"]
         [source] = part["annotations"]
         assert source == {
@@ -349,7 +350,7 @@ class TestSources:
             "type": "search",
             "query": "weather",
             "queries": ["weather", "wetter"],
-            "sources": [{"type": "url", "url": "https://a.example"}],
+            "sources": [{"type": "url", "url": "https://a.example", "title": "A"}],
         }
 
     def test_words_are_found_where_the_count_began_elsewhere(self):

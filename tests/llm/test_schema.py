@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llm.errors import BadRequest
 from llm.wire.codecs.gemini import SCHEMA_KEYWORDS
-from llm.wire.schema import cut_down
+from llm.wire.schema import cut_down, without_refs
 
 
 def cut(schema: Any) -> Any:
@@ -193,3 +193,69 @@ def test_what_was_valid_stays_valid(schema: dict[str, Any], instance: Any):
     whole = {**schema, "$defs": {"Node": NODE}}
     if jsonschema.Draft202012Validator(whole).is_valid(instance):
         assert jsonschema.Draft202012Validator(cut(whole)).is_valid(instance)
+
+
+# References written out, and nothing else
+
+
+TREE = {
+    "type": "object",
+    "properties": {
+        "child": {"$ref": "#/$defs/Node"},
+        "$ref": {"type": "string", "minLength": 2},
+    },
+    "required": ["child"],
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "description": "A node.",
+            "properties": {
+                "name": {"$ref": "#/$defs/Name"},
+                "next": {"$ref": "#/$defs/Node", "description": "The next."},
+            },
+        },
+        "Name": {"type": "string", "pattern": "^a", "enum": ["a", "ab"]},
+    },
+}
+
+
+def test_references_alone_are_written_out():
+    assert without_refs(TREE) == {
+        "type": "object",
+        "properties": {
+            "child": {
+                "type": "object",
+                "description": "A node.",
+                "properties": {
+                    "name": {"type": "string", "pattern": "^a", "enum": ["a", "ab"]},
+                    "next": {"type": "object", "description": "The next."},
+                },
+            },
+            "$ref": {"type": "string", "minLength": 2},
+        },
+        "required": ["child"],
+    }
+
+
+def test_a_reference_to_a_reference_is_followed():
+    schema = {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {}}}
+    assert without_refs({**schema, "title": "T"}) == {"title": "T"}
+
+
+def test_a_schema_without_references_is_the_same_object():
+    schema = {"type": "object", "oneOf": [{"const": 1}], "not": {"type": "null"}}
+    assert without_refs(schema) is schema
+
+
+def test_values_are_no_schemas():
+    schema = {"default": {"$ref": "#"}, "properties": {"a": {"$ref": "#/$defs/A"}}}
+    assert without_refs({**schema, "$defs": {"A": {"const": {"$defs": 1}}}}) == {
+        "default": {"$ref": "#"},
+        "properties": {"a": {"const": {"$defs": 1}}},
+    }
+
+
+def test_writing_out_to_millions_is_refused_here_too():
+    defs = {f"L{n}": {"items": [{"$ref": f"#/$defs/L{n + 1}"}] * 8} for n in range(9)}
+    with pytest.raises(BadRequest, match="too large"):
+        without_refs({"$ref": "#/$defs/L0", "$defs": defs})

@@ -48,6 +48,8 @@ _FALLBACK = "server-side-fallback-2026-07-01"
 #: Betas by what asks for them: a field of the body, a tool's type, a block sent back.
 _BETAS: dict[Any, str] = {
     "compaction": _COMPACTION,
+    "computer_20250124": "computer-use-2025-01-24",
+    "computer_20251124": "computer-use-2025-11-24",
     "context_management": "context-management-2025-06-27",
     "fallback": _FALLBACK,
     "fallbacks": _FALLBACK,
@@ -59,7 +61,13 @@ _BETAS: dict[Any, str] = {
     "mcp_toolset": _MCP,
 }
 #: What this API has no word for.
-_UNHEARD = ("frequency_penalty", "presence_penalty", "seed", "top_logprobs")
+_UNHEARD = (
+    "frequency_penalty",
+    "metadata",
+    "presence_penalty",
+    "seed",
+    "top_logprobs",
+)
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 _JSON_BY_SCHEMA = "Answer with JSON and nothing else. It must match this JSON Schema:\n"
 
@@ -105,6 +113,11 @@ class AnthropicCodec:
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)
+
+    def follows(self, part: Mapping[str, Any], url: str) -> bool:
+        """Anthropic fetches images and PDF, over https."""
+        is_pdf = url.partition("?")[0].lower().endswith(".pdf")
+        return url.startswith("https://") and (is_pdf or part["type"] == "input_image")
 
 
 class _Body:

@@ -23,6 +23,7 @@ import orjson
 from llm.errors import BadResponse, ProviderDown
 from llm.wire.classify import classify_error
 from llm.wire.codecs.anthropic_blocks import Block, usage_of
+from llm.wire.codecs.anthropic_computer import acted, is_action
 from llm.wire.codecs.anthropic_receipts import (
     answered,
     called,
@@ -186,7 +187,7 @@ class AnthropicDecoder:
             case "thinking":
                 block.pieces.append(raw.get("thinking") or "")
                 yield ReasoningDelta(index, block.pieces[0], "summary")
-            case "tool_use":
+            case "tool_use" if not is_action(raw):
                 yield ToolCallDelta(index, raw["id"], raw["name"])
 
     def _piece(self, block: Block, delta: dict[str, Any]) -> Iterator[Delta]:
@@ -199,7 +200,8 @@ class AnthropicDecoder:
                     yield TextDelta(block.key, delta["text"])
             case "input_json_delta":
                 block.pieces.append(delta["partial_json"])
-                if raw["type"] == "tool_use" and delta["partial_json"]:
+                is_call = raw["type"] == "tool_use" and not is_action(raw)
+                if is_call and delta["partial_json"]:
                     yield ToolCallDelta(block.key, arguments=delta["partial_json"])
             case "thinking_delta":
                 block.pieces.append(delta["thinking"])
@@ -228,6 +230,8 @@ class AnthropicDecoder:
             case "redacted_thinking":
                 yield self._own(block)
                 yield CloseDelta(block.key)
+            case "tool_use" if is_action(raw):
+                yield from self._act(block)
             case "tool_use":
                 yield from self._call(block)
             case "server_tool_use" | "mcp_tool_use":
@@ -278,6 +282,15 @@ class AnthropicDecoder:
             yield ToolCallDelta(block.key, arguments=orjson.dumps(given).decode())
         yield self._own(block)
         yield CloseDelta(block.key)
+
+    def _act(self, block: Block) -> Iterator[Delta]:
+        """What the client is to do on a screen; nothing of one that was cut short."""
+        if block.text:
+            given = block.input()
+            if given is None:
+                return
+            block.raw["input"] = given
+        yield from self._shown(block, acted(block.raw))
 
     def _hosted_call(self, block: Block) -> Iterator[Delta]:
         if block.text:

@@ -19,6 +19,7 @@ from typing import Any
 
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic_parts import Block, blocks_of, plain, text_block
+from llm.wire.hosted_tools import screenshot_of
 from llm.wire.items import Item, answered_calls, is_portable_call_id
 from llm.wire.request import Request
 
@@ -32,7 +33,6 @@ _RECEIPTS = frozenset(
         "code_interpreter_call",
         "compaction",
         "computer_call",
-        "computer_call_output",
         "file_search_call",
         "image_generation_call",
         "local_shell_call",
@@ -74,7 +74,7 @@ class MessagesInput:
         self._notes: list[str] = []  # system messages that wait for the turn's end
         self._uses: dict[str, Block] = {}  # by our call id, the latest
         self._taken: set[str] = set()  # call ids on the wire
-        self._unanswered: list[str] = []  # ids of the last assistant's calls
+        self._unanswered: dict[str, Block] = {}  # the last assistant's calls, by id
         if request.instructions.strip():
             self.system.append(text_block(request.instructions))
         self._answered = answered_calls(request.items)
@@ -106,8 +106,12 @@ class MessagesInput:
                 pass  # xAI's own
             case "function_call" | "custom_tool_call":
                 self._say(self._call(item, blocks))
+            case "computer_call" if _calls(blocks):
+                self._say(self._call(item, blocks))
             case "function_call_output" | "custom_tool_call_output":
-                self._output(item)
+                self._output(item, item["output"])
+            case "computer_call_output":
+                self._output(item, [screenshot_of(item)])
             case _ if blocks:
                 self._say(blocks)
             case str(kind) if (
@@ -186,8 +190,7 @@ class MessagesInput:
             id, count = f"toolu_{digest.hexdigest()[:24]}", count + 1
         return id
 
-    def _output(self, item: Item) -> None:
-        content = item["output"]
+    def _output(self, item: Item, content: str | list[dict[str, Any]]) -> None:
         blocks = blocks_of(content)
         self._blur(content)
         self._end_assistant()
@@ -214,7 +217,7 @@ class MessagesInput:
         if not self.messages:
             self.messages.append({"role": "user", "content": [text_block(_OPENING)]})
         self.messages.append({"role": "assistant", "content": said})
-        self._unanswered = [b["id"] for b in said if b["type"] == "tool_use"]
+        self._unanswered = {b["id"]: b for b in said if b["type"] == "tool_use"}
 
     def _end_user(self) -> None:
         content = [*self._all_results(), *self._user]
@@ -230,8 +233,8 @@ class MessagesInput:
     def _all_results(self) -> list[Block]:
         """One for each call, in their order."""
         by_id = {result["tool_use_id"]: result for result in self._results}
-        results = [by_id.get(id) or _missing(id) for id in self._unanswered]
-        self._results, self._unanswered = [], []
+        results = [by_id.get(id) or _missing(u) for id, u in self._unanswered.items()]
+        self._results, self._unanswered = [], {}
         return results
 
     def _finish(self) -> None:
@@ -263,6 +266,10 @@ class MessagesInput:
                 if block["type"] not in _HOSTED_CALLS or block["id"] in resolved
             ]
         self.messages = [message for message in self.messages if message["content"]]
+
+
+def _calls(blocks: list[Block]) -> bool:
+    return any(block["type"] == "tool_use" for block in blocks)
 
 
 def _rebuilt(item: Item) -> Block:
@@ -298,8 +305,8 @@ def _result(use: Block, blocks: list[Block]) -> Block:
     return result
 
 
-def _missing(id: str) -> Block:
-    return _result({"id": id}, [text_block(_NOT_RUN)])
+def _missing(use: Block) -> Block:
+    return _result(use, [text_block(_NOT_RUN)])
 
 
 def _wrapped(text: str) -> Block:

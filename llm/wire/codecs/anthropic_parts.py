@@ -92,12 +92,17 @@ def _source(part: Part) -> dict[str, Any]:
     if kind == _PDF:
         return {"type": "base64", "media_type": _PDF, "data": encoded}
     if not _TEXT.match(kind):
-        raise _unsupported("this file; send a PDF or its text")
+        raise _unsupported(f"{_named(part)}; send a PDF or its text")
     try:
         text = base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as exc:
-        raise _unsupported("this file: it is not the text it says it is") from exc
+        said = f"{_named(part)}: it is not the text it says it is"
+        raise _unsupported(said) from exc
     return {"type": "text", "media_type": "text/plain", "data": text}
+
+
+def _named(part: Part) -> str:
+    return f"the file {part['filename']!r}" if part.get("filename") else "this file"
 
 
 def _data(url: str) -> tuple[str, str]:

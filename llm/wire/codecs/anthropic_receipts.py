@@ -139,11 +139,16 @@ def _command(given: Mapping[str, Any]) -> str:
 
 def _found(action: dict[str, Any], content: Any) -> dict[str, Any]:
     if action["type"] == "search" and isinstance(content, list):
-        urls = [hit.get("url") for hit in content if isinstance(hit, dict)]
-        return {**action, "sources": [{"type": "url", "url": u} for u in urls if u]}
+        hits = [hit for hit in content if isinstance(hit, dict) and hit.get("url")]
+        return {**action, "sources": [_source(hit) for hit in hits]}
     if action["type"] == "open_page" and isinstance(content, dict):
         return {**action, "url": content.get("url") or action["url"]}
     return action
+
+
+def _source(hit: dict[str, Any]) -> dict[str, Any]:
+    told = {"type": "url", "url": hit["url"]}
+    return {**told, "title": hit["title"]} if hit.get("title") else told
 
 
 def _printed(content: Any) -> str:

@@ -1,8 +1,8 @@
 """Tools, their schemas and the choice among them, as Anthropic takes them.
 
-Functions become tools of ours; a few hosted tools of the Responses API have a
-counterpart; and what is written in Anthropic's own words (`web_search_20260318`) goes
-as it is.
+Functions become tools of ours; some hosted tools of the Responses API have a
+counterpart (web search, code, MCP servers and the screen); and what is written in
+Anthropic's own words (`web_search_20260318`) goes as it is.
 
 Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
 """
@@ -17,13 +17,21 @@ from typing import Any
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic_messages import wire_name
 from llm.wire.codecs.anthropic_schema import Allowance, closed, object_schema
-
-Tool = Mapping[str, Any]
+from llm.wire.hosted_tools import (
+    RemoteServer,
+    Search,
+    Tool,
+    cannot,
+    kind_of,
+    no_such_tool,
+    refuse_container,
+)
 
 CODE_EXECUTION = "code_execution"
 
 _NATIVE = re.compile(r"[a-z_0-9]+_20\d{6}|mcp_toolset|custom")
-_WEB_SEARCH = re.compile(r"web_search(_preview)?(_20\d\d_\d\d_\d\d)?")
+#: What a choice of a hosted tool names.
+_HOSTED_NAMES = {"web_search": "web_search", "code_interpreter": CODE_EXECUTION}
 _CHOICES = {"required": "any"}
 _FREE_TEXT = {
     "type": "object",
@@ -61,18 +69,20 @@ class Tools:
             case "custom" if "input_schema" not in tool:
                 self.degraded.append("tools")
                 return _ours(tool, dict(_FREE_TEXT))
-            case "mcp":
-                return self._server(tool)
-            case "code_interpreter":
-                return {"type": "code_execution_20250825", "name": CODE_EXECUTION}
-            case str(kind) if _WEB_SEARCH.fullmatch(kind):
-                return self._web_search(tool)
             case str(kind) if _NATIVE.fullmatch(kind):
                 return dict(tool)
-            case kind:
-                raise BadRequest(
-                    f"This provider has no tool of the type {kind!r}.", param="tools"
-                )
+        match kind_of(tool):
+            case "web_search":
+                return self._web_search(tool)
+            case "code_interpreter":
+                refuse_container(tool)
+                return {"type": "code_execution_20250825", "name": CODE_EXECUTION}
+            case "computer_use":
+                # It measures the screen by the screenshots that it is sent.
+                return {"type": "computer_toolset_20260801"}
+            case "mcp":
+                return self._server(tool)
+        raise no_such_tool(tool)
 
     def _function(self, tool: Tool) -> dict[str, Any]:
         schema = tool.get("parameters") or _NO_INPUT
@@ -87,37 +97,36 @@ class Tools:
     def _web_search(self, tool: Tool) -> dict[str, Any]:
         # The basic one: later ones filter with code, and not on every model.
         told: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
-        if domains := (tool.get("filters") or {}).get("allowed_domains"):
-            told["allowed_domains"] = domains
-        if place := tool.get("user_location"):
-            known = {name: value for name, value in place.items() if value is not None}
-            told["user_location"] = {"type": "approximate", **known}
-        if tool.get("search_context_size") not in (None, "medium"):
+        search = Search.of(tool)
+        if search.allowed:
+            told["allowed_domains"] = list(search.allowed)
+        if search.blocked:
+            told["blocked_domains"] = list(search.blocked)
+        if search.location is not None:
+            told["user_location"] = {"type": "approximate", **search.location}
+        if search.size not in (None, "medium"):
             self.degraded.append("tools")
         return told
 
     def _server(self, tool: Tool) -> dict[str, Any]:
-        name = tool["server_label"]
-        if tool.get("require_approval") != "never":
-            raise BadRequest(
-                "This provider calls MCP tools without asking; say so with"
-                " 'require_approval': 'never'.",
-                param="tools",
+        server = RemoteServer.of(tool)
+        server.refuse_asking()
+        server.refuse_read_only(tool)
+        if server.headers or not server.url:
+            raise cannot(
+                tool, "reaches servers by 'server_url' and 'authorization' alone"
             )
-        if tool.get("headers") or not tool.get("server_url"):
-            raise BadRequest(
-                "This provider reaches MCP servers by 'server_url' and 'authorization'"
-                " alone.",
-                param="tools",
-            )
-        server = {"type": "url", "url": tool["server_url"], "name": name}
-        if token := tool.get("authorization"):
-            server["authorization_token"] = token
-        self.servers.append(server)
-        toolset: dict[str, Any] = {"type": "mcp_toolset", "mcp_server_name": name}
-        if (allowed := _allowed_names(tool.get("allowed_tools"))) is not None:
+        named = {"type": "url", "url": server.url, "name": server.label}
+        if server.authorization:
+            named["authorization_token"] = server.authorization
+        self.servers.append(named)
+        toolset: dict[str, Any] = {
+            "type": "mcp_toolset",
+            "mcp_server_name": server.label,
+        }
+        if server.allowed is not None:
             toolset["default_config"] = {"enabled": False}
-            toolset["configs"] = {each: {"enabled": True} for each in allowed}
+            toolset["configs"] = {each: {"enabled": True} for each in server.allowed}
         return toolset
 
 
@@ -139,10 +148,8 @@ def chosen(
         return chosen(choice.get("mode", "auto"), left)[0], left
     if kind in ("function", "custom"):
         return {"type": "tool", "name": wire_name(choice["name"])}, tools
-    if _WEB_SEARCH.fullmatch(kind):
-        return {"type": "tool", "name": "web_search"}, tools
-    if kind == "code_interpreter":
-        return {"type": "tool", "name": CODE_EXECUTION}, tools
+    if name := _HOSTED_NAMES.get(kind_of(choice) or ""):
+        return {"type": "tool", "name": name}, tools
     raise BadRequest(
         f"This provider cannot be told to use a tool of the type {kind!r}.",
         param="tool_choice",
@@ -158,9 +165,3 @@ def _ours(tool: Tool, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _key(tool: Tool) -> Any:
     return tool.get("name") or tool.get("server_label") or tool.get("type")
-
-
-def _allowed_names(allowed: Any) -> list[str] | None:
-    if isinstance(allowed, Mapping):
-        allowed = allowed.get("tool_names")
-    return None if allowed is None else list(allowed)

@@ -34,6 +34,7 @@ from llm.wire.codecs.chat_reasoning import (
     thought_of,
     words,
 )
+from llm.wire.codecs.chat_receipts import executed
 from llm.wire.deltas import (
     AnnotationDelta,
     Delta,
@@ -231,6 +232,8 @@ class ChatDecoder:
 
     def _message(self, message: dict[str, Any]) -> Iterator[Delta]:
         yield from self._reasoning(message)
+        for entry in message.get("executed_tools") or ():  # Groq
+            yield from self._executed(entry)
         if content := message.get("content"):
             yield from self._content(content, message.get("extra_content"))
         if refusal := message.get("refusal"):
@@ -367,6 +370,11 @@ class ChatDecoder:
         self._in_text = False
         item = {"type": "image_generation_call", "result": url.partition(",")[2]}
         yield ItemDelta(("image", url[-32:]), {**item, "status": "completed"}, True)
+
+    def _executed(self, entry: Any) -> Iterator[Delta]:
+        if isinstance(entry, dict):
+            item, whole = executed(entry)
+            yield ItemDelta(("executed", entry.get("index") or 0), item, whole)
 
     # Calls
 

@@ -22,6 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from llm.errors import BadRequest
 from llm.wire.codecs.chat_reasoning import THOUGHTS, joined
+from llm.wire.hosted_tools import screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id
 from llm.wire.request import Request
 
@@ -38,7 +39,6 @@ _LEFT_OUT = frozenset(
         "code_interpreter_call",
         "compaction",
         "computer_call",
-        "computer_call_output",
         "file_search_call",
         "image_generation_call",
         "local_shell_call",
@@ -130,6 +130,8 @@ class _Writer:
                 self._turn().calls.append(self._call(item))
             case "function_call_output" | "custom_tool_call_output":
                 self._output(item)
+            case "computer_call_output":
+                self._message(screenshot_message(item))
             case str(type) if type in _LEFT_OUT or type.startswith("parley:"):
                 pass
             case type:
@@ -285,7 +287,7 @@ class _Writer:
         if self._codec.files and data:
             return {"type": "file", "file": {"filename": name, "file_data": data}}
         if (text := _text_file(data)) is None:
-            raise _unsupported("this file; send its text")
+            raise _unsupported(f"the file {name!r}; send its text")
         return {"type": "text", "text": f"{name}:\n\n{text}"}
 
 

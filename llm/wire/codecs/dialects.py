@@ -38,6 +38,30 @@ def _is_meant(tool: Tool, choice: Mapping[str, Any]) -> bool:
     return tool.get("type") == choice.get("type") and name in (None, tool.get("name"))
 
 
+def has_late_instructions(items: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether instructions stand behind what somebody has said."""
+    spoken = False
+    for item in items:
+        if item.get("role") not in ("system", "developer"):
+            spoken = True
+        elif spoken:
+            return True
+    return False
+
+
+def has_detail(items: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an image is to be seen in some detail of the caller's choice."""
+    parts = (part for item in items for part in _parts(item))
+    return any(part.get("detail") not in (None, "auto") for part in parts)
+
+
+def _parts(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = item.get("content", item.get("output"))
+    if not isinstance(content, list):
+        return []
+    return [part for part in content if isinstance(part, Mapping)]
+
+
 def open_schema(schema: Any) -> Any:
     """`schema` without `additionalProperties: false`, at any depth."""
     match schema:

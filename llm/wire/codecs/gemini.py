@@ -21,8 +21,10 @@ import orjson
 from llm.errors import BadRequest, BadResponse, LLMError
 from llm.wire.classify import classify
 from llm.wire.codecs import gemini_models
+from llm.wire.codecs.dialects import has_detail, has_late_instructions
 from llm.wire.codecs.gemini_contents import Contents
 from llm.wire.codecs.gemini_decoder import GeminiDecoder
+from llm.wire.codecs.gemini_tools import hosted, is_degraded, runs_there
 from llm.wire.deltas import Delta
 from llm.wire.request import Request
 from llm.wire.schema import cut_down
@@ -51,17 +53,6 @@ SCHEMA_KEYWORDS = frozenset(
 _MAX_STOPS = 5
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _TIERS = {"default": "standard", "flex": "flex", "priority": "priority"}
-#: Tools that Google runs, by the names of the Responses API and by Google's own.
-_HOSTED = {
-    "code_execution": "codeExecution",
-    "code_interpreter": "codeExecution",
-    "file_search": "fileSearch",
-    "google_maps": "googleMaps",
-    "google_search": "googleSearch",
-    "url_context": "urlContext",
-    "web_search": "googleSearch",
-    "web_search_preview": "googleSearch",
-}
 
 Tool = Mapping[str, Any]
 
@@ -97,14 +88,15 @@ class GeminiCodec:
         model, effort = request.model, (request.reasoning or {}).get("effort")
         fixed = gemini_models.version(model) >= gemini_models.FIXED_SAMPLING
         lost = {
-            "input": any(_is_late(request, n) for n in range(len(request.items))),
+            "input": has_late_instructions(request.items) or has_detail(request.items),
             "metadata": bool(request.metadata) and not self._takes_labels(request),
             "parallel_tool_calls": request.parallel_tool_calls is False,
             "reasoning": not gemini_models.takes_effort(model, effort),
             "service_tier": request.service_tier not in (None, "auto", *_TIERS),
             "temperature": fixed and request.temperature is not None,
             "text.verbosity": bool((request.text or {}).get("verbosity")),
-            "tools": _is_mixed_in_strictness(request.tools),
+            "tools": _is_mixed_in_strictness(request.tools)
+            or any(map(is_degraded, request.tools)),
             "top_logprobs": bool(request.top_logprobs),
             "top_p": fixed and request.top_p is not None,
         }
@@ -119,11 +111,16 @@ class GeminiCodec:
             answer = orjson.loads(body)
         except orjson.JSONDecodeError as exc:
             raise BadResponse(detail="The answer is not JSON.") from exc
-        decoder = GeminiDecoder()
+        decoder = GeminiDecoder(goes_on=False)
         return [*decoder.said(answer), *decoder.close()]
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)
+
+    def follows(self, part: Mapping[str, Any], url: str) -> bool:
+        """Google fetches what it is shown the address of, also its own and YouTube's,
+        over https."""
+        return not url.startswith("http://")
 
     # The address
 
@@ -141,17 +138,18 @@ class GeminiCodec:
     def _tools(self, request: Request) -> list[dict[str, Any]]:
         tools = _allowed_tools(request)
         functions = [_declared(t) for t in tools if t["type"] == "function"]
-        hosted = [_hosted(t) for t in tools if t["type"] != "function"]
+        others = [t for t in tools if t["type"] != "function"]
+        theirs = [hosted(tool, vertex=self.vertex) for tool in others]
         if request.tool_choice == "none":
-            hosted = []  # the mode NONE holds Google's own tools back no more than AUTO
-        if functions and hosted and not _mixes(request):
+            theirs = []  # the mode NONE holds Google's own tools back no more than AUTO
+        if functions and any(map(runs_there, theirs)) and not _mixes(request):
             raise BadRequest(
                 f"The model {request.model!r} takes functions or Google's own tools,"
                 " not both.",
                 param="tools",
             )
         declared = [{"functionDeclarations": functions}] if functions else []
-        return [*hosted, *declared]
+        return [*theirs, *declared]
 
     def _tool_config(
         self, request: Request, tools: Sequence[Tool], replayed: bool
@@ -160,7 +158,8 @@ class GeminiCodec:
         functions = any("functionDeclarations" in tool for tool in tools)
         if functions and (calling := _calling(request)):
             config["functionCallingConfig"] = calling
-        if not self.vertex and (replayed or (functions and len(tools) > 1)):
+        mixed = functions and any(map(runs_there, tools))
+        if not self.vertex and (replayed or mixed):
             # Google's own tools beside functions, or their parts from earlier.
             config["includeServerSideToolInvocations"] = True
         return config
@@ -255,26 +254,22 @@ def _declared(tool: Tool) -> dict[str, Any]:
     return declared
 
 
-def _hosted(tool: Tool) -> dict[str, Any]:
-    name = _HOSTED.get(tool["type"])
-    if name is None:
-        raise BadRequest(
-            f"This provider has no tool of the type {tool['type']!r}.", param="tools"
-        )
-    if name != "fileSearch":
-        return {name: {}}
-    stores = {"fileSearchStoreNames": list(tool.get("vector_store_ids") or ())}
-    if limit := tool.get("max_num_results"):
-        stores["topK"] = limit
-    return {name: stores}
-
-
 def _allowed_tools(request: Request) -> Sequence[Tool]:
     """All of them; only those allowed, where the model cannot be told so."""
     if _allowed_names(request) is None or _validates(request):
         return request.tools
-    names = _allowed_names(request) or []
-    return [tool for tool in request.tools if tool.get("name") in names]
+    names, kinds = _allowed_names(request) or [], _allowed_kinds(request)
+    return [
+        tool
+        for tool in request.tools
+        if (tool.get("name") in names if "name" in tool else tool["type"] in kinds)
+    ]
+
+
+def _allowed_kinds(request: Request) -> list[str]:
+    choice = request.tool_choice
+    assert isinstance(choice, Mapping)
+    return [tool["type"] for tool in choice["tools"] if "name" not in tool]
 
 
 def _allowed_names(request: Request) -> list[str] | None:
@@ -321,13 +316,3 @@ def _is_strict(tools: Sequence[Tool]) -> bool:
 
 def _is_mixed_in_strictness(tools: Sequence[Tool]) -> bool:
     return any(tool.get("strict") for tool in tools) and not _is_strict(tools)
-
-
-def _is_late(request: Request, number: int) -> bool:
-    """An instruction in the midst of the conversation, which becomes user's text."""
-    item = request.items[number]
-    spoken = any(
-        earlier.get("role") not in ("system", "developer")
-        for earlier in request.items[:number]
-    )
-    return spoken and item.get("role") in ("system", "developer")

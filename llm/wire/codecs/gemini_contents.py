@@ -22,6 +22,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs import gemini_models
 from llm.wire.codecs.gemini_parts import Part
+from llm.wire.hosted_tools import screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
 from llm.wire.request import Request
 
@@ -38,7 +39,6 @@ _LEFT_OUT = frozenset(
         "code_interpreter_call",
         "compaction",
         "computer_call",
-        "computer_call_output",
         "file_search_call",
         "image_generation_call",
         "local_shell_call",
@@ -116,6 +116,8 @@ class Contents:
                 self._rebuilt_call(item)
             case "function_call_output" | "custom_tool_call_output":
                 self._output(item)
+            case "computer_call_output":
+                self._message(screenshot_message(item))
             case str(type) if type in _LEFT_OUT or type.startswith("parley:"):
                 pass
             case type:

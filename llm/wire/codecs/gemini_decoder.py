@@ -11,6 +11,10 @@ Four things wait for the end, because they come early, several times or never: w
 finished, usage (cumulative, but with gaps in the middle), the sources, and whether the
 answer is whole. There is no last event: the bytes just end.
 
+A long answer takes several requests. One that ends as CONTINUATION ends nothing: the
+decoder keeps what is open, says what the same request must tell besides
+(`continuation`), and is fed the next answer after `go_on`.
+
 Source: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 """
 
@@ -46,7 +50,8 @@ _UNREADABLE = frozenset(
 )
 #: A fault too, but the calls are whole where they came: the caller can answer them.
 _UNWANTED = frozenset({"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
-_CUT = frozenset({"MAX_TOKENS", "CONTINUATION"})
+_GOES_ON = "CONTINUATION"
+_CUT = frozenset({"MAX_TOKENS", _GOES_ON})
 _FILTERED = frozenset(
     {
         "BLOCKLIST",
@@ -79,6 +84,7 @@ class GeminiDecoder:
         "_calls",
         "_citations",
         "_finish",
+        "_goes_on",
         "_grounding",
         "_key",
         "_kind",
@@ -92,7 +98,8 @@ class GeminiDecoder:
         "_usage_told",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, goes_on: bool = True) -> None:
+        self._goes_on = goes_on  # False where nobody asks for the rest
         self._key = -1  # of the item begun last
         self._kind: Literal["", "text", "thought"] = ""  # what can go on in it
         self._parts: list[Part] = []  # which that item is made of
@@ -120,7 +127,23 @@ class GeminiDecoder:
                 raise BadResponse(detail="What came is no JSON object.")
             yield from self._chunk(chunk)
 
+    @property
+    def continuation(self) -> dict[str, Any]:
+        """What the same request must say besides to be told the rest; {} for none."""
+        finish = self._finish or {}
+        token = finish.get("continuationToken")
+        if not (self._goes_on and token and finish.get("finishReason") == _GOES_ON):
+            return {}
+        return {"continuationToken": token}
+
+    def go_on(self) -> None:
+        """The next bytes are the rest of this answer."""
+        self._finish, self._usage, self._usage_told = None, None, False
+
     def close(self) -> Iterator[Delta]:
+        if self.continuation:
+            yield from self._last_words()
+            return
         if self._streamed:
             yield from self._end_streamed(complete=False)
         yield from self._cite()
@@ -277,7 +300,8 @@ class GeminiDecoder:
             return
         key, item = found
         yield from self._keep(part)
-        yield ItemDelta(key, item, done=True)
+        # What a file search found is told with the answer's end.
+        yield ItemDelta(key, item, done=item["type"] != "file_search_call")
 
     # The end
 
@@ -292,6 +316,8 @@ class GeminiDecoder:
             yield AnnotationDelta(self._key, annotation)
 
     def _search_receipts(self) -> Iterator[Delta]:
+        for key, item in self._receipts.of_file_searches(self._grounding):
+            yield ItemDelta(key, item, done=True)
         found = self._receipts.of_searches(self._grounding, self._urls)
         for number, item in enumerate(found):
             yield ItemDelta(("search", number), item, done=True)
@@ -308,7 +334,7 @@ class GeminiDecoder:
 
     def _meaning(self, reason: str) -> FinishReason:
         if reason in _CUT:
-            return "length"
+            return "pause" if self.continuation else "length"
         unsaid = reason != "STOP" and self._key < 0
         if reason in _FILTERED or unsaid:
             return "content_filter"

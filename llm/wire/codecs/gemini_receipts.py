@@ -18,9 +18,10 @@ _FETCHED = "URL_RETRIEVAL_STATUS_SUCCESS"
 class Receipts:
     """Receipts of the tools that ran in one answer; each waits for its result."""
 
-    __slots__ = ("_open", "_told")
+    __slots__ = ("_files", "_open", "_told")
 
     def __init__(self) -> None:
+        self._files: list[tuple[int, Item]] = []  # searches that wait for the end
         self._open: list[tuple[int, str, Item]] = []  # key, the tool's own id, item
         self._told: set[str] = set()  # types of the items
 
@@ -39,8 +40,23 @@ class Receipts:
         for entry in self._open:
             if not id or entry[1] in ("", id):
                 self._open.remove(entry)
-                return entry[0], {**entry[2], **_outcome(result, part)}
+                item = {**entry[2], **_outcome(result, part)}
+                if item["type"] == "file_search_call":
+                    self._files.append((entry[0], item))
+                return entry[0], item
         return None
+
+    def of_file_searches(
+        self, grounding: dict[str, Any]
+    ) -> Iterator[tuple[int | str, Item]]:
+        """Keys and finished items. The last search is told with all that was found:
+        Google does not say which found what."""
+        results = [_result(chunk) for chunk in _chunks(grounding) if _is_file(chunk)]
+        yield from self._files[:-1]
+        for key, item in self._files[-1:]:
+            yield key, {**item, "results": results or None}
+        if results and "file_search_call" not in self._told:
+            yield "files", {**_file_search([]), "results": results}
 
     def of_searches(
         self, grounding: dict[str, Any], urls: dict[str, Any]
@@ -117,12 +133,37 @@ def _tool(call: dict[str, Any]) -> Item:
             "action": {"type": "open_page", "url": url},
         }
     if kind == "FILE_SEARCH":
-        return {"type": "file_search_call", "queries": queries, "results": None}
+        return _file_search(queries)
     return {"type": "parley:hosted_tool_call", "name": kind.lower(), "arguments": args}
 
 
+def _file_search(queries: list[str]) -> Item:
+    return {"type": "file_search_call", "queries": queries, "results": None}
+
+
+def _is_file(chunk: dict[str, Any]) -> bool:
+    return bool(chunk.get("retrievedContext"))
+
+
+def _result(chunk: dict[str, Any]) -> dict[str, Any]:
+    found = chunk["retrievedContext"]
+    given = {
+        each.get("key"): _value(each) for each in found.get("customMetadata") or ()
+    }
+    return {
+        "file_id": found.get("uri") or found.get("fileSearchStore") or "",
+        "filename": found.get("title") or "",
+        "text": found.get("text") or "",
+        "attributes": given,
+    }
+
+
+def _value(metadata: dict[str, Any]) -> Any:
+    return next((v for name, v in metadata.items() if name.endswith("Value")), None)
+
+
 def _search(queries: list[str], links: list[tuple[str, str]]) -> Item:
-    sources = [{"type": "url", "url": url} for url, _ in links if url]
+    sources = [_source(url, title) for url, title in links if url]
     return {
         "type": "web_search_call",
         "action": {
@@ -132,6 +173,11 @@ def _search(queries: list[str], links: list[tuple[str, str]]) -> Item:
             "sources": sources,
         },
     }
+
+
+def _source(url: str, title: str) -> dict[str, str]:
+    told = {"type": "url", "url": url}
+    return {**told, "title": title} if title else told
 
 
 def _outcome(result: dict[str, Any], part: Part) -> Item:

@@ -21,9 +21,17 @@ from llm.errors import BadRequest, BadResponse, LLMError
 from llm.wire.classify import classify
 from llm.wire.codecs.chat_decoder import ChatDecoder
 from llm.wire.codecs.chat_messages import messages
-from llm.wire.codecs.dialects import is_forced, offered, open_schema
+from llm.wire.codecs.chat_tools import Dialect, Hosted
+from llm.wire.codecs.dialects import (
+    has_late_instructions,
+    is_forced,
+    offered,
+    open_schema,
+)
 from llm.wire.deltas import Delta
+from llm.wire.hosted_tools import is_hosted
 from llm.wire.request import Request
+from llm.wire.schema import without_refs
 
 #: What OpenAI itself takes besides; other hosts ignore these at best.
 OPENAI_OPTIONS = frozenset(
@@ -76,8 +84,10 @@ class OpenAIChatCodec:
     strict_tools: bool = False  # knows `strict`
     allowed_tools: bool = False  # knows a choice among some tools
     takes_tool_choice: bool = True  # False where only the model may choose
+    hosted_tools: Dialect = ""  # whose words for tools that the host runs
     #: False where `additionalProperties: false` is refused: xAI.
     closed_schemas: bool = True
+    inline_refs: bool = False  # write out `$ref`, which Llama's templates do not follow
 
     #: What a status means here, where that is not the usual.
     statuses: Mapping[int, type[LLMError]] = field(default_factory=dict)
@@ -119,6 +129,10 @@ class OpenAIChatCodec:
         told = self._sampling(request)
         if request.tools:
             told["parallel_tool_calls"] = request.parallel_tool_calls
+        if self._hosted(request.model, request.tools).is_degraded:
+            lost.append("tools")
+        if self.merge_system and has_late_instructions(request.items):
+            lost.append("input")
         lost += [name for name in self.drops if told.get(name) is not None]
         names = {
             "logprobs": "top_logprobs",
@@ -141,6 +155,10 @@ class OpenAIChatCodec:
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body, statuses=self.statuses)
+
+    def follows(self, part: Mapping[str, Any], url: str) -> bool:
+        """Whether the host fetches what `part` has at `url`. Files it never does."""
+        return self.image_urls and part["type"] == "input_image"
 
     # The body
 
@@ -207,18 +225,26 @@ class OpenAIChatCodec:
             choice, tools = self._allowed(choice, tools)
         elif isinstance(choice, Mapping):
             choice = _named(choice)
+        run_there = tools if choice != "none" else []
+        theirs = self._hosted(request.model, run_there)
+        ours = [self._tool(tool) for tool in tools if not is_hosted(tool)]
+        if not (told := [*ours, *theirs.tools]):
+            return theirs.fields
         return {
-            "tools": [self._tool(tool) for tool in tools],
+            "tools": told,
             "tool_choice": choice,
             "parallel_tool_calls": request.parallel_tool_calls,
+            **theirs.fields,
         }
 
+    def _hosted(self, model: str, tools: Sequence[Mapping[str, Any]]) -> Hosted:
+        """Raises BadRequest for what the host does not have."""
+        told = Hosted(self.hosted_tools, model)
+        for tool in filter(is_hosted, tools):
+            told.add(tool)
+        return told
+
     def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
-        if tool["type"] not in ("function", "custom"):
-            raise BadRequest(
-                f"This provider has no tool of the type {tool['type']!r}.",
-                param="tools",
-            )
         names = ["name", "description", "parameters", "format"]
         names += ["strict"] if self.strict_tools else []
         given = {name: tool[name] for name in names if tool.get(name) is not None}
@@ -230,15 +256,26 @@ class OpenAIChatCodec:
     def _schema(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """What holds a schema, in words that this host takes."""
         opened: Mapping[str, Any] = said if self.closed_schemas else open_schema(said)
-        return opened
+        if not self.inline_refs:
+            return opened
+        return {
+            name: without_refs(value) if name in ("parameters", "schema") else value
+            for name, value in opened.items()
+        }
 
     def _allowed(
         self, choice: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Any, list[Any]]:
         """A choice among some tools; hosts that know none are shown only those."""
-        mode, names = choice.get("mode", "auto"), [t["name"] for t in choice["tools"]]
+        mode = choice.get("mode", "auto")
+        names = [tool["name"] for tool in choice["tools"] if "name" in tool]
         if not self.allowed_tools:
-            return mode, [tool for tool in tools if tool.get("name") in names]
+            kinds = [tool["type"] for tool in choice["tools"] if "name" not in tool]
+            return mode, [
+                tool
+                for tool in tools
+                if tool.get("name") in names or tool["type"] in kinds
+            ]
         allowed = {"mode": mode, "tools": [_named(tool) for tool in choice["tools"]]}
         return {"type": "allowed_tools", "allowed_tools": allowed}, list(tools)
 

@@ -20,7 +20,9 @@ from llm.wire.classify import classify
 from llm.wire.codecs.dialects import is_forced, offered, open_schema
 from llm.wire.codecs.responses_decoder import ResponsesDecoder
 from llm.wire.codecs.responses_input import ResponsesInput, without_ours
+from llm.wire.codecs.responses_tools import Dialect, hosted, includes, is_degraded
 from llm.wire.deltas import Delta
+from llm.wire.hosted_tools import is_hosted
 from llm.wire.request import Request
 
 #: What OpenAI takes and compatible servers may not know.
@@ -54,6 +56,8 @@ class OpenAIResponsesCodec:
     #: False where `additionalProperties: false` is refused, and strict means nothing.
     strict_schemas: bool = True
     takes_tool_choice: bool = True  # False where only the model may choose: Meta
+    hosted_tools: Dialect = "openai"  # whose words for tools that the host runs
+    tool_results: bool = False  # tells what its tools found, when asked to
     deployment: str = ""  # goes by this name there, whatever the model's is: Azure
 
     def path(self, request: Request) -> str:
@@ -81,8 +85,8 @@ class OpenAIResponsesCodec:
             "stream": request.stream,
             **{name: value for name, value in known.items() if value is not None},
         }
-        if wire.reasoned or self._reasons(request):
-            body["include"] = ["reasoning.encrypted_content"]
+        if wanted := self._include(request, wire):
+            body["include"] = wanted
         body.update(request.extra)
         if body.get("background") and not body["stream"]:
             raise BadRequest("A background response must be streamed.", param="stream")
@@ -99,6 +103,7 @@ class OpenAIResponsesCodec:
             and "service_tier" not in self.options,
             "text.verbosity": bool((request.text or {}).get("verbosity"))
             and "verbosity" not in self.options,
+            "tools": any(is_degraded(t, self.hosted_tools) for t in request.tools),
             "tool_choice": not self.takes_tool_choice
             and bool(request.tools)
             and is_forced(request.tool_choice),
@@ -139,13 +144,20 @@ class OpenAIResponsesCodec:
 
     def _tool(self, tool: Mapping[str, Any]) -> dict[str, Any]:
         ours = without_ours(tool)
-        if ours.get("type") != "function":
+        if is_hosted(ours):
+            return hosted(ours, self.hosted_tools)
+        if ours.get("type") == "custom":
             return ours
         schema, strict = ours.get("parameters"), bool(ours.get("strict"))
         if not self.strict_schemas:
             schema, strict = open_schema(schema), False
         # Left out, OpenAI tries strict first, and fails on schemas not made for it.
         return {**ours, "parameters": schema, "strict": strict}
+
+    def _include(self, request: Request, wire: ResponsesInput) -> list[str]:
+        reasons = wire.reasoned or self._reasons(request)
+        wanted = ["reasoning.encrypted_content"] if reasons else []
+        return wanted + (includes(request.tools) if self.tool_results else [])
 
     def _extras(self, request: Request) -> dict[str, Any]:
         # Random padding against eavesdroppers, a third of every delta's bytes.

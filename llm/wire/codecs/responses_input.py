@@ -10,9 +10,10 @@ Source: https://platform.openai.com/docs/guides/conversation-state
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from llm.wire.hosted_tools import screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
 from llm.wire.request import Request
 
@@ -21,6 +22,7 @@ _CALLS = frozenset({"function_call", "custom_tool_call"})
 _RECEIPTS = frozenset(
     {
         "code_interpreter_call",
+        "computer_call",
         "file_search_call",
         "image_generation_call",
         "mcp_call",
@@ -47,9 +49,14 @@ class ResponsesInput:
         self._call_ids: dict[str, str] = {}  # ours to the wire's
         self._taken: set[str] = set()  # call ids on the wire
         self._answered = answered_calls(request.items)
+        self._asked: dict[str, str] = {}  # approval requests, our ids to the wire's
+        self._elsewhere = {
+            item.get("id") for item in request.items if "provider_data" in item
+        }
         self._anchored = True  # ids are still good
-        for index, item in enumerate(request.items):
-            following = request.items[index + 1 : index + 2]
+        items = _answered_actions(request.items)
+        for index, item in enumerate(items):
+            following = items[index + 1 : index + 2]
             self._add(item, following[0] if following else None)
 
     def _add(self, item: Item, following: Item | None) -> None:
@@ -63,6 +70,7 @@ class ResponsesInput:
         elif raw is not None:
             if self._anchored or kind not in _RECEIPTS:
                 self.items.append(self._replayed(kind, item, raw))
+                self._note(kind, item, raw)
         else:
             self._anchored = True  # ours or a person's: a new answer follows
             self._rebuild(kind, item)
@@ -83,6 +91,13 @@ class ResponsesInput:
             raw = {**raw, "call_id": call_id}
         self._name(item, call_id)
         return raw
+
+    def _note(self, kind: str, item: Item, raw: dict[str, Any]) -> None:
+        """Its answer will name it as clients know it."""
+        if kind == "mcp_approval_request":
+            self._asked[item.get("id", "")] = raw.get("id", "")
+        elif kind == "computer_call":
+            self._call_ids[item["call_id"]] = raw["call_id"]
 
     def _name(self, call: Item, call_id: str) -> None:
         self._call_ids[call["call_id"]] = call_id
@@ -110,10 +125,30 @@ class ResponsesInput:
                 ours, output = item["call_id"], _parts(item["output"])
                 call_id = self._call_ids.get(ours) or _portable(ours)
                 self.items.append({**_bare(item), "call_id": call_id, "output": output})
+            case "computer_call_output":
+                self._screenshot(item)
+            case "mcp_approval_response":
+                self._approve(item)
             case _ if "provider_data" in item or kind.startswith("parley:"):
                 pass  # another maker's receipt says nothing here
             case _:
                 self.items.append(without_ours(item))
+                self._note(kind, item, item)
+
+    def _screenshot(self, item: Item) -> None:
+        call_id = self._call_ids.get(item["call_id"])
+        if call_id is None:  # its call stays out; what it shows is still true
+            self._message(screenshot_message(item))
+        else:
+            self.items.append({**_bare(item), "call_id": call_id})
+
+    def _approve(self, item: Item) -> None:
+        """Said to nobody but who asked."""
+        asked = item["approval_request_id"]
+        if asked in self._elsewhere and asked not in self._asked:
+            return
+        told = self._asked.get(asked, asked)
+        self.items.append({**_bare(item), "approval_request_id": told})
 
     def _message(self, item: Item) -> None:
         role = item["role"]
@@ -129,6 +164,16 @@ class ResponsesInput:
             role = "system"
         content = _parts(item["content"])
         self.items.append({"type": "message", "role": role, "content": content})
+
+
+def _answered_actions(items: Sequence[Item]) -> list[Item]:
+    """Without actions on a screen that nobody answered: they would be refused."""
+    answered = {i["call_id"] for i in items if i.get("type") == "computer_call_output"}
+    return [
+        item
+        for item in items
+        if item.get("type") != "computer_call" or item["call_id"] in answered
+    ]
 
 
 def _parts(content: Any) -> Any:

@@ -80,6 +80,8 @@ def _content(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
     match wish(list(_marks(body))):
         case "tools":
             return [*blocks, *(_use(answer, p, issuer) for p in PLACES)], "tool_use"
+        case "screen":
+            return [*blocks, _action(answer, issuer)], "tool_use"
         case "cut":
             calls = [_use(answer, place, issuer) for place in PLACES]
             return [*blocks, calls[0], {**calls[1], "input": None}], "max_tokens"
@@ -104,6 +106,12 @@ def _thinking(issuer: Issuer, thought: str, *bound_to: Any) -> dict[str, Any]:
 def _use(answer: str, place: str, issuer: Issuer) -> dict[str, Any]:
     id = f"toolu_{digest(issuer)}_{digest(answer, place)}"
     return {"type": "tool_use", "id": id, "name": "look", "input": {"at": place}}
+
+
+def _action(answer: str, issuer: Issuer) -> dict[str, Any]:
+    id = f"toolu_{digest(issuer)}_{digest(answer)}"
+    told = {"type": "tool_use", "id": id, "name": "screenshot", "input": {}}
+    return {**told, "toolset_name": "computer"}
 
 
 def _stream(blocks: list[Any], stop: str, issuer: Issuer) -> Iterator[bytes]:
@@ -133,7 +141,7 @@ def _pieces(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
                 {"type": "signature_delta", "signature": signature},
             ]
         case {"type": "tool_use", "input": given}:
-            text = orjson.dumps(given).decode() if given else '{"at": "so'
+            text = '{"at": "so' if given is None else orjson.dumps(given).decode()
             pieces = [
                 {"type": "input_json_delta", "partial_json": t} for t in ("", text)
             ]
@@ -235,6 +243,19 @@ def _same_ids(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     yield from ({"id": id} for id in [*doubles(calls), *doubles(results)])
 
 
+def _other_toolset(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
+    """The result of a toolset's call names the toolset."""
+    uses = {
+        block["id"]: block.get("toolset_name")
+        for _, _, block in _blocks(body, "assistant")
+        if block["type"] == "tool_use"
+    }
+    for number, _, block in _blocks(body, "user"):
+        answered = block.get("tool_use_id")
+        if answered in uses and block.get("toolset_name") != uses[answered]:
+            yield {"number": number}
+
+
 def _thinking_last(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     for number, message in enumerate(body["messages"]):
         if message["content"][-1]["type"] in _THINKING:
@@ -284,6 +305,10 @@ def _too_cached(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 
 
 RULES = [
+    Rule(
+        "messages.{number}: `toolset_name` must be that of the tool use.",
+        _other_toolset,
+    ),
     Rule("messages: {problem}", _wrong_order),
     Rule("messages.{number}: content must be non-empty", _empty),
     Rule("messages: text content blocks must contain non-whitespace text", _blank),

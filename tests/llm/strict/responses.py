@@ -43,6 +43,8 @@ _FIELDS = {
     "function_call_output": {"id", "call_id", "output", "status"},
     "custom_tool_call": {"id", "call_id", "name", "input", "status"},
     "web_search_call": {"id", "action", "status"},
+    "computer_call": {"id", "call_id", "action", "pending_safety_checks", "status"},
+    "computer_call_output": {"id", "call_id", "output", "acknowledged_safety_checks"},
 }
 _PREFIXES = {
     "message": "msg",
@@ -51,6 +53,8 @@ _PREFIXES = {
     "function_call_output": "fc",
     "custom_tool_call": "ctc",
     "web_search_call": "ws",
+    "computer_call": "cu",
+    "computer_call_output": "cuo",
 }
 _PLACE = re.compile(r"[a-z]+_(\w+)_(\d+)")
 _MAX_CALL_ID = 64  # characters
@@ -82,7 +86,7 @@ def _marks(body: Body) -> Iterator[Mark]:
         kind = item.get("type", "message")
         if kind == "message" and item["role"] == "user":
             yield "user", orjson.dumps(item["content"]).decode()
-        elif kind == "function_call" != last:
+        elif kind in ("function_call", "computer_call") and kind != last:
             yield "calls", ""
         last = kind
 
@@ -101,6 +105,8 @@ def _output(body: Body, issuer: Issuer) -> tuple[list[dict[str, Any]], str]:
     match wish(list(_marks(body))):
         case "tools":
             items += [_call(answer, place) for place in PLACES]
+        case "screen":
+            items.append(_action(answer))
         case "cut":
             items += [_call(answer, place) for place in PLACES]
             items[-1] |= {"arguments": '{"at": "so', "status": "incomplete"}
@@ -132,6 +138,16 @@ def _call(answer: str, place: str) -> dict[str, Any]:
         "call_id": f"call_{digest(answer, place)}",
         "name": "look",
         "arguments": orjson.dumps({"at": place}).decode(),
+    }
+
+
+def _action(answer: str) -> dict[str, Any]:
+    return {
+        "type": "computer_call",
+        "status": "completed",
+        "call_id": f"call_{digest(answer)}",
+        "action": {"type": "screenshot"},
+        "pending_safety_checks": [],
     }
 
 
@@ -224,7 +240,8 @@ def _unstored(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 
 def _without_id(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     for number, kind, item in _items(body):
-        if kind in ("reasoning", "web_search_call") and "id" not in item:
+        needed = ("reasoning", "web_search_call", "computer_call")
+        if kind in needed and "id" not in item:
             yield {"path": f"input[{number}].id"}
 
 
@@ -261,6 +278,10 @@ def _unanswered(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     for id in _values(body, "call_id", "function_call"):
         if id not in answered:
             yield {"id": id}
+    shown = set(_values(body, "call_id", "computer_call_output"))
+    for id in _values(body, "call_id", "computer_call"):
+        if id not in shown:
+            yield {"id": id}
     if issuer["provider"] != "xai":  # where a custom call waits for its output
         yield from ({"id": id} for id in _values(body, "call_id", "custom_tool_call"))
 
@@ -268,9 +289,10 @@ def _unanswered(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
 def _uncalled(body: Body, issuer: Issuer) -> Iterator[dict[str, Any]]:
     called: set[str] = set()
     for _, kind, item in _items(body):
-        if kind == "function_call":
+        outputs = ("function_call_output", "computer_call_output")
+        if kind in ("function_call", "computer_call"):
             called.add(item["call_id"])
-        elif kind == "function_call_output" and item["call_id"] not in called:
+        elif kind in outputs and item["call_id"] not in called:
             yield {"id": item["call_id"]}
 
 

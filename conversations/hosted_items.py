@@ -1,0 +1,332 @@
+"""What a provider's own tools did, as a card shows it. Pure.
+
+In: an item of an answer, whole or still open, from whatever provider; its fields may be
+missing. Out: the same as short texts, addresses that are safe to follow and pictures
+that are safe to show, for the transcript, the timeline and the page's script alike.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypedDict
+from urllib.parse import urlsplit
+
+from llm.wire.items import Item
+
+MAX_RESULTS = 50  # of one card
+LONGEST_TEXT = 2000  # characters of one result
+
+
+class Result(TypedDict, total=False):
+    """One thing that was found or made; each field may be missing."""
+
+    title: str
+    url: str  # http or https
+    text: str
+    image: str  # a data URL of a picture without scripts
+
+
+class Card(TypedDict):
+    """`state` is "executing", "completed", "failed" or "incomplete"."""
+
+    kind: str  # the item's type
+    title: str
+    state: str
+    query: str  # what was asked, looked for or clicked, on one line; "" for nothing
+    code: str  # what was run, or arguments as indented JSON
+    results: list[Result]
+    more: int  # results that are left out
+    error: str
+
+
+def is_hosted_item(item: Mapping[str, Any]) -> bool:
+    """Whether the item is shown by `card_of` and not by cards of our own tools."""
+    return item.get("type") in _TELLERS
+
+
+def card_of(item: Item) -> Card:
+    """The card of any item; of a type that nobody knows with its fields as JSON."""
+    kind = str(item.get("type"))
+    tell = _TELLERS.get(kind, _unknown)
+    told: dict[str, Any] = {"title": _readable(kind), "query": "", "code": ""}
+    told |= {"results": [], "error": _text_of_error(item.get("error"))}
+    told |= tell(item)
+    results = [result for result in told.pop("results") if any(result.values())]
+    return {
+        "kind": kind,
+        "title": told["title"],
+        "state": _state(item, told["error"]),
+        "query": _line(told["query"]),
+        "code": told["code"],
+        "results": results[:MAX_RESULTS],
+        "more": max(0, len(results) - MAX_RESULTS),
+        "error": told["error"],
+    }
+
+
+def _state(item: Item, error: str) -> str:
+    status = item.get("status") or "completed"
+    if status == "failed" or (error and status == "completed"):
+        return "failed"
+    return status if status in ("completed", "incomplete") else "executing"
+
+
+# Kinds
+
+Told = dict[str, Any]
+
+
+def _web_search(item: Item) -> Told:
+    action = _mapping(item.get("action")) or _old_action(item)
+    match action.get("type"):
+        case "open_page":
+            return {"title": "Opened a page", "results": [_page(action)]}
+        case "find_in_page":
+            query = action.get("pattern") or ""
+            return {
+                "title": "Looked through a page",
+                "query": query,
+                "results": [_page(action)],
+            }
+    found = [*_records(action.get("sources")), *_records(item.get("results"))]
+    queries = action.get("queries") or action.get("query")
+    title = "Searched X" if item["type"] == "x_search_call" else "Searched the web"
+    return {"title": title, "query": queries, "results": map(_page, found)}
+
+
+def _old_action(item: Item) -> Mapping[str, Any]:
+    """xAI's first form: the call of a function."""
+    given = _mapping(_parsed(item.get("arguments") or item.get("input")))
+    return {"type": "search", "query": given.get("query")}
+
+
+def _file_search(item: Item) -> Told:
+    results = [
+        {"title": found.get("filename") or "", "text": _cut(found.get("text"))}
+        for found in _records(item.get("results"))
+    ]
+    queries = item.get("queries") or []
+    return {"title": "Searched files", "query": queries, "results": results}
+
+
+def _code(item: Item) -> Told:
+    code = item.get("code") or _mapping(_parsed(item.get("arguments"))).get("code")
+    outputs = map(_code_output, _records(item.get("outputs")))
+    return {"title": "Ran code", "code": str(code or ""), "results": outputs}
+
+
+def _code_output(output: Mapping[str, Any]) -> Result:
+    if output.get("type") == "image":
+        return _image(output.get("url"))
+    return {"text": _cut(output.get("logs"))}
+
+
+def _picture(item: Item) -> Told:
+    data, form = item.get("result"), item.get("output_format")
+    query = item.get("revised_prompt") or item.get("prompt") or ""
+    return {"title": "Drew an image", "query": query, "results": [_drawn(data, form)]}
+
+
+def _mcp_call(item: Item) -> Told:
+    name, server = item.get("name") or "a tool", item.get("server_label") or ""
+    output = item.get("output")
+    return {
+        "title": f"Called {name}" + (f" of {server}" if server else ""),
+        "code": _pretty(item.get("arguments")),
+        "results": [{"text": _cut(_pretty(output))}] if output else [],
+    }
+
+
+def _mcp_list(item: Item) -> Told:
+    tools = [
+        {"title": str(tool.get("name") or ""), "text": _cut(tool.get("description"))}
+        for tool in _records(item.get("tools"))
+    ]
+    server = item.get("server_label") or "an MCP server"
+    return {"title": f"Listed the tools of {server}", "results": tools}
+
+
+def _mcp_request(item: Item) -> Told:
+    told = _mcp_call({**item, "output": None})
+    title = str(told["title"]).replace("Called", "Asks to call", 1)
+    return {**told, "title": title}
+
+
+def _mcp_response(item: Item) -> Told:
+    title = "The call was allowed" if item.get("approve") else "The call was refused"
+    return {"title": title, "query": item.get("reason") or ""}
+
+
+def _computer(item: Item) -> Told:
+    actions = item.get("actions") or [item.get("action")]
+    checks = _records(item.get("pending_safety_checks"))
+    return {
+        "title": "Acted on the screen",
+        "query": ", then ".join(map(_act, _records(actions))),
+        "results": [
+            {"title": "Needs care", "text": _cut(c.get("message"))} for c in checks
+        ],
+    }
+
+
+def _act(action: Mapping[str, Any]) -> str:
+    kind = str(action.get("type") or "").removeprefix("parley:").replace("_", " ")
+    if "x" in action and "y" in action:
+        return f"{kind} at {action['x']}, {action['y']}"
+    given = action.get("keys") or action.get("text") or ""
+    given = "+".join(map(str, given)) if isinstance(given, list) else str(given)
+    return f"{kind} {given}".strip()
+
+
+def _screen(item: Item) -> Told:
+    url = _mapping(item.get("output")).get("image_url")
+    return {"title": "What the screen showed", "results": [_image(url)]}
+
+
+def _custom(item: Item) -> Told:
+    """A tool of xAI's, told as a call that nobody here has to answer."""
+    return {"title": f"Used {item.get('name') or 'a tool'}", "code": _given(item)}
+
+
+def _hosted(item: Item) -> Told:
+    name = str(item.get("name") or "a tool").replace("_", " ")
+    return {"title": f"Used {name}", "code": _given(item)}
+
+
+def _given(item: Item) -> str:
+    return _pretty(item.get("arguments") or item.get("input"))
+
+
+def _unknown(item: Item) -> Told:
+    left_out = ("id", "type", "status", "provider_data")
+    return {"code": _pretty({n: v for n, v in item.items() if n not in left_out})}
+
+
+_TELLERS: Mapping[str, Callable[[Item], Told]] = {
+    "web_search_call": _web_search,
+    "x_search_call": _web_search,
+    "file_search_call": _file_search,
+    "code_interpreter_call": _code,
+    "code_execution_call": _code,
+    "image_generation_call": _picture,
+    "mcp_call": _mcp_call,
+    "mcp_list_tools": _mcp_list,
+    "mcp_approval_request": _mcp_request,
+    "mcp_approval_response": _mcp_response,
+    "computer_call": _computer,
+    "computer_call_output": _screen,
+    "custom_tool_call": _custom,
+    "parley:hosted_tool_call": _hosted,
+    "local_shell_call": _unknown,
+    "shell_call": _unknown,
+    "shell_call_output": _unknown,
+    "apply_patch_call": _unknown,
+    "apply_patch_call_output": _unknown,
+    "tool_search_call": _unknown,
+    "tool_search_output": _unknown,
+}
+
+
+# Values
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _records(values: Any) -> Iterable[Mapping[str, Any]]:
+    told = values if isinstance(values, list | tuple) else ()
+    return [value for value in told if isinstance(value, Mapping)]
+
+
+def _page(found: Mapping[str, Any]) -> Result:
+    url = _safe(found.get("url"))
+    return {"title": _line(found.get("title") or url), "url": url}
+
+
+def _safe(url: Any) -> str:
+    """An address that a page may link to; "" for any other."""
+    try:
+        scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    except ValueError:
+        scheme = ""
+    return str(url) if scheme in ("http", "https") else ""
+
+
+#: How pictures that hold no script begin.
+_PICTURES = {
+    b"\x89PNG": "png",
+    b"\xff\xd8\xff": "jpeg",
+    b"GIF8": "gif",
+    b"RIFF": "webp",
+}
+
+
+def _image(url: Any) -> Result:
+    """A picture that came along is shown; one that would have to be fetched is
+    linked."""
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return {"title": "An image", "url": _safe(url)} if _safe(url) else {}
+    return _drawn(url.partition(",")[2], None)
+
+
+def _drawn(data: Any, form: Any) -> Result:
+    """What the bytes are counts, and not what they are said to be."""
+    if not isinstance(data, str) or not data:
+        return {}
+    try:
+        start = base64.b64decode(data[:16], validate=True)
+    except (binascii.Error, ValueError):
+        start = b""
+    known = next((k for begun, k in _PICTURES.items() if start.startswith(begun)), "")
+    if not known:
+        return {"text": f"An image of a form that is not shown here ({form or '?'})."}
+    return {"image": f"data:image/{known};base64,{data}"}
+
+
+def _text_of_error(error: Any) -> str:
+    if isinstance(error, Mapping):
+        error = error.get("message") or error.get("content") or error.get("type")
+    if error is None or error == "":
+        return ""
+    return _cut(error if isinstance(error, str) else _pretty(error))
+
+
+def _pretty(value: Any) -> str:
+    """JSON as people read it; text that is none as it is."""
+    if value is None or value == "":
+        return ""
+    parsed = _parsed(value)
+    if isinstance(parsed, str):
+        return parsed
+    return json.dumps(parsed, indent=2, ensure_ascii=False, default=str)
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if isinstance(parsed, dict | list) else value
+
+
+def _line(text: Any) -> str:
+    """On one line; several are parted by semicolons."""
+    if isinstance(text, list | tuple):
+        return "; ".join(filter(None, map(_line, text)))
+    return " ".join(str(text or "").split())
+
+
+def _cut(value: Any) -> str:
+    text: str = value if isinstance(value, str) else _pretty(value)
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+
+
+def _readable(kind: str) -> str:
+    words = kind.removeprefix("parley:").removesuffix("_call").replace("_", " ")
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,106 @@
+"""What lies at an address that somebody has put into a conversation.
+
+The address may be anybody's, so it is asked for by the client that connects to public
+addresses only, without any account's headers, and each redirect is looked at anew.
+Size, time and number of redirects are limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import aiohttp
+import httpx
+from django.conf import settings
+
+from llm import client
+from llm.addresses import is_public, looks_like_address
+from llm.errors import LLMError
+
+MAX_SIZE = 20 * 1024 * 1024  # bytes
+MAX_SECONDS = 20.0  # for all of it, redirects too
+MAX_REDIRECTS = 3
+
+
+class Unfetched(Exception):
+    """The message completes a sentence, "… could not be fetched: …"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    content_type: str  # as its server says, without parameters, in lower case
+    data: bytes
+
+
+async def fetch(
+    url: str, *, max_size: int = MAX_SIZE, seconds: float = MAX_SECONDS
+) -> Fetched:
+    """All that lies at `url`, which is http or https. Raises Unfetched."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _fetch(url, max_size)
+    except TimeoutError as exc:
+        raise Unfetched(f"its server takes longer than {seconds:g} seconds") from exc
+    except LLMError as exc:  # of the client's resolver
+        raise _private() from exc
+    except (httpx.InvalidURL, ValueError) as exc:
+        raise Unfetched("its address is not a URL") from exc
+    except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError) as exc:
+        raise Unfetched("its server cannot be reached, or breaks off") from exc
+
+
+async def _fetch(url: str, max_size: int) -> Fetched:
+    for _ in range(MAX_REDIRECTS + 1):
+        found = await _ask(_checked(httpx.URL(url)), max_size)
+        if isinstance(found, Fetched):
+            return found
+        if url.lower().startswith("https:") and found.scheme != "https":
+            raise Unfetched("its server redirects from https to http")
+        url = str(found)
+    raise Unfetched(f"its server redirects more than {MAX_REDIRECTS} times")
+
+
+async def _ask(url: httpx.URL, max_size: int) -> Fetched | httpx.URL:
+    """What lies there, or where it has gone."""
+    connect = settings.LLM_CONNECT_TIMEOUT
+    async with client.outside().stream(
+        "GET",
+        url,
+        headers={"Accept": "*/*", "Accept-Encoding": "identity"}
+        | {"User-Agent": "parley"},
+        timeout=httpx.Timeout(None, connect=connect, pool=connect),
+    ) as response:
+        if response.is_redirect:
+            return url.join(response.headers.get("location", ""))
+        if response.status_code != 200:
+            raise Unfetched(f"its server answers with {response.status_code}")
+        kind = response.headers.get("content-type", "").partition(";")[0]
+        data = await _body(response, max_size)
+        return Fetched(kind.strip().lower(), data)
+
+
+async def _body(response: httpx.Response, max_size: int) -> bytes:
+    """Unpacked: a host may pack what it was asked not to."""
+    body = bytearray()
+    async with aclosing(response.aiter_bytes()) as chunks:  # type: ignore[type-var]
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > max_size:
+                raise Unfetched(f"it is larger than {max_size // 1024**2} MB")
+    return bytes(body)
+
+
+def _checked(url: httpx.URL) -> httpx.URL:
+    if url.scheme not in ("http", "https") or not url.host:
+        raise Unfetched("only http and https addresses are followed")
+    if url.userinfo:
+        raise Unfetched("its address has a user name in it")
+    if looks_like_address(url.host) and not is_public(url.host):
+        raise _private()
+    return url
+
+
+def _private() -> Unfetched:
+    return Unfetched("its address lies in a private network")

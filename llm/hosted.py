@@ -1,0 +1,116 @@
+"""Which model may be given which tool of its provider's own, and why not. Pure.
+
+Which tools a host has stands in `data/models.json` (`hosted_tools` of Capabilities);
+how a tool is said there is its codec's affair, and so is what of it cannot be said.
+Both are asked here, so that a refusal comes before anything is sent.
+`docs/hosted-tools.md` has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from llm.capabilities import Capabilities
+from llm.errors import BadRequest
+from llm.wire.codec import Codec
+from llm.wire.hosted_tools import NAMES, SPELLINGS, is_hosted, kind_of
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+__all__ = [
+    "CLIENT_FUNCTIONS",
+    "LABELS",
+    "NAMES",
+    "SPELLINGS",
+    "client_functions",
+    "is_hosted",
+    "kind_of",
+    "needs_client",
+    "takes",
+]
+
+Tool = Mapping[str, Any]
+
+#: What people read, by the names of capabilities.
+LABELS: Mapping[str, str] = {
+    "web_search": "Web search",
+    "x_search": "Search on X",
+    "file_search": "File search",
+    "code_interpreter": "Code interpreter",
+    "image_generation": "Image generation",
+    "computer_use": "Computer use",
+    "mcp": "MCP server",
+}
+#: Gemini tells of a screen by calls of these functions, which nobody declared.
+#: Source: https://ai.google.dev/gemini-api/docs/computer-use
+CLIENT_FUNCTIONS = frozenset(
+    {
+        "click_at",
+        "drag_and_drop",
+        "go_back",
+        "go_forward",
+        "hover_at",
+        "key_combination",
+        "navigate",
+        "open_web_browser",
+        "scroll_at",
+        "scroll_document",
+        "search",
+        "type_text_at",
+        "wait_5_seconds",
+    }
+)
+
+
+def takes(
+    codec: Codec | None,
+    can: Capabilities,
+    tool: Tool,
+    *,
+    model: str = "",
+    beside: Sequence[dict[str, Any]] = (),
+) -> str | None:
+    """Why this tool cannot be given to the model; None where it can, or nobody knows.
+
+    A sentence or two. `model` is as its provider spells it, `beside` are the functions
+    that the same request declares.
+    """
+    kind = kind_of(tool)
+    if kind and can.hosted_tools is not None and kind not in can.hosted_tools:
+        return _instead(can.hosted_tools)
+    if codec is None:
+        return None
+    alone = _problem(codec, model, [dict(tool)])
+    if alone or not beside:
+        return alone
+    together = _problem(codec, model, [*beside, dict(tool)])
+    return None if _problem(codec, model, beside) else together
+
+
+def needs_client(tool: Tool) -> bool:
+    """Whether somebody else has to act on what the model says: computer use."""
+    return kind_of(tool) == "computer_use"
+
+
+def client_functions(tools: Iterable[Tool]) -> frozenset[str]:
+    """Names of functions that a model may call because of these tools, and that are
+    the client's to answer although it declared none of them."""
+    return CLIENT_FUNCTIONS if any(map(needs_client, tools)) else frozenset()
+
+
+def _instead(kinds: Sequence[str]) -> str:
+    if not kinds:
+        return "It has no tools of its provider's own; choose another model."
+    *others, last = (repr(kind) for kind in kinds)
+    told = f"{', '.join(others)} and {last}" if others else last
+    return f"Of its provider's own tools it has {told}."
+
+
+def _problem(codec: Codec, model: str, tools: Sequence[dict[str, Any]]) -> str | None:
+    """What the wire format says against `tools`, by trying to say them."""
+    try:
+        codec.encode(Request(model=model, items=[user_message("?")], tools=tools))
+    except BadRequest as exc:
+        return str(exc)
+    return None

@@ -1,0 +1,211 @@
+"""Images and files by address: who follows it, and what is sent where nobody does.
+
+A part of a message or of a tool's output may hold an address. Most providers follow it.
+To one that does not, and to one in our own network, which would reach what no stranger
+may, we send along what lies there. Each address is fetched once in a turn.
+
+In the question, what cannot be fetched is a BadRequest that names it. In what lies
+behind, words take its place: an image that has gone since must not end a conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from llm.errors import BadRequest
+from llm.fetch import Fetched, Unfetched, fetch
+from llm.options import question_at
+from llm.provider import Endpoint
+from llm.wire.items import Item
+from llm.wire.request import Request
+
+Part = Mapping[str, Any]
+
+MAX_TOTAL = 50 * 1024 * 1024  # bytes fetched for one request
+_AT_ONCE = 4
+_KINDS = {"input_image": "image", "input_file": "file"}
+#: How the bytes begin of what every model that sees can see.
+_IMAGES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_GONE = "[The {kind} {name!r} stood here; it can no longer be fetched.]"
+_LOST = "input ({} not fetched)"
+
+
+@dataclass(slots=True)
+class Files:
+    """What a turn has fetched, or could not fetch; by address."""
+
+    found: dict[str, Fetched | Unfetched] = field(default_factory=dict)
+
+    async def fetch(self, urls: Iterable[str]) -> None:
+        room = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as tasks:
+            for url in dict.fromkeys(urls):
+                if url not in self.found:
+                    tasks.create_task(self._fetch(url, room))
+
+    async def _fetch(self, url: str, room: asyncio.Semaphore) -> None:
+        async with room:
+            try:
+                self.found[url] = await fetch(url)
+            except Unfetched as exc:
+                self.found[url] = exc
+
+
+async def inlined(
+    request: Request, endpoint: Endpoint, files: Files
+) -> tuple[Request, list[str]]:
+    """`request` with what its provider would not fetch, and what was lost on the way.
+
+    Raises BadRequest.
+    """
+    urls = [url for _, url in _unfollowed(request.items, endpoint)]
+    if not urls:
+        return request, []
+    await files.fetch(urls)
+    writer = _Writer(endpoint, files)
+    asked = question_at(request.items)
+    items = [
+        writer.item(item, is_past=number < asked)
+        for number, item in enumerate(request.items)
+    ]
+    return replace(request, items=items), list(dict.fromkeys(writer.lost))
+
+
+def follows(endpoint: Endpoint, part: Part, url: str) -> bool:
+    """Whether this provider gets what `part` has at `url` by itself."""
+    does = getattr(endpoint.codec, "follows", None)
+    return not _is_near(endpoint) and (does is None or does(part, url))
+
+
+def address_in(part: Part) -> str:
+    """The address that an image or a file has in place of itself, or ""."""
+    match part.get("type"):
+        case "input_image":
+            url = part.get("image_url")
+            url = url.get("url") if isinstance(url, Mapping) else url
+        case "input_file":
+            url = None if part.get("file_data") else part.get("file_url")
+        case _:
+            return ""
+    return url if isinstance(url, str) and _ADDRESS.match(url) else ""
+
+
+def _unfollowed(
+    items: Iterable[Item], endpoint: Endpoint
+) -> Iterator[tuple[Part, str]]:
+    for item in items:
+        for part in _parts(item):
+            if (url := address_in(part)) and not follows(endpoint, part, url):
+                yield part, url
+
+
+def _parts(item: Item) -> list[Part]:
+    parts = item.get(_place(item))
+    return [p for p in parts if isinstance(p, dict)] if isinstance(parts, list) else []
+
+
+def _place(item: Item) -> str:
+    kind = str(item.get("type", "message"))
+    return "output" if kind.endswith("_output") else "content"
+
+
+def _is_near(endpoint: Endpoint) -> bool:
+    """True for a server in our own network, as far as anybody says so."""
+    usual = endpoint.provider.base_url.startswith("http://localhost")
+    return endpoint.allow_private_network or (usual and not endpoint.base_url)
+
+
+class _Writer:
+    def __init__(self, endpoint: Endpoint, files: Files) -> None:
+        self.lost: list[str] = []
+        self._endpoint = endpoint
+        self._files = files
+        self._size = 0
+
+    def item(self, item: Item, *, is_past: bool) -> Item:
+        place, changed = _place(item), False
+        parts: list[Any] = []
+        for part in item[place] if _parts(item) else ():
+            told = self._part(part, is_past) if isinstance(part, dict) else part
+            changed |= told is not part
+            parts.append(told)
+        return {**item, place: parts} if changed else item
+
+    def _part(self, part: dict[str, Any], is_past: bool) -> dict[str, Any]:
+        url = address_in(part)
+        if not url or follows(self._endpoint, part, url):
+            return part
+        kind, name = _KINDS[part["type"]], _shown(url)
+        try:
+            return self._with_data(part, url)
+        except Unfetched as exc:
+            if not is_past:
+                raise BadRequest(
+                    f"The {kind} {name!r} could not be fetched: {exc}. Send the {kind}"
+                    " itself, or leave it out.",
+                    param="input",
+                ) from exc
+            self.lost.append(_LOST.format(kind))
+            return {"type": "input_text", "text": _GONE.format(kind=kind, name=name)}
+
+    def _with_data(self, part: dict[str, Any], url: str) -> dict[str, Any]:
+        found = self._files.found[url]
+        if isinstance(found, Unfetched):
+            raise found
+        is_image = part["type"] == "input_image"
+        kind = _image_type(found.data) if is_image else _file_type(found)
+        self._size += len(found.data)
+        if self._size > MAX_TOTAL:
+            raise Unfetched(
+                f"with the others it is larger than {MAX_TOTAL // 1024**2} MB"
+            )
+        data = f"data:{kind};base64,{b64encode(found.data).decode()}"
+        if is_image:
+            return {**part, "image_url": data}
+        rest = {name: value for name, value in part.items() if name != "file_url"}
+        return {"filename": _file_name(url), **rest, "file_data": data}
+
+
+def _image_type(data: bytes) -> str:
+    """By its bytes: many a server calls every file the same."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    for beginning, kind in _IMAGES:
+        if data.startswith(beginning):
+            return kind
+    raise Unfetched("it is no PNG, JPEG, GIF or WebP image")
+
+
+def _file_type(found: Fetched) -> str:
+    if found.data.startswith(b"%PDF-"):
+        return "application/pdf"
+    if not found.data:
+        raise Unfetched("it is empty")
+    kind = found.content_type
+    if b"\0" not in found.data[:4096] and kind in ("", "application/octet-stream"):
+        return "text/plain"
+    return kind or "application/octet-stream"
+
+
+def _file_name(url: str) -> str:
+    return unquote(urlsplit(url).path.rpartition("/")[2])[:100] or "file"
+
+
+def _shown(url: str) -> str:
+    """Without the query, which may hold what opens it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition("?")[0][:100]
+    return f"{parts.hostname or ''}{parts.path}"[:100]

@@ -1,0 +1,266 @@
+"""What a provider refuses although nobody asked for it, and how to ask without. Pure.
+
+Our own doing can make a request illegal: a proof that its maker does not recognise any
+more, a field that this one model does not have, a role by another name. What the
+provider says of it tells which, and the same question is asked once more without: in a
+call of its own, before anybody has heard a word, and reported as degraded. What the
+caller did ask for is never taken away here; that is refused, or left out where the
+caller wishes so (`ignore_invalid`).
+
+Source: the sheets of the providers, "auto-repair" in their mapping
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llm.errors import BadRequest, LLMError
+from llm.wire.codec import Codec
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.items import Item
+from llm.wire.request import Request
+
+Change = Callable[[Request], Request]
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """How to ask once more: what changes, in the request or in how it is written."""
+
+    degraded: str
+    change: Change = lambda request: request
+    codec: Codec | None = None
+
+
+def find(
+    error: LLMError, request: Request, codec: Codec, *, ignore_invalid: bool = False
+) -> Repair | None:
+    """A way round what `error` says of `request`; None where there is none."""
+    refused = type(error) is BadRequest
+    if not refused and error.upstream_code != _UNSIGNED:
+        return None
+    for rule in _RULES if refused else (_proofs,):
+        for repair in rule(_Refusal(error, request, codec, ignore_invalid)):
+            return repair
+    return None
+
+
+class _Refusal:
+    """A request and what was said of it."""
+
+    def __init__(
+        self, error: LLMError, request: Request, codec: Codec, ignore_invalid: bool
+    ) -> None:
+        self.request = request
+        self.codec = codec
+        self.ignore_invalid = ignore_invalid
+        self.code = (error.upstream_code or "").lower()
+        self.param = (error.param or "").lower()
+        self.said = f"{self.code} {self.param} {error.detail}"
+
+    def says(self, pattern: re.Pattern[str]) -> bool:
+        return pattern.search(self.said) is not None
+
+
+# Proofs
+
+#: Gemini's end of an answer whose history lacks a signature.
+_UNSIGNED = "MISSING_THOUGHT_SIGNATURE"
+_SIGNATURES = re.compile(r"thought.?signature", re.IGNORECASE)
+_THINKING = re.compile(
+    r"bound to a different conversation"
+    r"|thinking.{0,80}cannot be modified|signature.{0,40}thinking",
+    re.IGNORECASE | re.DOTALL,
+)
+_REASONING = re.compile(
+    r"without its required|invalid_encrypted_content"
+    r"|encrypted content.{0,80}could not be",
+    re.IGNORECASE | re.DOTALL,
+)
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+
+
+def _proofs(refusal: _Refusal) -> Iterator[Repair]:
+    request = refusal.request
+    if not any(request.proof(item) is not None for item in request.items):
+        return
+    if refusal.says(_THINKING) and _without_thinking(request) != request:
+        yield Repair("input (without reasoning)", _without_thinking)
+    elif refusal.says(_SIGNATURES) or refusal.says(_REASONING):
+        yield Repair("input (without proofs)", _without_proofs)
+
+
+def _without_proofs(request: Request) -> Request:
+    return replace(request, issuer=None)
+
+
+def _without_thinking(request: Request) -> Request:
+    """The rest of what Claude said goes back as it came."""
+    return replace(request, items=[_thoughtless(item) for item in request.items])
+
+
+def _thoughtless(item: Item) -> Item:
+    data = item.get("provider_data") or {}
+    raw = data.get("raw")
+    content = raw.get("content") if isinstance(raw, Mapping) else None
+    if not isinstance(raw, Mapping) or not isinstance(content, list):
+        return item
+    rest = [block for block in content if block.get("type") not in _THOUGHTS]
+    return {**item, "provider_data": {**data, "raw": {**raw, "content": rest}}}
+
+
+# Options
+
+_UNKNOWN = re.compile(
+    r"unsupported|not supported|unrecognized|unknown|extra_forbidden|not permitted"
+    r"|not allowed|does not support",
+    re.IGNORECASE,
+)
+_LENGTHS = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+
+
+def _length(refusal: _Refusal) -> Iterator[Repair]:
+    """OpenAI's two names for one limit, of which each model knows one."""
+    codec = refusal.codec
+    if not isinstance(codec, OpenAIChatCodec):
+        return
+    name = codec.max_tokens_field
+    named = refusal.param == name or re.search(rf"\b{name}\b", refusal.said)
+    if refusal.request.max_output_tokens and named and refusal.says(_UNKNOWN):
+        other = replace(codec, max_tokens_field=_LENGTHS[name])
+        yield Repair(f"{name} (sent as {_LENGTHS[name]})", codec=other)
+
+
+def _cleared(**fields: Any) -> Change:
+    return lambda request: replace(request, **fields)
+
+
+def _less(field: str, name: str) -> Change:
+    """Without one member of an object."""
+
+    def change(request: Request) -> Request:
+        rest = {k: v for k, v in (getattr(request, field) or {}).items() if k != name}
+        changed: dict[str, Any] = {field: rest or None}
+        return replace(request, **changed)
+
+    return change
+
+
+#: What may go unheard and costs nobody an answer; by its names on the wire.
+_WISHES: Mapping[str, tuple[str, Change]] = {
+    "metadata": ("metadata", _cleared(metadata=None)),
+    "parallel_tool_calls": ("parallel_tool_calls", _cleared(parallel_tool_calls=None)),
+    "prompt_cache_key": ("prompt_cache_key", _cleared(prompt_cache_key=None)),
+    "reasoning.summary": ("reasoning.summary", _less("reasoning", "summary")),
+    "safety_identifier": ("safety_identifier", _cleared(safety_identifier=None)),
+    "seed": ("seed", _cleared(seed=None)),
+    "random_seed": ("seed", _cleared(seed=None)),
+    "service_tier": ("service_tier", _cleared(service_tier=None)),
+    "text.verbosity": ("text.verbosity", _less("text", "verbosity")),
+    "verbosity": ("text.verbosity", _less("text", "verbosity")),
+}
+#: What changes the answer.
+_ASKED_FOR: Mapping[str, tuple[str, Change]] = {
+    "frequency_penalty": ("frequency_penalty", _cleared(frequency_penalty=None)),
+    "logprobs": ("top_logprobs", _cleared(top_logprobs=None)),
+    "presence_penalty": ("presence_penalty", _cleared(presence_penalty=None)),
+    "reasoning": ("reasoning", _cleared(reasoning=None)),
+    "reasoning.effort": ("reasoning.effort", _less("reasoning", "effort")),
+    "reasoning_effort": ("reasoning.effort", _less("reasoning", "effort")),
+    "stop": ("stop", _cleared(stop=())),
+    "temperature": ("temperature", _cleared(temperature=None)),
+    "top_logprobs": ("top_logprobs", _cleared(top_logprobs=None)),
+    "top_p": ("top_p", _cleared(top_p=None)),
+}
+
+
+def _option(refusal: _Refusal) -> Iterator[Repair]:
+    """The field that `param` names, where the model does not have it."""
+    if not refusal.says(_UNKNOWN):
+        return
+    known = {**_WISHES, **(_ASKED_FOR if refusal.ignore_invalid else {})}
+    if refusal.param in known:
+        name, change = known[refusal.param]
+        if change(refusal.request) != refusal.request:
+            yield Repair(name, change)
+
+
+def _ours(refusal: _Refusal) -> Iterator[Repair]:
+    """Fields that a codec adds by itself."""
+    codec, param = refusal.codec, refusal.param
+    if isinstance(codec, OpenAIChatCodec) and param.startswith("stream_options"):
+        if codec.stream_options:
+            yield Repair("usage", codec=replace(codec, stream_options={}))
+    elif isinstance(codec, OpenAIResponsesCodec):
+        asked = refusal.request.reasoning
+        if param.startswith("include") and codec.reasoners and not asked:
+            unasked = replace(codec, reasoners=None)
+            yield Repair("reasoning.encrypted_content", _without_proofs, unasked)
+        elif param.startswith("stream_options"):
+            less = replace(codec, options=codec.options - {"stream_options"})
+            if less != codec:
+                yield Repair("stream_options", codec=less)
+
+
+# Roles and schemas
+
+_DEVELOPER = re.compile(r"\bdeveloper\b", re.IGNORECASE)
+_SCHEMA = re.compile(
+    r"invalid_function_parameters|invalid_json_schema|\bstrict\b|invalid schema for"
+    r"|too many (strict tools|optional parameters)|schemas? (is|are) too complex"
+    r"|parameters with type arrays",
+    re.IGNORECASE,
+)
+
+
+def _role(refusal: _Refusal) -> Iterator[Repair]:
+    codec = refusal.codec
+    if not refusal.says(_DEVELOPER):
+        return
+    if isinstance(codec, OpenAIChatCodec) and codec.system_role == "developer":
+        yield Repair(
+            "input (developer → system)", codec=replace(codec, system_role="system")
+        )
+    elif isinstance(codec, OpenAIResponsesCodec) and codec.developer_role:
+        yield Repair(
+            "input (developer → system)", codec=replace(codec, developer_role=False)
+        )
+
+
+def _strictness(refusal: _Refusal) -> Iterator[Repair]:
+    """We hold the result against the schema ourselves, strict or not."""
+    if not refusal.says(_SCHEMA):
+        return
+    loose = _loosened(refusal.request)
+    if loose != refusal.request:
+        yield Repair("strict", _loosened)
+
+
+def _loosened(request: Request) -> Request:
+    tools = [{**t, "strict": False} if t.get("strict") else t for t in request.tools]
+    text = dict(request.text or {})
+    form = text.get("format")
+    if isinstance(form, Mapping) and form.get("strict"):
+        text["format"] = {**form, "strict": False}
+    return replace(
+        request,
+        tools=tools if tools != list(request.tools) else request.tools,
+        text=text if text != (request.text or {}) else request.text,
+    )
+
+
+_RULES: tuple[Callable[[_Refusal], Iterator[Repair]], ...] = (
+    _proofs,
+    _length,
+    _option,
+    _ours,
+    _role,
+    _strictness,
+)

@@ -1,0 +1,118 @@
+"""What Claude does on a screen, in the actions of the Responses API.
+
+In: a `tool_use` block of the toolset "computer". Out: a `computer_call` item, for the
+client to carry out and to answer by a screenshot. What goes back to Anthropic is the
+block itself, so that nothing is lost on the way; actions that the Responses API has no
+word for are told as `parley:<Anthropic's name>`, with Anthropic's own fields.
+
+A click of the wheel is told as 100 pixels. A coordinate that is left out is where the
+pointer is.
+
+Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llm.wire.items import Item
+
+Action = dict[str, Any]
+
+TOOLSET = "computer"
+_MEMBERS = frozenset(
+    {
+        "cursor_position",
+        "double_click",
+        "hold_key",
+        "key",
+        "left_click",
+        "left_click_drag",
+        "left_mouse_down",
+        "left_mouse_up",
+        "middle_click",
+        "mouse_move",
+        "right_click",
+        "screenshot",
+        "scroll",
+        "triple_click",
+        "type",
+        "wait",
+        "zoom",
+    }
+)
+_BUTTONS = {"left_click": "left", "right_click": "right", "middle_click": "wheel"}
+_WHEEL = 100  # pixels of a click
+_DIRECTIONS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+_MOST_REPEATS = 100
+
+
+def is_action(block: Mapping[str, Any]) -> bool:
+    return block.get("toolset_name") == TOOLSET and block.get("name") in _MEMBERS
+
+
+def acted(block: Mapping[str, Any]) -> Item:
+    """The call of a block whose input is whole."""
+    given = block.get("input") or {}
+    action = _action(block["name"], given)
+    item: Item = {
+        "type": "computer_call",
+        "call_id": block["id"],
+        "pending_safety_checks": [],
+    }
+    repeats = given.get("repeat") if block["name"] == "key" else 1
+    if isinstance(repeats, int) and repeats > 1:
+        return {**item, "actions": [action] * min(repeats, _MOST_REPEATS)}
+    return {**item, "action": action}
+
+
+def _action(name: str, given: Mapping[str, Any]) -> Action:
+    match name:
+        case "left_click" | "right_click" | "middle_click":
+            button = {"type": "click", "button": _BUTTONS[name]}
+            return {**button, **_place(given), **_held(given)}
+        case "double_click":
+            return {"type": "double_click", **_place(given), **_held(given)}
+        case "mouse_move":
+            return {"type": "move", **_place(given), **_held(given)}
+        case "left_click_drag":
+            path = [_point(given.get(n)) for n in ("start_coordinate", "coordinate")]
+            return {"type": "drag", "path": path, **_held(given)}
+        case "key":
+            return {"type": "keypress", "keys": _keys(given.get("text"))}
+        case "type":
+            return {"type": "type", "text": given.get("text") or ""}
+        case "screenshot":
+            return {"type": "screenshot"}
+        case "wait":
+            return {"type": "wait", "parley:seconds": given.get("duration")}
+        case "scroll":
+            return {"type": "scroll", **_place(given), **_way(given), **_held(given)}
+    return {"type": f"parley:{name}", **given}
+
+
+def _place(given: Mapping[str, Any]) -> Action:
+    return _point(given["coordinate"]) if given.get("coordinate") else {}
+
+
+def _point(coordinate: Any) -> Action:
+    match coordinate:
+        case [x, y]:
+            return {"x": x, "y": y}
+    return {}
+
+
+def _way(given: Mapping[str, Any]) -> Action:
+    x, y = _DIRECTIONS.get(str(given.get("scroll_direction")), (0, 0))
+    clicks = given.get("scroll_amount") or 0
+    return {"scroll_x": x * clicks * _WHEEL, "scroll_y": y * clicks * _WHEEL}
+
+
+def _held(given: Mapping[str, Any]) -> Action:
+    return {"keys": _keys(given["text"])} if given.get("text") else {}
+
+
+def _keys(text: Any) -> list[str]:
+    """ "ctrl+s" are two keys; a "+" by itself is one."""
+    return [key for key in str(text or "").split("+") if key] or ["+"]

@@ -1,0 +1,66 @@
+"""What Groq's own tools did, as canonical receipts.
+
+In: an entry of `executed_tools`, which comes twice in a stream: begun, and with its
+output. Out: an item that any client can read. It never goes back.
+
+Source: https://console.groq.com/docs/compound/built-in-tools
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from llm.wire.items import Item
+
+_CODE = frozenset({"python", "code_interpreter", "code_execution"})
+_PAGE = frozenset({"visit", "visit_website", "browser.open", "browser.find"})
+
+
+def executed(entry: Mapping[str, Any]) -> tuple[Item, bool]:
+    """The receipt, and whether it is whole."""
+    kind, output = str(entry.get("type") or ""), entry.get("output")
+    given = _arguments(entry.get("arguments"))
+    whole = output is not None
+    if kind in _CODE:
+        code = given.get("code") or entry.get("arguments") or ""
+        logs = [{"type": "logs", "logs": output}] if output else []
+        item = {"type": "code_interpreter_call", "code": code, "container_id": ""}
+        return {**item, "outputs": logs}, whole
+    if kind in _PAGE:
+        return _searched({"type": "open_page", "url": given.get("url") or ""}), whole
+    if "search" in kind:
+        query = given.get("query") or ""
+        return _searched({"type": "search", "query": query, **_found(entry)}), whole
+    return {
+        "type": "mcp_call",
+        "server_label": "groq",
+        "name": kind,
+        "arguments": orjson.dumps(given).decode(),
+        "output": output,
+        "error": None,
+    }, whole
+
+
+def _searched(action: dict[str, Any]) -> Item:
+    return {"type": "web_search_call", "action": action}
+
+
+def _found(entry: Mapping[str, Any]) -> dict[str, Any]:
+    results = (entry.get("search_results") or {}).get("results") or ()
+    sources = [
+        {"type": "url", "url": hit["url"], "title": hit.get("title") or ""}
+        for hit in results
+        if hit.get("url")
+    ]
+    return {"sources": sources} if sources else {}
+
+
+def _arguments(text: Any) -> dict[str, Any]:
+    try:
+        given = orjson.loads(text or "{}")
+    except (TypeError, orjson.JSONDecodeError):
+        return {}
+    return given if isinstance(given, dict) else {}

@@ -1,0 +1,119 @@
+"""Tools that hosts of Chat Completions run themselves. Each host has its own words.
+
+In: a hosted tool in the words of the Responses API. Out: entries of `tools`, or fields
+of the body; `Hosted` gathers both.
+
+Source: https://openrouter.ai/docs/guides/features/server-tools/web-search
+Source: https://console.groq.com/docs/tool-use/built-in-tools
+Source: https://docs.perplexity.ai/api-reference/chat-completions-post
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from llm.wire.hosted_tools import (
+    Search,
+    Tool,
+    kind_of,
+    no_such_tool,
+    refuse_container,
+)
+
+#: Whose words. "options" are OpenAI's `web_search_options`, as Meta takes them.
+Dialect = Literal["", "groq", "openrouter", "options", "perplexity"]
+
+_GROQ = {"web_search": "browser_search", "code_interpreter": "code_interpreter"}
+
+
+@dataclass(slots=True)
+class Hosted:
+    """What hosted tools of one request add to its body."""
+
+    dialect: Dialect
+    model: str
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+    is_degraded: bool = False  # a wish went unheard
+
+    def add(self, tool: Tool) -> None:
+        """Raises BadRequest for what the host does not have."""
+        kind, type = kind_of(tool), str(tool.get("type"))
+        match self.dialect:
+            case "openrouter" if type.startswith("openrouter:"):
+                self.tools.append(dict(tool))
+            case "openrouter" if kind == "web_search":
+                self._openrouter(Search.of(tool))
+            case "perplexity" if kind == "web_search":
+                self._perplexity(Search.of(tool))
+            case "options" if kind == "web_search":
+                Search.of(tool).refuse_domains(tool)
+                self._options(Search.of(tool))
+            case "groq" if kind in _GROQ and "compound" in self.model:
+                self._compound(kind or "", tool)
+            case "groq" if kind in _GROQ or type == "browser_search":
+                self._groq(kind, tool)
+            case _:
+                raise no_such_tool(tool)
+
+    def _openrouter(self, search: Search) -> None:
+        parameters: dict[str, Any] = {
+            "allowed_domains": list(search.allowed) or None,
+            "excluded_domains": list(search.blocked) or None,
+            "search_context_size": search.size,
+            "user_location": search.location
+            and {"type": "approximate", **search.location},
+        }
+        told = {name: value for name, value in parameters.items() if value}
+        entry: dict[str, Any] = {"type": "openrouter:web_search"}
+        self.tools.append({**entry, "parameters": told} if told else entry)
+
+    def _perplexity(self, search: Search) -> None:
+        """It searches unasked; only how is told."""
+        options: dict[str, Any] = {}
+        if search.size:
+            options["search_context_size"] = search.size
+        if search.location:
+            place = {n: v for n, v in search.location.items() if n != "timezone"}
+            options["user_location"] = place
+        if options:
+            self.fields["web_search_options"] = options
+        if domains := [*search.allowed, *(f"-{each}" for each in search.blocked)]:
+            self.fields["search_domain_filter"] = domains
+
+    def _options(self, search: Search) -> None:
+        options: dict[str, Any] = {}
+        if search.size:
+            options["search_context_size"] = search.size
+        if search.location:
+            place = {"type": "approximate", "approximate": dict(search.location)}
+            options["user_location"] = place
+        self.fields["web_search_options"] = options
+
+    def _compound(self, kind: str, tool: Tool) -> None:
+        """A system of several models, which has its tools beside `tools`."""
+        custom = self.fields.setdefault("compound_custom", {"tools": {}})
+        custom["tools"].setdefault("enabled_tools", []).append(kind)
+        if kind == "code_interpreter":
+            refuse_container(tool)
+            return
+        search = Search.of(tool)
+        known = {
+            "include_domains": list(search.allowed) or None,
+            "exclude_domains": list(search.blocked) or None,
+        }
+        if settings := {name: value for name, value in known.items() if value}:
+            self.fields["search_settings"] = settings
+        self._hear_wishes(search)
+
+    def _groq(self, kind: str | None, tool: Tool) -> None:
+        if kind == "web_search":
+            Search.of(tool).refuse_domains(tool)
+            self._hear_wishes(Search.of(tool))
+        elif kind:
+            refuse_container(tool)
+        self.tools.append({"type": _GROQ.get(kind or "", "browser_search")})
+
+    def _hear_wishes(self, search: Search) -> None:
+        self.is_degraded |= bool(search.location or search.size not in (None, "medium"))

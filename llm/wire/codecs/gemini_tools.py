@@ -1,0 +1,121 @@
+"""Tools that Google runs, as generateContent takes them.
+
+In: a tool in the words of the Responses API, or in Google's own (`google_maps`). Out:
+an entry of `tools`. Vertex AI and the Gemini API each have what the other has not.
+
+Source: https://ai.google.dev/api/caching#Tool
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from llm.wire.hosted_tools import (
+    RemoteServer,
+    Search,
+    Tool,
+    cannot,
+    kind_of,
+    needed,
+    no_such_tool,
+    refuse_container,
+)
+
+#: Google's own words for tools that need none more.
+_PLAIN = {
+    "code_execution": "codeExecution",
+    "google_maps": "googleMaps",
+    "google_search": "googleSearch",
+    "url_context": "urlContext",
+}
+_COMPARED = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+
+
+def hosted(tool: Tool, *, vertex: bool) -> dict[str, Any]:
+    """Raises BadRequest for what Google does not have, or not here."""
+    if name := _PLAIN.get(str(tool.get("type"))):
+        return {name: {}}
+    match kind_of(tool):
+        case "web_search":
+            return {"googleSearch": _search(tool, vertex)}
+        case "code_interpreter":
+            refuse_container(tool)
+            return {"codeExecution": {}}
+        case "computer_use":
+            return {"computerUse": {"environment": _environment(tool)}}
+        case "file_search" if not vertex:
+            return {"fileSearch": _file_search(tool)}
+        case "mcp" if not vertex:
+            return {"mcpServers": [_server(tool)]}
+    raise no_such_tool(tool)
+
+
+def runs_there(tool: Mapping[str, Any]) -> bool:
+    """Whether Google runs what this entry of `tools` offers."""
+    return not {"functionDeclarations", "computerUse"} & tool.keys()
+
+
+def is_degraded(tool: Tool) -> bool:
+    """Whether it holds a wish that Google has no word for."""
+    if kind_of(tool) != "web_search":
+        return False
+    search = Search.of(tool)
+    return bool(search.location) or search.size not in (None, "medium")
+
+
+def _search(tool: Tool, vertex: bool) -> dict[str, Any]:
+    search = Search.of(tool)
+    if search.allowed:
+        raise cannot(tool, "searches the whole web; leave 'allowed_domains' out")
+    if search.blocked and not vertex:
+        raise cannot(tool, "leaves no domain out; leave 'blocked_domains' out")
+    return {"excludeDomains": list(search.blocked)} if search.blocked else {}
+
+
+def _file_search(tool: Tool) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "fileSearchStoreNames": list(needed(tool, "vector_store_ids"))
+    }
+    if limit := tool.get("max_num_results"):
+        told["topK"] = limit
+    if filters := tool.get("filters"):
+        told["metadataFilter"] = _filter(tool, filters)
+    return told
+
+
+def _filter(tool: Tool, given: Mapping[str, Any]) -> str:
+    """OpenAI's filter in Google's language of filters.
+
+    Source: https://google.aip.dev/160
+    """
+    kind = str(given.get("type"))
+    if kind in ("and", "or"):
+        parts = [_filter(tool, each) for each in given.get("filters") or ()]
+        return f" {kind.upper()} ".join(f"({part})" for part in parts)
+    if kind not in _COMPARED or not given.get("key"):
+        raise cannot(tool, f"knows no filter of the type {kind!r}")
+    value = json.dumps(given.get("value"), ensure_ascii=False)
+    return f"{given['key']} {_COMPARED[kind]} {value}"
+
+
+def _environment(tool: Tool) -> str:
+    browser = tool.get("environment") in (None, "browser")
+    return "ENVIRONMENT_BROWSER" if browser else "ENVIRONMENT_DESKTOP"
+
+
+def _server(tool: Tool) -> dict[str, Any]:
+    server = RemoteServer.of(tool)
+    server.refuse_asking()
+    if not server.url:
+        raise cannot(tool, "reaches servers by 'server_url' alone")
+    if server.allowed is not None or server.read_only:
+        raise cannot(tool, "offers all tools of a server; leave 'allowed_tools' out")
+    headers = dict(server.headers)
+    if server.authorization:
+        headers["Authorization"] = f"Bearer {server.authorization}"
+    transport: dict[str, Any] = {"url": server.url}
+    if headers:
+        transport["headers"] = headers
+    return {"name": server.label, "streamableHttpTransport": transport}

@@ -1,0 +1,193 @@
+"""Tools that a provider runs itself, in the words of the Responses API. Pure.
+
+In: a tool as a request declares it, `{"type": "web_search", ...}`. Out: which of the
+known ones it is, and its fields as values, for the codecs to say in their own words.
+What only narrows a tool (domains, allowed tools) is never left out in silence: a codec
+that cannot say it refuses by `cannot`.
+
+Beyond OpenAI's fields `filters` may hold `blocked_domains`, which xAI calls
+`excluded_domains`.
+
+Source: https://platform.openai.com/docs/guides/tools
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from llm.errors import BadRequest
+
+Tool = Mapping[str, Any]
+
+_DATED = r"(_preview)?(_20\d\d_\d\d_\d\d)?"
+#: Every spelling of `type` that means a tool, by the name it has in capabilities.
+SPELLINGS: Mapping[str, re.Pattern[str]] = {
+    "web_search": re.compile(rf"web_search{_DATED}"),
+    "x_search": re.compile("x_search"),
+    "file_search": re.compile("file_search"),
+    "code_interpreter": re.compile("code_interpreter"),
+    "image_generation": re.compile("image_generation"),
+    "computer_use": re.compile(r"computer_use(_preview)?|computer"),
+    "mcp": re.compile("mcp"),
+}
+NAMES = tuple(SPELLINGS)
+
+
+def kind_of(tool: Tool) -> str | None:
+    """Its name in `NAMES`; None for functions and for a provider's own spellings."""
+    type = str(tool.get("type"))
+    return next((n for n, known in SPELLINGS.items() if known.fullmatch(type)), None)
+
+
+def is_hosted(tool: Tool) -> bool:
+    """Whether it is no function of somebody's; a provider's own spelling counts."""
+    return tool.get("type") not in ("function", "custom")
+
+
+# Refusals
+
+
+def no_such_tool(tool: Tool) -> BadRequest:
+    return BadRequest(
+        f"This provider has no tool of the type {tool.get('type')!r}.", param="tools"
+    )
+
+
+def cannot(tool: Tool, what: str) -> BadRequest:
+    """`what` goes on after "This provider's 'web_search' …"."""
+    return BadRequest(f"This provider's {tool.get('type')!r} {what}.", param="tools")
+
+
+def needed(tool: Tool, name: str) -> Any:
+    """A field that the tool is nothing without. Raises BadRequest."""
+    if value := tool.get(name):
+        return value
+    raise BadRequest(f"The tool {tool.get('type')!r} needs {name!r}.", param="tools")
+
+
+# Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a `web_search` is told."""
+
+    allowed: Sequence[str] = ()  # domains; empty for all
+    blocked: Sequence[str] = ()
+    location: Mapping[str, str] | None = None  # city, country, region, timezone
+    size: str | None = None  # of the context: low, medium or high
+
+    @classmethod
+    def of(cls, tool: Tool) -> Self:
+        """Raises BadRequest where both lists of domains are given."""
+        filters = tool.get("filters") or {}
+        allowed = filters.get("allowed_domains") or ()
+        blocked = filters.get("blocked_domains") or filters.get("excluded_domains")
+        if allowed and blocked:
+            raise BadRequest(
+                "A search is told allowed domains or blocked ones, not both.",
+                param="tools",
+            )
+        place = tool.get("user_location")
+        return cls(
+            allowed=tuple(allowed),
+            blocked=tuple(blocked or ()),
+            location=None if place is None else _known_of(place),
+            size=tool.get("search_context_size"),
+        )
+
+    def refuse_domains(self, tool: Tool) -> None:
+        if self.allowed or self.blocked:
+            raise cannot(tool, "cannot be kept to some domains; leave 'filters' out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteServer:
+    """What an `mcp` tool says of a server that the provider is to reach."""
+
+    label: str
+    url: str = ""
+    authorization: str = ""  # an access token
+    headers: Mapping[str, str]
+    allowed: Sequence[str] | None = None  # names of tools; None for all
+    read_only: bool = False  # only tools that say they change nothing
+    asks: bool = True  # wants to be asked before a tool is called
+
+    @classmethod
+    def of(cls, tool: Tool) -> Self:
+        """Raises BadRequest for one without a label."""
+        allowed = tool.get("allowed_tools")
+        filter = allowed if isinstance(allowed, Mapping) else {"tool_names": allowed}
+        names = filter.get("tool_names")
+        return cls(
+            label=needed(tool, "server_label"),
+            url=tool.get("server_url") or "",
+            authorization=tool.get("authorization") or "",
+            headers=tool.get("headers") or {},
+            allowed=None if names is None else tuple(names),
+            read_only=bool(filter.get("read_only")),
+            asks=tool.get("require_approval") != "never",
+        )
+
+    def refuse_asking(self) -> None:
+        """For hosts that call without asking anybody."""
+        if self.asks:
+            raise BadRequest(
+                "This provider calls MCP tools without asking; say so with"
+                " 'require_approval': 'never'.",
+                param="tools",
+            )
+
+    def refuse_read_only(self, tool: Tool) -> None:
+        if self.read_only:
+            raise cannot(tool, "knows allowed tools by their names alone")
+
+
+def container_files(tool: Tool) -> Sequence[str]:
+    """Ids of the files that a `code_interpreter` is to find in its container."""
+    container = tool.get("container")
+    files = container.get("file_ids") if isinstance(container, Mapping) else None
+    return tuple(files or ())
+
+
+def refuse_container(tool: Tool) -> None:
+    """For hosts that make a container by themselves, and an empty one."""
+    if container_files(tool) or isinstance(tool.get("container"), str):
+        raise cannot(tool, "begins with an empty container; leave 'container' out")
+
+
+def _known_of(place: Mapping[str, Any]) -> dict[str, str]:
+    return {n: v for n, v in place.items() if n != "type" and v is not None}
+
+
+# Screens
+
+
+def screenshot_of(output: Mapping[str, Any]) -> dict[str, Any]:
+    """The picture in a `computer_call_output`, as a part of a message.
+
+    Raises BadRequest for one without a picture.
+    """
+    shown = output.get("output")
+    told = shown if isinstance(shown, Mapping) else {}
+    address = {n: told[n] for n in ("image_url", "file_id") if told.get(n)}
+    if not address:
+        raise BadRequest(
+            "A 'computer_call_output' needs an 'output' with the 'image_url' of a"
+            " screenshot.",
+            param="input",
+        )
+    return {"type": "input_image", "detail": "auto", **address}
+
+
+def screenshot_message(output: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a model that is not told of the action before it."""
+    told = {"type": "input_text", "text": "This is what the screen shows now."}
+    return {
+        "type": "message",
+        "role": "user",
+        "content": [told, screenshot_of(output)],
+    }

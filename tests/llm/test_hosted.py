@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llm import hosted, options
+from llm.capabilities import Capabilities, capabilities_of
+from llm.errors import BadRequest
+from llm.hosted import LABELS, NAMES, kind_of, takes
+from llm.providers import all_providers
+from llm.wire.codec import Codec
+from llm.wire.codecs.anthropic import AnthropicCodec
+from llm.wire.codecs.gemini import GeminiCodec
+from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+#: The least that each can be declared by.
+LEAST: dict[str, dict[str, Any]] = {
+    "web_search": {"type": "web_search"},
+    "x_search": {"type": "x_search"},
+    "file_search": {"type": "file_search", "vector_store_ids": ["vs_1"]},
+    "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
+    "image_generation": {"type": "image_generation"},
+    "computer_use": {
+        "type": "computer_use_preview",
+        "display_width": 1024,
+        "display_height": 768,
+        "environment": "browser",
+    },
+    "mcp": {
+        "type": "mcp",
+        "server_label": "wiki",
+        "server_url": "https://wiki.test/mcp",
+        "require_approval": "never",
+    },
+}
+SEARCH, FILES = LEAST["web_search"], LEAST["file_search"]
+FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+DOCS = Path(__file__).parents[2] / "docs" / "hosted-tools.md"
+
+
+def wires() -> Iterator[tuple[str, Codec, str, Capabilities]]:
+    """Every wire of every provider whose tools are known."""
+    for provider in all_providers().values():
+        model = provider.default_model or "m"
+        for name, codec in provider.codecs.items():
+            can = capabilities_of(provider.name, model, wire=name)
+            if can.hosted_tools is not None:
+                yield f"{provider.name} {name}", codec, model, can
+
+
+WIRES = {name: rest for name, *rest in wires()}
+
+
+# The vocabulary
+
+
+@pytest.mark.parametrize(
+    ("type", "kind"),
+    [
+        ("web_search", "web_search"),
+        ("web_search_2025_08_26", "web_search"),
+        ("web_search_preview", "web_search"),
+        ("web_search_preview_2025_03_11", "web_search"),
+        ("web_search_20250305", None),  # Anthropic's own word
+        ("google_search", None),
+        ("computer", "computer_use"),
+        ("computer_use_preview", "computer_use"),
+        ("computer_20251124", None),
+        ("function", None),
+        ("mcp", "mcp"),
+        (None, None),
+    ],
+)
+def test_a_tool_is_known_by_its_spellings(type: Any, kind: str | None):
+    assert kind_of({"type": type}) == kind
+
+
+def test_each_has_a_label_and_a_declaration():
+    assert set(LABELS) == set(NAMES) == set(LEAST)
+    assert {name: kind_of(tool) for name, tool in LEAST.items()} == {
+        name: name for name in NAMES
+    }
+
+
+# The data, against the codecs
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("kind", NAMES)
+def test_what_a_host_is_said_to_have_can_be_said_to_it(wire: str, kind: str):
+    codec, model, can = WIRES[wire]
+    why_not = takes(codec, can, LEAST[kind], model=model)
+    assert (why_not is None) == (kind in can.hosted_tools)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [AnthropicCodec(), GeminiCodec(), GeminiCodec(vertex=True), OpenAIChatCodec()],
+    ids=lambda codec: codec.name,
+)
+def test_where_nobody_knows_the_codec_has_the_last_word(codec: Codec):
+    unknown = Capabilities()
+    assert takes(codec, unknown, {"type": "teleport"}) == (
+        "This provider has no tool of the type 'teleport'."
+    )
+    assert takes(None, unknown, {"type": "teleport"}) is None
+
+
+def test_staff_can_say_what_a_model_has():
+    can = capabilities_of(
+        "openai", "gpt-4o", {"hosted_tools": ["mcp"]}, wire="openai_responses"
+    )
+    assert can.told()["hosted_tools"] == ["mcp"]
+    assert takes(None, can, SEARCH) == "Of its provider's own tools it has 'mcp'."
+    anything = capabilities_of("demo", "demo", {"hosted_tools": None})
+    assert takes(None, anything, SEARCH) is None
+
+
+# Refusal by name, or leaving out
+
+
+def fitted(request: Request, codec: Codec, can: Capabilities, **given: Any) -> Any:
+    return options.fit(request, can, model_name="ours", codec=codec, **given)
+
+
+def asking(*tools: dict[str, Any], **given: Any) -> Request:
+    return Request(model="m", items=[user_message("Hi")], tools=tools, **given)
+
+
+SOME = Capabilities(hosted_tools=("web_search", "mcp"))
+
+
+def test_a_tool_that_the_model_has_not_is_refused_by_name():
+    with pytest.raises(BadRequest) as caught:
+        fitted(asking(SEARCH, FILES), AnthropicCodec(), SOME)
+    assert caught.value.param == "tools"
+    assert str(caught.value) == (
+        "The model 'ours' cannot be given the tool 'file_search'; of its provider's own"
+        " tools it has 'web_search' and 'mcp'."
+    )
+    with pytest.raises(BadRequest, match="it has no tools of its provider's own"):
+        fitted(asking(FILES), AnthropicCodec(), Capabilities(hosted_tools=()))
+
+
+def test_what_of_a_tool_cannot_be_said_is_a_reason_too():
+    kept = {**SEARCH, "filters": {"allowed_domains": ["a.test"]}}
+    with pytest.raises(BadRequest, match="'allowed_domains' out"):
+        fitted(asking(kept), GeminiCodec(), Capabilities())
+    assert fitted(asking(kept), AnthropicCodec(), Capabilities()).dropped == ()
+
+
+def test_it_is_left_out_and_reported_where_that_is_wished_for():
+    told = fitted(
+        asking(SEARCH, FILES, FUNCTION), AnthropicCodec(), SOME, ignore_invalid=True
+    )
+    assert told.request.tools == [SEARCH, FUNCTION]
+    assert told.dropped == ("tools (without file_search)",)
+    alone = asking(FILES, tool_choice="required", parallel_tool_calls=True)
+    left = fitted(alone, AnthropicCodec(), SOME, ignore_invalid=True).request
+    assert (left.tools, left.tool_choice, left.parallel_tool_calls) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ("required", "required"),
+        ({"type": "file_search"}, "auto"),
+        ({"type": "function", "name": "look"}, {"type": "function", "name": "look"}),
+        (
+            {"type": "allowed_tools", "tools": [FILES, SEARCH]},
+            {"type": "allowed_tools", "tools": [SEARCH]},
+        ),
+        ({"type": "allowed_tools", "tools": [FILES]}, "none"),
+    ],
+)
+def test_nobody_chooses_what_is_left_out(choice: Any, left: Any):
+    request = asking(SEARCH, FILES, FUNCTION, tool_choice=choice)
+    told = fitted(request, AnthropicCodec(), SOME, ignore_invalid=True)
+    assert told.request.tool_choice == left
+
+
+def test_a_tool_that_does_not_go_with_functions_gives_way_to_them():
+    request = Request(
+        model="gemini-2.5-flash", items=[user_message("Hi")], tools=[SEARCH, FUNCTION]
+    )
+    with pytest.raises(BadRequest, match="not both"):
+        fitted(request, GeminiCodec(), Capabilities())
+    told = fitted(request, GeminiCodec(), Capabilities(), ignore_invalid=True)
+    assert told.request.tools == [FUNCTION]
+
+
+def test_a_bad_function_is_not_the_hosted_tools_fault():
+    class Picky(AnthropicCodec):
+        def encode(self, request: Request) -> dict[str, Any]:
+            if any(not hosted.is_hosted(tool) for tool in request.tools):
+                raise BadRequest("No functions here.", param="tools")
+            return {}
+
+    told = fitted(asking(SEARCH, FUNCTION), Picky(), Capabilities())
+    assert told.request.tools == (SEARCH, FUNCTION)
+
+
+# Screens
+
+
+def test_computer_use_is_for_a_client_that_acts():
+    assert hosted.needs_client(LEAST["computer_use"])
+    assert "click_at" in hosted.client_functions([SEARCH, LEAST["computer_use"]])
+    assert hosted.client_functions([SEARCH, FUNCTION]) == frozenset()
+
+
+def test_a_model_that_sees_nothing_is_told_that_there_was_a_screen():
+    shot = {
+        "type": "computer_call_output",
+        "call_id": "c",
+        "output": {"type": "computer_screenshot", "image_url": "data:image/png,"},
+    }
+    request = Request(model="m", items=[user_message("Hi"), shot])
+    told = fitted(request, OpenAIChatCodec(), Capabilities(vision=False))
+    assert told.dropped == ("input (without input_image)",)
+    assert "you cannot see" in told.request.items[1]["content"][0]["text"]
+
+
+# The documentation
+
+
+def test_the_table_of_the_documentation_is_the_data():
+    rows = re.findall(r"^\| ([\w. -]+?) \| `(\w+)` \|(.+)\|$", DOCS.read_text(), re.M)
+    kinds = [name for name in NAMES if name != "x_search"]
+    told = {
+        (kind, wire): {
+            name
+            for name, cell in zip(kinds, cells.split("|"), strict=True)
+            if cell.strip() not in ("", "—")
+        }
+        for kind, wire, cells in rows
+    }
+    known = {
+        (all_providers()[name].label, wire): set(can.hosted_tools) - {"x_search"}
+        for name, wire, can in (
+            (*key.split(), can) for key, (_, _, can) in WIRES.items()
+        )
+    }
+    some = {key: kinds for key, kinds in known.items() if kinds}
+    assert told == some

@@ -1,0 +1,40 @@
+"""Whatever is asked for, Chat Completions' own SDK knows every field that we say.
+
+For Responses, Messages and generateContent the tests of those codecs ask the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParams
+from pydantic import ConfigDict, TypeAdapter
+
+from llm.adapt import Adaptation
+from llm.management.commands.feature_table import FEATURES
+from llm.providers import all_providers
+from llm.structured import form_of
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+from .hosts import route_at
+
+# A list, as pydantic takes no config beside a bare TypedDict.
+SDK = TypeAdapter(list[CompletionCreateParams], config=ConfigDict(extra="forbid"))
+#: Hosts whose wire is to be OpenAI's to the letter; the others have fields of theirs.
+ALIKE = ("openai", "azure_openai", "openai_compatible", "llamacpp", "vllm", "together")
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("kind", ALIKE)
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_sdk_knows_every_field(kind: str, feature: str, stream: bool):
+    way = route_at(
+        kind, "openai_chat", model=all_providers()[kind].default_model or "m"
+    )
+    asked, beside = FEATURES[feature]
+    fields: dict[str, Any] = {"items": [user_message("Hi")], **beside, **asked}
+    request = Request(model=way.model, stream=stream, max_output_tokens=99, **fields)
+    adapted = Adaptation(request, way, form=form_of(request), ignore_invalid=True)
+    SDK.validate_python([way.endpoint.codec.encode(adapted.request)])
