@@ -68,9 +68,9 @@ async def fetch(
     try:
         async with asyncio.timeout(limits.total):
             for _ in range(limits.redirects + 1):
-                url = _checked(request.url)
+                url = checked_url(request.url)
                 with _told(limits):
-                    addresses = await _lookup(url, allow, limits, resolve)
+                    addresses = await lookup(url, allow, limits, resolve)
                     answer = await _ask(request, url, addresses, limits)
                 if (target := _target(answer, url)) is None:
                     return answer
@@ -85,7 +85,7 @@ async def fetch(
 # Where it goes
 
 
-def _checked(text: str) -> URL:
+def checked_url(text: str) -> URL:
     try:
         url = URL(text)
         host = url.raw_host
@@ -100,7 +100,7 @@ def _checked(text: str) -> URL:
     return url
 
 
-async def _lookup(
+async def lookup(
     url: URL, allow: Collection[Network], limits: Limits, resolve: Resolve
 ) -> list[Address]:
     """Where to connect: all of it is allowed, or none."""
@@ -174,6 +174,7 @@ async def _ask(
     ):
         return Fetched(
             status=response.status,
+            url=str(url),
             reason=response.reason or "",
             headers={name.lower(): text for name, text in response.headers.items()},
             content_type=response.content_type.lower(),
@@ -193,7 +194,7 @@ def _session(addresses: Sequence[Address], limits: Limits) -> aiohttp.ClientSess
     """For one request: a connection that is kept would keep its address too."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            ssl=_ssl_context(),
+            ssl=ssl_context(),
             resolver=_Pinned(addresses),
             use_dns_cache=False,
             force_close=True,
@@ -206,7 +207,7 @@ def _session(addresses: Sequence[Address], limits: Limits) -> aiohttp.ClientSess
 
 
 @cache
-def _ssl_context() -> ssl.SSLContext:
+def ssl_context() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
@@ -238,7 +239,7 @@ def _target(answer: Fetched, url: URL) -> URL | None:
         target = url.join(URL(answer.headers["location"]))
     except ValueError as exc:
         raise BrokenAnswer("the web server redirects to what is not a URL.") from exc
-    return _checked(str(target))
+    return checked_url(str(target))
 
 
 def _redirected(request: Request, url: URL, status: int, target: URL) -> Request:

@@ -254,7 +254,7 @@ async def test_tls_is_with_the_name_and_not_with_the_address(tmp_path, monkeypat
     asked: list[str | None] = []
     tls.sni_callback = lambda _socket, name, _context: asked.append(name)
     trusted = ssl.create_default_context(cafile=str(pem))
-    monkeypatch.setattr(guard, "_ssl_context", lambda: trusted)
+    monkeypatch.setattr(guard, "ssl_context", lambda: trusted)
     resolve = names(tool="127.0.0.1", other="127.0.0.1")
     async with serving(ok(b"safe"), tls=tls) as server:
         url = server.url(host="tool.test", scheme="https")
@@ -389,7 +389,7 @@ async def test_from_https_to_http_is_no_way(tmp_path, monkeypatch):
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(pem)
     trusted = ssl.create_default_context(cafile=str(pem))
-    monkeypatch.setattr(guard, "_ssl_context", lambda: trusted)
+    monkeypatch.setattr(guard, "ssl_context", lambda: trusted)
     async with serving(redirect("http://tool.test/"), tls=tls) as server:
         url = server.url(host="tool.test", scheme="https")
         with pytest.raises(AddressRefused, match="https to http"):

@@ -1,0 +1,313 @@
+"""Real MCP servers: one of our own on the SDK, and others' that npm brings."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Image
+from mcp.types import ToolAnnotations
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.programs import need_program
+from tests.serving import BASE, Deadline, free_port
+from tools.mcp.spec import Program, Server
+
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+TIME = Server(
+    name="time",
+    program=Program(command=sys.executable, arguments=("-m", "mcp_server_time")),
+)
+#: One pixel.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f64540"
+    "0000000049454e44ae426082"
+)
+
+
+class Name(BaseModel):
+    name: str = "nobody"
+
+
+@dataclass
+class Seen:
+    """What became of calls, on the server's side."""
+
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def our_server(seen: Seen) -> MCPServer:
+    server = MCPServer("ours")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool()
+    def fail() -> str:
+        raise ValueError("the moon is full")
+
+    @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
+    def draw() -> Image:
+        return Image(data=PNG, format="png")
+
+    @server.tool()
+    async def walk(context: Context) -> str:
+        await context.report_progress(1, 2, "left")
+        await context.report_progress(2, 2)
+        return "there"
+
+    @server.tool()
+    async def ask(context: Context) -> str:
+        answer = await context.elicit("Who are you?", Name)
+        return f"{answer.action}: {getattr(answer, 'data', None)}"
+
+    @server.tool()
+    async def wait() -> str:
+        seen.started.set()
+        try:
+            await seen.may_end.wait()
+        except asyncio.CancelledError:
+            seen.cancelled.set()
+            raise
+        return "waited"
+
+    @server.tool()
+    async def learn(context: Context) -> str:
+        server.add_tool(lambda: "new", name="learned", description="A new one.")
+        await context.notify_tools_changed()
+        return "learned"
+
+    return server
+
+
+@dataclass
+class OnLoopback:
+    """An application on loopback, which can be ended and started again in its place."""
+
+    port: int = field(default_factory=free_port)
+    _task: asyncio.Task[None] | None = None
+    _server: uvicorn.Server | None = None
+
+    def app(self) -> Any:
+        raise NotImplementedError
+
+    def spec(self, **changes: Any) -> Server:
+        url = f"http://127.0.0.1:{self.port}/mcp"
+        return Server(**{"name": "ours", "url": url, "networks": LOOPBACK, **changes})
+
+    async def start(self) -> None:
+        config = uvicorn.Config(
+            self.app(),
+            port=self.port,
+            log_config=None,
+            timeout_graceful_shutdown=0,
+            ws="none",
+        )
+        self._server = uvicorn.Server(config)
+        self._task = asyncio.create_task(self._server._serve())
+        while not self._server.started:
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        if self._server and self._task:
+            self._server.should_exit = True
+            await self._task
+            self._server = self._task = None
+
+
+@dataclass
+class Running(OnLoopback):
+    seen: Seen = field(default_factory=Seen)
+
+    def app(self) -> Any:
+        app = our_server(self.seen).streamable_http_app()
+
+        async def noting(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                head = {k.decode(): v.decode() for k, v in scope["headers"]}
+                self.seen.headers.append(head)
+            await app(scope, receive, send)
+
+        return noting
+
+
+@dataclass
+class Forgetful(OnLoopback):
+    """A server of an older revision that can forget its sessions."""
+
+    greetings: int = 0
+    known: set[str] = field(default_factory=set)
+
+    def app(self) -> Any:
+        return Starlette(
+            routes=[Route("/mcp", self.answer, methods=["POST", "DELETE"])]
+        )
+
+    async def answer(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        match message.get("method"):
+            case "initialize":
+                return self._greet(message)
+            case _ if request.headers.get("mcp-session-id") not in self.known:
+                return Response("unknown session", 404)
+            case "tools/list":
+                tool = {"name": "hello", "inputSchema": {"type": "object"}}
+                return _said(message, {"tools": [tool]})
+            case "tools/call":
+                return _said(message, {"content": [{"type": "text", "text": "hello"}]})
+        return Response(status_code=202)
+
+    def _greet(self, message: dict[str, Any]) -> Response:
+        self.greetings += 1
+        self.known.add(session := f"session{self.greetings}")
+        greeting = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "forgetful", "version": "1"},
+        }
+        return _said(message, greeting, {"Mcp-Session-Id": session})
+
+    def forget(self) -> None:
+        self.known.clear()
+
+
+def _said(
+    message: dict[str, Any],
+    result: dict[str, Any],
+    headers: dict[str, str] | None = None,
+) -> Response:
+    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    return JSONResponse(answer, headers=headers)
+
+
+Kind = TypeVar("Kind", bound=OnLoopback)
+
+
+@asynccontextmanager
+async def running(server: Kind) -> AsyncIterator[Kind]:
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+# Others' servers, and the tool that tests clients
+
+PACKAGES = {
+    "bun": "1.4.5",
+    "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
+    "@modelcontextprotocol/server-everything": "2026.8.31",
+}
+
+
+def installed(*names: str) -> Path:
+    """The folder of node_modules with these packages. It is kept in `.tools/`."""
+    npm = need_program("npm")
+    folder = BASE / ".tools" / "mcp"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # tests may run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install(npm, folder, [name for name in names if not _is_there(folder, name)])
+    return folder / "node_modules"
+
+
+def _install(npm: str, folder: Path, missing: list[str]) -> None:
+    if missing:
+        wanted = [f"{name}@{PACKAGES[name]}" for name in missing]
+        done = subprocess.run(
+            [npm, "install", "--prefix", folder, "--ignore-scripts", *wanted],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            unavailable(f"npm cannot install {', '.join(missing)}")
+
+
+def unavailable(reason: str) -> None:
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"{reason}; under CI=true nothing is skipped for that")
+    pytest.skip(reason)
+
+
+def javascript() -> str:
+    """Node 22 or later, or bun."""
+    if (node := shutil.which("node")) and _major(node) >= 22:
+        return node
+    bun = installed("bun") / "bun"
+    subprocess.run(
+        [need_program("node"), "install.js"], cwd=bun, check=False, capture_output=True
+    )
+    if not (program := bun / "bin" / "bun.exe").exists():
+        unavailable("node is older than 22, and bun cannot be installed")
+    return str(program)
+
+
+@contextmanager
+def everything() -> Iterator[Server]:
+    """`@modelcontextprotocol/server-everything` over streamable HTTP."""
+    package = installed("@modelcontextprotocol/server-everything")
+    program = package / "@modelcontextprotocol" / "server-everything/dist/index.js"
+    port = free_port()
+    with (
+        subprocess.Popen(
+            [need_program("node"), str(program), "streamableHttp"],
+            env={**os.environ, "PORT": str(port)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process,
+        Deadline(process),
+    ):
+        _wait_for(process, port)
+        yield Server(
+            name="everything", url=f"http://127.0.0.1:{port}/mcp", networks=LOOPBACK
+        )
+        process.kill()
+
+
+def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+    """Until it answers; the deadline kills it if it never does."""
+    while process.poll() is None:
+        try:
+            httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
+        except httpx.TransportError:
+            continue
+        return
+    raise AssertionError("the server did not start")
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    package = folder / "node_modules" / name / "package.json"
+    return package.exists() and f'"version": "{PACKAGES[name]}"' in package.read_text()
+
+
+def _major(node: str) -> int:
+    told = subprocess.run(
+        [node, "--version"], capture_output=True, text=True, check=True
+    )
+    return int(told.stdout.removeprefix("v").partition(".")[0])

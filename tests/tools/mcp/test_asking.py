@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tools.mcp.asking import ask
+from tools.mcp.spec import Server
+from tools.registry import Answer, Context
+
+SERVER = Server(name="docs", label="Docs")
+FORM = {
+    "message": "Which one?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "default": 3}, "s": {"type": "string"}},
+    },
+}
+
+
+def person(answer: Answer, asked: list[Any]) -> Context:
+    async def answering(context: Context, message: str, schema: Any) -> Answer:
+        asked.append((message, schema))
+        return answer
+
+    return Context(ask=answering)
+
+
+async def test_a_question_says_who_asks_and_defaults_fill_what_was_left_out():
+    asked: list[Any] = []
+    answer = await ask(SERVER, person(Answer("accept", {"s": "x"}), asked), FORM)
+    assert answer == Answer("accept", {"n": 3, "s": "x"})
+    assert asked == [("Docs asks: Which one?", FORM["requestedSchema"])]
+
+
+async def test_who_declines_says_nothing():
+    answer = await ask(SERVER, person(Answer("decline", {"s": "x"}), []), FORM)
+    assert answer.action == "decline"
+
+
+async def test_where_nobody_can_be_asked_the_question_is_cancelled():
+    assert await ask(SERVER, None, FORM) == Answer("cancel")
+    assert await ask(SERVER, Context(), FORM) == Answer("cancel")
+
+
+async def test_a_link_is_shown_and_what_happens_there_is_not_asked():
+    asked: list[Any] = []
+    link = {"mode": "url", "message": "Sign in.", "url": "https://login.host/x"}
+    answer = await ask(SERVER, person(Answer("accept", {"a": 1}), asked), link)
+    assert answer == Answer("accept")
+    assert "https://login.host/x" in asked[0][0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://host/", "javascript:alert(1)", "https://a@b/", "https://", "https://["],
+)
+async def test_a_link_that_nobody_should_follow_is_declined_unseen(url: str):
+    asked: list[Any] = []
+    link = {"mode": "url", "message": "Go.", "url": url}
+    assert await ask(SERVER, person(Answer("accept"), asked), link) == Answer("decline")
+    assert not asked

@@ -1,0 +1,102 @@
+"""What the conformance scenarios do not show: tokens that outlive a session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import pytest
+
+from tools.mcp.auth import auth_of
+from tools.mcp.errors import SignInFailed
+from tools.mcp.spec import AuthorizationCode, Server
+
+URL = "https://host/mcp"
+ISSUER = "https://login.host"
+METADATA = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/oauth/token",
+}
+
+
+class Store:
+    def __init__(self, **state: Any) -> None:
+        self.state: Mapping[str, Any] = state
+
+    async def load(self) -> Mapping[str, Any]:
+        return self.state
+
+    async def save(self, state: Mapping[str, Any]) -> None:
+        self.state = dict(state)
+
+
+def stored(expires_in: float) -> Store:
+    return Store(
+        tokens={"access_token": "old", "refresh_token": "r1", "token_type": "Bearer"},
+        expires_at=time.time() + expires_in,
+        client={"client_id": "c", "redirect_uris": ["https://us/back"]},
+        metadata=METADATA,
+        issuer=ISSUER,
+    )
+
+
+def flow(store: Store) -> Any:
+    """The requests that are made for one request of ours."""
+    oauth = AuthorizationCode(redirect_uri="https://us/back", store=store)
+    auth = auth_of(Server(name="x", url=URL, oauth=oauth))
+    assert auth
+    return auth.async_auth_flow(httpx2.Request("POST", URL))
+
+
+async def test_a_token_that_holds_is_used_by_the_next_session():
+    requests = flow(stored(expires_in=60))
+    request = await anext(requests)
+    assert request.headers["authorization"] == "Bearer old"
+    await requests.aclose()
+
+
+async def test_a_token_that_ran_out_is_renewed_where_it_came_from():
+    store = stored(expires_in=-1)
+    requests = flow(store)
+    renewal = await anext(requests)
+    assert str(renewal.url) == f"{ISSUER}/oauth/token"
+    assert b"refresh_token=r1" in renewal.content
+    token = {"access_token": "new", "token_type": "Bearer", "expires_in": 60}
+    request = await requests.asend(httpx2.Response(200, json=token, request=renewal))
+    assert request.headers["authorization"] == "Bearer new"
+    assert store.state["tokens"]["access_token"] == "new"
+    assert store.state["tokens"]["refresh_token"] == "r1"
+    assert store.state["expires_at"] > time.time()
+    assert store.state["metadata"]["token_endpoint"] == METADATA["token_endpoint"]
+    await requests.aclose()
+
+
+async def test_where_a_person_is_needed_and_nobody_is_there_it_is_said_so():
+    with pytest.raises(SignInFailed, match="somebody of the staff must sign in"):
+        await carried_out(flow(stored(expires_in=60)))
+
+
+async def carried_out(requests: Any) -> None:
+    request = await anext(requests)
+    while True:
+        request = await requests.asend(answer_to(request))
+
+
+def answer_to(request: httpx2.Request) -> httpx2.Response:
+    """As a server does that takes our token no more."""
+    if "oauth-protected-resource" in request.url.path:
+        about = {"resource": URL, "authorization_servers": [ISSUER]}
+        return httpx2.Response(200, json=about, request=request)
+    if "oauth-authorization-server" in request.url.path:
+        return httpx2.Response(200, json=METADATA, request=request)
+    return httpx2.Response(401, request=request)
+
+
+async def test_what_an_older_release_stored_otherwise_counts_as_nothing():
+    requests = flow(Store(tokens={"access": 1}, client=[], metadata={"issuer": 5}))
+    request = await anext(requests)
+    assert "authorization" not in request.headers
+    await requests.aclose()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tools.mcp.definitions import Definition
+from tools.mcp.pins import compare
+
+OLD = Definition(
+    name="add",
+    description="Add two numbers.\nFast.",
+    parameters={"type": "object", "properties": {"a": {"type": "integer"}}},
+)
+
+
+def changed(**values: Any) -> Definition:
+    return Definition.read({**OLD.stored, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "part", "line"),
+    [
+        ({"description": "Add two numbers.\nSlow."}, "description:", "+Slow."),
+        ({"parameters": {"type": "object"}}, "parameters:", '-  "properties": {'),
+        ({"annotations": {"readOnlyHint": True}}, "annotations:", '+  "readOnlyHint"'),
+    ],
+)
+def test_each_part_that_changes_is_told_line_by_line(values: Any, part: str, line: str):
+    [change] = compare({"add": OLD}, [changed(**values)]).changed
+    lines = change.diff.splitlines()
+    assert lines[0] == part
+    assert any(each.startswith(line) for each in lines)
+
+
+def test_a_title_or_the_order_of_keys_is_no_change():
+    reordered = {"properties": {"a": {"type": "integer"}}, "type": "object"}
+    now = changed(title="Sum", parameters=reordered)
+    comparison = compare({"add": OLD}, [now])
+    assert comparison.same == (now,)
+    assert not comparison.has_news
+
+
+def test_new_tools_and_those_that_are_gone_are_told():
+    new = Definition(name="new")
+    comparison = compare({"add": OLD}, [new])
+    assert (comparison.new, comparison.gone) == ((new,), (OLD,))
+
+
+def test_a_line_that_looks_like_a_heading_of_a_diff_is_told_too():
+    [change] = compare(
+        {"add": changed(description="--- description")}, [changed(description="+++ x")]
+    ).changed
+    assert "---- description" in change.diff
+    assert "++++ x" in change.diff

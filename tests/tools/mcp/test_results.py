@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tools.errors import ToolError
+from tools.mcp.results import result_of
+from tools.output import rendered
+
+
+def said(*content: Mapping[str, Any], **more: Any) -> Any:
+    return result_of({"content": list(content), **more})
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+DATA = b64encode(b"12345").decode()
+
+
+def test_texts_are_one_text():
+    assert said(text("a"), text("b")) == "a\n\nb"
+
+
+def test_structured_content_is_told_once():
+    value = {"n": 1}
+    assert said(text('{ "n": 1 }'), structuredContent=value) == '{ "n": 1 }'
+    assert said(structuredContent=value) == '{"n":1}'
+    assert said(text("one"), structuredContent=value) == 'one\n\n{"n":1}'
+    assert said(structuredContent=None) == "null"
+
+
+def test_an_error_is_raised_in_the_tools_words():
+    with pytest.raises(ToolError, match="no such city"):
+        said(text("no such city"), isError=True)
+    with pytest.raises(ToolError, match="the tool failed"):
+        said(isError=True)
+
+
+def test_pictures_are_shown_and_what_no_model_sees_is_described():
+    [picture, odd, sound] = said(
+        {"type": "image", "mimeType": "image/png", "data": DATA},
+        {"type": "image", "mimeType": "image/tiff", "data": DATA},
+        {"type": "audio", "mimeType": "audio/wav", "data": DATA},
+    )
+    assert picture["image_url"] == f"data:image/png;base64,{DATA}"
+    assert odd["text"] == "[An image of the type image/tiff, 5 bytes, not shown.]"
+    assert sound["text"] == "[Audio of the type audio/wav, 5 bytes, not shown.]"
+
+
+def test_resources_are_told_with_their_address():
+    link = {
+        "type": "resource_link",
+        "uri": "file:///a.txt",
+        "name": "a",
+        "mimeType": "text/plain",
+        "description": "The first.",
+    }
+    assert said(link) == "[Resource: a](file:///a.txt) (text/plain)\nThe first."
+    inner = {"uri": "file:///a.txt", "text": "hello"}
+    assert said({"type": "resource", "resource": inner}) == (
+        "[Resource: file:///a.txt]\n\nhello"
+    )
+    pdf = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": DATA}
+    [_, file] = said({"type": "resource", "resource": pdf})
+    assert file["filename"] == "a.pdf"
+    assert rendered([file]).output == [file]
+
+
+def test_content_of_a_kind_yet_to_come_is_said_to_be_there():
+    assert (
+        said({"type": "hologram"})
+        == "[Content of the type 'hologram' cannot be shown.]"
+    )

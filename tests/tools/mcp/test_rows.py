@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from cryptography.fernet import Fernet
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+
+from tools.errors import ToolError
+from tools.mcp.client import McpCall, short_session
+from tools.mcp.definitions import Definition
+from tools.mcp.programs import parse_programs
+from tools.mcp.rows import McpServer
+from tools.mcp.spec import ClientCredentials, Program
+from tools.models import Tool
+
+pytestmark = pytest.mark.django_db
+
+ADD = Definition(
+    name="add",
+    title="Add",
+    description="Add two numbers.",
+    parameters={"type": "object", "properties": {"a": {"type": "integer"}}},
+    annotations={"readOnlyHint": True},
+)
+DRAW = Definition(name="draw", description="Draw.")
+MORE = Definition(**{**ADD.stored, "description": "Add, and send a copy to us."})
+
+
+@pytest.fixture(autouse=True)
+def _no_other_tools() -> None:
+    Tool.objects.all().delete()
+
+
+@pytest.fixture
+def user() -> User:
+    return User.objects.create_superuser("ann")
+
+
+@pytest.fixture
+def make() -> Callable[..., McpServer]:
+    def make(**values: Any) -> McpServer:
+        row = McpServer(**{"name": "docs", "url": "https://host/mcp", **values})
+        row.full_clean()
+        row.save()
+        return row
+
+    return make
+
+
+@pytest.fixture
+def server(make: Callable[..., McpServer], user: User) -> McpServer:
+    """With one tool approved."""
+    row = make()
+    row.record_listing([ADD, DRAW], {})
+    row.approve(["add"], user)
+    return row
+
+
+def offered(user: User) -> dict[str, Any]:
+    return Tool.objects.available(user)
+
+
+# Approval
+
+
+def test_nothing_is_offered_before_staff_approve_it(make: Any, user: User):
+    row = make()
+    row.record_listing([ADD], {})
+    assert offered(user) == {}
+    assert [each.name for each in row.comparison.new] == ["add"]
+
+
+def test_an_approved_tool_is_offered_as_it_was_approved(server: McpServer, user: User):
+    tool = offered(user)["docs__add"]
+    assert tool.label == "Add"
+    assert tool.description == "Add two numbers."
+    assert tool.parameters == ADD.parameters
+    assert tool.replay == "safe"
+    assert isinstance(tool.call, McpCall)
+    assert tool.call.digest == ADD.digest
+    pin = server.tools.get()
+    assert pin.approved_by == user
+    assert pin.approved_at is not None
+
+
+def test_the_offer_takes_one_query_however_many_tools_there_are(
+    server: McpServer, user: User, django_assert_num_queries: Any
+):
+    server.approve(["draw"], user)
+    with django_assert_num_queries(1):
+        assert set(offered(user)) == {"docs__add", "docs__draw"}
+
+
+def test_a_changed_definition_changes_nothing_until_it_is_approved(
+    server: McpServer, user: User
+):
+    server.record_listing([MORE, DRAW], {})
+    assert offered(user)["docs__add"].description == "Add two numbers."
+    [change] = server.comparison.changed
+    assert "-Add two numbers." in change.diff
+    assert "+Add, and send a copy to us." in change.diff
+    server.approve(["add"], user)
+    assert offered(user)["docs__add"].description == "Add, and send a copy to us."
+    assert not server.comparison.changed
+
+
+def test_what_staff_set_on_a_tool_stays_when_it_is_approved_anew(
+    server: McpServer, user: User
+):
+    Tool.objects.filter(name="docs__add").update(timeout=7, enabled=False)
+    server.record_listing([MORE], {})
+    server.approve(["add"], user)
+    row = Tool.objects.get(name="docs__add")
+    assert (row.timeout, row.enabled) == (7, False)
+
+
+def test_a_tool_that_is_gone_is_removed_when_staff_say_so(
+    server: McpServer, user: User
+):
+    server.record_listing([DRAW], {})
+    assert [each.name for each in server.comparison.gone] == ["add"]
+    assert "docs__add" in offered(user)
+    server.approve(["add"], user)
+    assert not Tool.objects.filter(name="docs__add").exists()
+
+
+def test_a_name_that_another_tool_has_is_refused(make: Any, user: User):
+    Tool.objects.create(name="docs__add")
+    row = make()
+    row.record_listing([ADD], {})
+    with pytest.raises(ValidationError, match="already exists"):
+        row.approve(["add"], user)
+    assert not row.tools.exists()
+
+
+def test_a_server_that_is_switched_off_or_narrowed_offers_nothing(
+    server: McpServer, user: User
+):
+    server.allowed_tools = ["draw"]
+    server.save()
+    assert offered(user) == {}
+    server.allowed_tools, server.enabled = None, False
+    server.save()
+    assert offered(user) == {}
+
+
+def test_a_server_takes_its_tools_with_it(server: McpServer):
+    server.delete()
+    assert not Tool.objects.filter(kind=Tool.Kind.MCP).exists()
+
+
+# What it is connected to with
+
+
+def test_secrets_are_encrypted_and_opened_only_by_the_call(make: Any):
+    row = make()
+    row.set_secret_headers({"Authorization": "Bearer hush-hush-hush"})
+    row.save()
+    stored = McpServer.objects.filter(pk=row.pk).values_list(
+        "secret_headers", flat=True
+    )
+    assert "hush" not in f"{stored.get()!r}{row.spec!r}"
+    assert "hush" in row.spec.secret_headers.reveal()
+
+
+def test_an_oauth_client_needs_its_issuer_and_its_secret(make: Any):
+    with pytest.raises(ValidationError, match="Name the authorization server"):
+        make(oauth_client_id="parley")
+    with pytest.raises(ValidationError, match="Enter the secret"):
+        make(oauth_client_id="parley", oauth_issuer="https://login.host")
+    row = make(
+        oauth_client_id="parley",
+        oauth_issuer="https://login.host",
+        oauth_secret="hush-hush-hush-hush",
+    )
+    assert isinstance(row.spec.oauth, ClientCredentials)
+    assert row.spec.oauth.client_secret.reveal() == "hush-hush-hush-hush"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"url": ""}, "Write the address"),
+        ({"url": "ftp://host"}, "Write an address"),
+        ({"url": "https://me:pw@host/"}, "Leave out user and password"),
+        ({"url": "https://host/{id}"}, "Write the whole address"),
+        ({"name": "a__b"}, "single '_'"),
+        ({"networks": "10.0.0.0/99"}, "10.0.0.0/99"),
+        ({"allowed_tools": {"a": 1}}, "Write a list of names"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_told(make: Any, values: Any, sentence: str):
+    with pytest.raises(ValidationError, match=sentence):
+        make(**values)
+
+
+# Programs of the settings
+
+
+def test_a_program_of_the_settings_has_a_row_that_is_switched_off(settings: Any):
+    settings.MCP_STDIO_SERVERS = {
+        "time": {"command": "mcp-server-time", "args": ["-v"]}
+    }
+    McpServer.objects.sync()
+    McpServer.objects.sync()
+    row = McpServer.objects.get()
+    assert (row.enabled, row.is_program) == (False, True)
+    assert row.spec.program == Program(command="mcp-server-time", arguments=("-v",))
+    settings.MCP_STDIO_SERVERS = {}
+    McpServer.objects.sync()
+    row.refresh_from_db()
+    assert row.is_missing
+
+
+def test_a_tool_whose_program_is_gone_is_not_offered(settings: Any, user: User):
+    settings.MCP_STDIO_SERVERS = {"time": {"command": "mcp-server-time"}}
+    McpServer.objects.sync()
+    McpServer.objects.update(enabled=True)
+    row = McpServer.objects.get()
+    row.record_listing([ADD], {})
+    row.approve(["add"], user)
+    assert set(offered(user)) == {"time__add"}
+    settings.MCP_STDIO_SERVERS = {}
+    assert offered(user) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "no JSON"),
+        ("[]", "mcpServers"),
+        ('{"mcpServers": {"a b": {"command": "x"}}}', "'a b' is no name"),
+        ('{"mcpServers": {"a": {"url": "https://x"}}}', "'a': write"),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "list of texts"),
+        ('{"mcpServers": {"a": {"command": "x", "env": {"K": 1}}}}', "of texts"),
+        ('{"mcpServers": {"a": {"command": "x", "cwd": 1}}}', "folder"),
+        ('{"mcpServers": {"a": {"command": "x", "shell": true}}}', "shell is unknown"),
+    ],
+)
+def test_what_is_wrong_with_the_file_of_programs_is_told(text: str, sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        parse_programs(text)
+
+
+def test_a_file_of_programs_is_read():
+    text = '{"mcpServers": {"a": {"command": "x", "env": {"K": "v"}}}}'
+    assert parse_programs(text) == {"a": {"command": "x", "env": {"K": "v"}}}
+
+
+# Handed to providers
+
+
+def test_a_hosted_server_is_declared_with_what_is_approved_and_its_secrets(
+    server: McpServer, user: User
+):
+    server.headers = {"X-Tenant": "a"}
+    server.set_secret_headers({"Authorization": "Bearer hush", "X-Key": "k"})
+    server.hosted = True
+    server.save()
+    server.host()
+    offer = Tool.objects.offer(user)
+    assert offer.tools == {}
+    assert offer.hosted == {
+        "docs": {
+            "type": "mcp",
+            "server_label": "docs",
+            "server_url": "https://host/mcp",
+            "allowed_tools": ["add"],
+            "require_approval": "never",
+            "authorization": "hush",
+            "headers": {"X-Tenant": "a", "X-Key": "k"},
+        }
+    }
+    assert "hush" not in str(Tool.objects.get(name="docs").definition)
+
+
+def test_a_server_that_is_ours_to_call_again_is_declared_no_more(
+    server: McpServer, user: User
+):
+    for hosted in (True, False):
+        server.hosted = hosted
+        server.save()
+        server.host()
+    offer = Tool.objects.offer(user)
+    assert (set(offer.tools), offer.hosted) == ({"docs__add"}, {})
+
+
+def test_a_hosted_server_without_approved_tools_is_not_declared(make: Any, user: User):
+    row = make(hosted=True)
+    row.host()
+    assert Tool.objects.offer(user).hosted == {}
+
+
+def test_a_lost_key_is_told_when_the_server_is_connected_to(make: Any, settings: Any):
+    row = make()
+    row.set_secret_headers({"X-Key": "k"})
+    row.save()
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+
+    spec = McpServer.objects.get().spec
+
+    async def connect() -> None:
+        async with short_session(spec) as session:
+            await session.tools()
+
+    with pytest.raises(ToolError, match="must enter them again"):
+        async_to_sync(connect)()

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.tools.mcp.servers import (
+    LOOPBACK,
+    TIME,
+    Forgetful,
+    Running,
+    everything,
+    running,
+)
+from tools.errors import AddressRefused, ToolError
+from tools.mcp import session as sessions
+from tools.mcp.client import close_all, session_of, short_session, tool_of
+from tools.mcp.errors import ConnectionLost, HeldBack, NotConnected, SignInFailed
+from tools.mcp.session import Session
+from tools.mcp.spec import Program, Server
+from tools.registry import Answer, Context, Tool
+
+
+@pytest.fixture(autouse=True)
+async def _closed() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+@pytest.fixture
+async def ours() -> AsyncIterator[Running]:
+    async with running(Running()) as server:
+        yield server
+        await close_all()
+
+
+async def tools_of(server: Server) -> dict[str, Tool]:
+    return {
+        each.name: tool_of(server, each) for each in await session_of(server).tools()
+    }
+
+
+async def call(server: Server, name: str, context: Context | None = None, **given: Any):
+    tool = (await tools_of(server))[name]
+    return await tool.call(context or Context(), given)
+
+
+# Tools and results
+
+
+async def test_tools_are_listed_as_tools_of_ours(ours: Running):
+    tool = (await tools_of(ours.spec()))["add"]
+    assert tool.name == "ours__add"
+    assert tool.description == "Add two numbers."
+    assert tool.parameters["required"] == ["a", "b"]
+    assert tool.replay == "safe"
+
+
+async def test_a_result_is_what_the_tool_said_and_its_structure_is_not_said_twice(
+    ours: Running,
+):
+    assert await call(ours.spec(), "add", a=1, b=2) == '3\n\n{"result":3}'
+    [picture] = await call(ours.spec(), "draw")
+    assert picture["type"] == "input_image"
+    assert picture["image_url"].startswith("data:image/png;base64,iVBOR")
+
+
+async def test_a_failure_is_told_in_the_servers_words(ours: Running):
+    with pytest.raises(ToolError, match="Error executing tool fail"):
+        await call(ours.spec(), "fail")
+
+
+async def test_progress_is_told(ours: Running):
+    told: list[str] = []
+    assert "there" in await call(ours.spec(), "walk", Context(progress=told.append))
+    assert told == ["1 of 2: left", "2 of 2"]
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server(ours: Running):
+    task = asyncio.create_task(call(ours.spec(), "wait"))
+    await ours.seen.started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(ours.seen.cancelled.wait(), 60)
+    assert "3" in await call(ours.spec(), "add", a=1, b=2)
+
+
+async def test_tools_that_staff_do_not_allow_are_neither_listed_nor_called(
+    ours: Running,
+):
+    server = ours.spec(allowed_tools=frozenset({"add"}))
+    assert set(await tools_of(server)) == {"add"}
+    with pytest.raises(HeldBack):
+        await session_of(server).call("draw", {}, Context())
+
+
+async def test_a_listing_is_kept_until_the_server_says_that_its_tools_changed(
+    ours: Running,
+):
+    server = ours.spec()
+    session = session_of(server)
+    first = await session.tools()
+    assert await session.tools() is first
+    await call(server, "learn")
+    while "learned" not in await tools_of(server):
+        await asyncio.sleep(0)
+
+
+async def test_a_tool_that_changed_is_held_back(ours: Running):
+    session = session_of(ours.spec())
+    with pytest.raises(HeldBack, match="waits for the staff's approval"):
+        await session.call("add", {"a": 1, "b": 2}, Context(), digest="another")
+    with pytest.raises(HeldBack, match="not offer this tool any more"):
+        await session.call("gone", {}, Context(), digest="any")
+
+
+# Sessions
+
+
+async def test_calls_side_by_side_share_one_session(ours: Running):
+    server = ours.spec(name="one")
+    calls = [
+        session_of(server).call("add", {"a": n, "b": 0}, Context()) for n in range(9)
+    ]
+    results = await asyncio.gather(*calls)
+    assert [text.partition("\n")[0] for text in results] == [str(n) for n in range(9)]
+    assert session_of(server) is session_of(ours.spec(name="one"))
+
+
+async def test_another_spec_of_the_same_name_gets_a_session_of_its_own(ours: Running):
+    old = session_of(ours.spec())
+    await old.tools()
+    new = session_of(ours.spec(headers={"X-Tenant": "b"}))
+    await new.tools()
+    assert new is not old
+    assert ours.seen.headers[-1]["x-tenant"] == "b"
+    await close_all()
+    assert not old.is_open
+
+
+async def test_headers_secret_ones_too_are_sent_and_are_in_no_repr(ours: Running):
+    class Sealed:
+        def reveal(self) -> str:
+            return '{"Authorization": "Bearer hush"}'
+
+    server = ours.spec(headers={"X-Plain": "1"}, secret_headers=Sealed())
+    await session_of(server).tools()
+    assert ours.seen.headers[-1]["authorization"] == "Bearer hush"
+    assert ours.seen.headers[-1]["x-plain"] == "1"
+    assert "hush" not in repr(server) + repr(await tools_of(server))
+
+
+async def test_a_session_that_the_server_forgot_is_opened_anew_for_the_same_call():
+    """As after its restart: it did nothing for a session that it does not know."""
+    async with running(Forgetful()) as server:
+        spec = server.spec()
+        assert await call(spec, "hello") == "hello"
+        server.forget()
+        assert await call(spec, "hello") == "hello"
+        assert server.greetings == 2
+
+
+async def test_a_call_whose_server_dies_fails_and_the_next_one_connects_again():
+    async with running(Running()) as ours:
+        session = session_of(ours.spec())
+        task = asyncio.create_task(session.call("wait", {}, Context()))
+        await ours.seen.started.wait()
+        await ours.stop()
+        with pytest.raises(ConnectionLost, match="may still take effect"):
+            await task
+        await ours.start()
+        assert "3" in await session.call("add", {"a": 1, "b": 2}, Context())
+
+
+async def test_a_server_that_cannot_be_reached_is_left_in_peace_for_a_growing_while():
+    now = [0.0]
+    async with running(Running()) as ours:
+        session = Session(ours.spec(), clock=lambda: now[0])
+        await ours.stop()
+        for pause in (1, 2, 4):
+            with pytest.raises(ToolError, match="cannot be reached"):
+                await session.tools()
+            with pytest.raises(NotConnected, match=f"again in {pause} seconds"):
+                await session.tools()
+            now[0] += pause
+        await ours.start()
+        assert await session.tools()
+        await session.close()
+
+
+async def test_an_idle_session_is_closed_and_opened_again(
+    ours: Running, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sessions, "IDLE", 0)
+    session = session_of(ours.spec())
+    await session.tools()
+    while session.is_open:
+        await asyncio.sleep(0)
+    assert await session.tools()
+
+
+async def test_a_closed_session_opens_no_more(ours: Running):
+    async with short_session(ours.spec()) as session:
+        assert await session.tools()
+        assert (await session.about())["name"] == "ours"
+    assert not session.is_open
+    with pytest.raises(NotConnected, match="about to stop"):
+        await session.tools()
+
+
+async def test_closing_ends_the_calls_that_run(ours: Running):
+    session = session_of(ours.spec())
+    task = asyncio.create_task(session.call("wait", {}, Context()))
+    await ours.seen.started.wait()
+    await close_all()
+    with pytest.raises(ConnectionLost):
+        await task
+
+
+async def test_a_caller_that_gives_up_leaves_the_connecting_to_others(ours: Running):
+    session = session_of(ours.spec())
+    first, second = (asyncio.create_task(session.tools()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second
+
+
+# Refusals
+
+
+async def test_a_private_address_is_refused_unless_staff_allow_its_network(
+    ours: Running,
+):
+    with pytest.raises(AddressRefused):
+        await session_of(ours.spec(networks=())).tools()
+    assert not ours.seen.headers
+
+
+async def test_a_program_that_cannot_be_started_is_said_so():
+    server = Server(name="none", program=Program(command="/no/such/program"))
+    with pytest.raises(NotConnected, match="could not be started"):
+        await session_of(server).tools()
+
+
+# Others' servers
+
+
+async def test_a_program_of_others_is_spoken_to_over_its_pipes():
+    told = await call(TIME, "get_current_time", timezone="Europe/Paris")
+    assert '"timezone": "Europe/Paris"' in told
+    with pytest.raises(ToolError, match="Nowhere"):
+        await call(TIME, "get_current_time", timezone="Nowhere")
+
+
+async def test_everything_that_the_reference_server_returns_is_read():
+    with everything() as server:
+        assert (await session_of(server).about())["protocol"] == "2025-11-25"
+        assert await call(server, "echo", message="hi") == "Echo: hi"
+        kinds = [part["type"] for part in await call(server, "get-tiny-image")]
+        assert kinds == ["input_text", "input_image", "input_text"]
+        assert '"temperature"' in await call(
+            server, "get-structured-content", location="Chicago"
+        )
+        assert "[Resource: " in await call(server, "get-resource-links", count=2)
+        told: list[str] = []
+        context = Context(progress=told.append)
+        operation = {"duration": 0.1, "steps": 2}
+        await call(server, "trigger-long-running-operation", context, **operation)
+        assert told == ["1 of 2", "2 of 2"]
+
+
+async def test_a_question_of_the_server_is_put_to_the_person_whose_call_it_is():
+    asked: list[int | None] = []
+
+    async def ask(context: Context, message: str, schema: Mapping[str, Any]) -> Answer:
+        assert message.startswith("everything asks: ")
+        assert "name" in schema["properties"]
+        asked.append(context.user_id)
+        return Answer("accept", {"name": f"user {context.user_id}"})
+
+    with everything() as server:
+        first, second, nobody = await asyncio.gather(
+            call(server, "trigger-elicitation-request", Context(user_id=1, ask=ask)),
+            call(server, "trigger-elicitation-request", Context(user_id=2, ask=ask)),
+            call(server, "trigger-elicitation-request", Context(user_id=3)),
+        )
+    assert sorted(asked) == [1, 2]
+    assert "Name: user 1" in first
+    assert "Name: user 2" in second
+    assert "cancelled" in nobody
+
+
+async def test_a_server_that_lets_nobody_in_is_said_so():
+    from tests.tools.servers import answer, serving
+
+    async with serving(answer("401 Unauthorized")) as web:
+        server = Server(name="shut", url=web.url("/mcp"), networks=LOOPBACK)
+        with pytest.raises(SignInFailed, match="HTTP 401"):
+            await session_of(server).tools()

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+from django.db.models import Count, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from llm.admin import SecretFormAdmin
+from llm.forms import ObjectField
+from tools.forms import SecretHeadersField
+from tools.mcp.look import look
+from tools.mcp.rows import McpServer
+
+_CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
+
+
+class McpServerForm(forms.ModelForm):
+    secret = SecretHeadersField(
+        label=_("Secret headers"),
+        required=False,
+        help_text=_(
+            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
+            " again. Those you do not name stay; a name with nothing behind its colon"
+            " is removed."
+        ),
+    )
+
+    class Meta:
+        model = McpServer
+        fields = [
+            "name",
+            "label",
+            "url",
+            "headers",
+            "oauth_client_id",
+            "oauth_secret",
+            "oauth_issuer",
+            "oauth_scope",
+            "allowed_tools",
+            "networks",
+            "timeout",
+            "enabled",
+            "hosted",
+        ]
+        field_classes = {"headers": ObjectField}
+        widgets = {
+            "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+            "headers": forms.Textarea({"rows": 3, **_CODE}),
+            "allowed_tools": forms.Textarea({"rows": 2, **_CODE}),
+            "networks": forms.Textarea({"rows": 2, **_CODE}),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "secret" in self.fields and (names := self.instance.secret_names):
+            known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
+            field = self.fields["secret"]
+            field.help_text = f"{field.help_text} {known}"
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if headers := cleaned.get("secret"):
+            self.instance.set_secret_headers(headers)
+        return cleaned
+
+
+@admin.register(McpServer)
+class McpServerAdmin(SecretFormAdmin):
+    form = McpServerForm
+    change_form_template = "admin/tools/mcpserver/change_form.html"
+    list_display = [
+        "name",
+        "label",
+        "where",
+        "enabled",
+        "hosted",
+        "approved",
+        "is_well",
+        "listed_at",
+    ]
+    list_filter = ["enabled", "hosted", "is_program", "is_missing"]
+    search_fields = ["name", "label", "url"]
+
+    class Media:
+        css = {"all": ["css/tool-admin.css"]}
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.tools_view)
+        ours = [path("<int:pk>/tools/", view, name="tools_mcpserver_tools")]
+        return [*ours, *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[McpServer]:
+        rows: QuerySet[McpServer] = super().get_queryset(request)
+        return rows.annotate(approved_count=Count("tools"))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        program = obj is not None and obj.is_program
+        return _PROGRAM_FIELDSETS if program else _FIELDSETS
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        told = ["where", "about_it", "error", "listed_at", "created_at"]
+        # The names of its tools begin with it.
+        return told if obj is None else ["name", *told]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if obj is not None and obj.is_program and not obj.is_missing:
+            return False  # it would come again
+        return super().has_delete_permission(request, obj)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)  # each goes with its tools
+        return actions
+
+    def save_model(
+        self, request: HttpRequest, obj: McpServer, form: Any, change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        try:
+            with transaction.atomic():
+                obj.host()
+        except ValidationError as exc:
+            self.message_user(request, " ".join(exc.messages), messages.ERROR)
+
+    # Its tools: connect, compare, approve
+
+    def tools_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        if row is None:
+            raise Http404
+        if request.method == "POST":
+            return self._act(request, row)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Tools of %(server)s") % {"server": row},
+            "row": row,
+            "comparison": row.comparison,
+            "may_change": self.has_change_permission(request, row),
+        }
+        return TemplateResponse(request, "admin/tools/mcpserver/tools.html", context)
+
+    def _act(self, request: HttpRequest, row: McpServer) -> HttpResponse:
+        if not self.has_change_permission(request, row):
+            raise PermissionDenied
+        if "_approve" in request.POST:
+            self._approve(request, row)
+        elif error := look(row):
+            self.message_user(request, error, messages.ERROR)
+        else:
+            count = len(row.listing)
+            text = ngettext(
+                "Connected; it lists %d tool.", "Connected; it lists %d tools.", count
+            )
+            self.message_user(request, text % count, messages.SUCCESS)
+        return redirect(f"{self.admin_site.name}:tools_mcpserver_tools", row.pk)
+
+    def _approve(self, request: HttpRequest, row: McpServer) -> None:
+        """What was shown is approved, not what may be listed by now."""
+        if request.POST.get("listed_at") != _stamp(row):
+            text = _("The list has changed meanwhile: look at it again.")
+            self.message_user(request, text, messages.ERROR)
+            return
+        names = request.POST.getlist("tool")
+        try:
+            row.approve(names, request.user)
+        except ValidationError as exc:
+            self.message_user(request, " ".join(exc.messages), messages.ERROR)
+            return
+        self.log_change(request, row, f"Approved: {', '.join(sorted(names))}.")
+        told = ngettext("%d tool approved.", "%d tools approved.", len(names))
+        self.message_user(request, told % len(names), messages.SUCCESS)
+
+    # Columns and fields
+
+    @admin.display(description=_("where"))
+    def where(self, row: McpServer) -> str:
+        return str(_("a program of the settings")) if row.is_program else row.url
+
+    @admin.display(description=_("approved tools"), ordering="approved_count")
+    def approved(self, row: Any) -> int:
+        return int(row.approved_count)
+
+    @admin.display(description=_("well"), boolean=True, ordering="error")
+    def is_well(self, row: McpServer) -> bool | None:
+        if row.error or row.is_missing:
+            return False
+        return True if row.listed_at else None
+
+    @admin.display(description=_("says of itself"))
+    def about_it(self, row: McpServer) -> str:
+        about = row.about
+        if not about:
+            return "-"
+        return f"{about['name']} {about['version']}, MCP {about['protocol']}".strip()
+
+
+def _stamp(row: McpServer) -> str:
+    return row.listed_at.isoformat() if row.listed_at else ""
+
+
+_USE = (_("How it is used"), {"fields": ["allowed_tools", "timeout", "hosted"]})
+_STATE = (_("State"), {"fields": ["about_it", "listed_at", "error", "created_at"]})
+_FIELDSETS = [
+    (None, {"fields": ["name", "label", "url", "enabled"]}),
+    (_("Headers"), {"fields": ["secret", "headers"]}),
+    (
+        _("OAuth client credentials"),
+        {
+            "fields": [
+                "oauth_client_id",
+                "oauth_secret",
+                "oauth_issuer",
+                "oauth_scope",
+            ]
+        },
+    ),
+    _USE,
+    (_("Where it may be"), {"fields": ["networks"]}),
+    _STATE,
+]
+_PROGRAM_FIELDSETS = [
+    (None, {"fields": ["name", "label", "where", "enabled"]}),
+    (_("How it is used"), {"fields": ["allowed_tools", "timeout"]}),
+    _STATE,
+]

@@ -1,0 +1,49 @@
+"""What can go wrong between us and an MCP server. Part of the tree of `tools.errors`.
+
+* ToolError
+    * McpError              `advice` is for staff; messages are for the model
+        * NotConnected      no session could be opened
+            * SignInFailed  the authorization server gave no token
+        * ConnectionLost    the session ended while a call ran
+        * Refused           the server answered the call with an error of the protocol
+        * HeldBack          the tool is not what staff approved
+"""
+
+from __future__ import annotations
+
+from tools.errors import ToolError
+
+
+class McpError(ToolError):
+    """The tool's server could not be used."""
+
+    advice = "Test the connection of this MCP server."
+
+
+class NotConnected(McpError):
+    """The tool's server could not be connected to."""
+
+    advice = "See whether its address is right and the server runs."
+
+
+class SignInFailed(NotConnected):
+    """The tool's server wants a sign-in that did not succeed."""
+
+    advice = "Check the OAuth client of this MCP server, and sign in again."
+
+
+class ConnectionLost(McpError):
+    """The connection to the tool's server was lost; what the call began may still take
+    effect."""
+
+    advice = "See whether the server is well."
+
+
+class Refused(McpError):
+    """The tool's server refused the call."""
+
+
+class HeldBack(McpError):
+    """The tool has changed at its server and waits for the staff's approval."""
+
+    advice = "Review the changes of this MCP server's tools and approve them."

@@ -1,0 +1,106 @@
+"""What the SDK and its libraries raise, as our own errors. Loads the SDK.
+
+Messages of the SDK are left out where they may quote addresses or what people wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcp import MCPError
+from mcp.client.auth import OAuthFlowError
+from mcp_types import CONNECTION_CLOSED, URL_ELICITATION_REQUIRED
+from pydantic import ValidationError
+
+from tools.errors import BrokenAnswer, ToolError
+from tools.mcp.errors import ConnectionLost, NotConnected, Refused, SignInFailed
+from tools.mcp.spec import Server
+
+MAX_TOLD = 500  # characters of a server's own words
+
+#: What the SDK makes of an HTTP error that is no message of the protocol.
+_NO_JSON = "Server returned an error response"
+
+
+def not_connected(exc: BaseException, server: Server, status: int = 0) -> ToolError:
+    """Why no session was opened. `status`: of the last HTTP error among the answers."""
+    for each in _leaves(exc):
+        match each:
+            case ToolError():
+                return each
+            case OAuthFlowError():
+                return SignInFailed(
+                    "the tool's server wants a sign-in that did not succeed"
+                    f" ({type(each).__name__})."
+                )
+            case TimeoutError():
+                return NotConnected(
+                    f"the tool's server did not answer within {server.timeout:g}"
+                    " seconds."
+                )
+            case OSError() if server.program:
+                return NotConnected("the tool's server could not be started.")
+            case MCPError() if status in (401, 403):
+                return SignInFailed(
+                    f"the tool's server does not let us in (HTTP {status})."
+                )
+            case MCPError() if status:
+                return NotConnected(
+                    f"the tool's server answered HTTP {status} to the greeting."
+                )
+            case MCPError():
+                return NotConnected(
+                    f"the tool's server refused a session: {_words(each)}"
+                )
+    return NotConnected(f"the tool's server could not be used ({_name(exc)}).")
+
+
+def failed(exc: Exception, status: int = 0) -> ToolError:
+    """Why a call brought no result, where the session was open before.
+
+    `status`: of the last HTTP error among the answers.
+    """
+    for each in _leaves(exc):
+        match each:
+            case ToolError():
+                return each
+            case MCPError(code=code) if code == CONNECTION_CLOSED:
+                return ConnectionLost()
+            case MCPError(code=code) if code == URL_ELICITATION_REQUIRED:
+                return Refused(
+                    f"the user must first open a page of the server: {_words(each)}"
+                )
+            case MCPError(message=message) if message == _NO_JSON and status:
+                return ConnectionLost(
+                    f"the tool's server answered HTTP {status}; what the call began may"
+                    " still take effect."
+                )
+            case MCPError():
+                return Refused(f"the tool's server says: {_words(each)}")
+            case OAuthFlowError():
+                return SignInFailed()
+            case ValidationError():
+                return BrokenAnswer("the tool's server answered against the protocol.")
+            case TimeoutError():
+                return Refused("the tool's server takes too long to list its tools.")
+            case RuntimeError():  # the SDK's word for a result against its own schema
+                return BrokenAnswer(
+                    "the tool's result does not fit what its server declares."
+                )
+    return ConnectionLost()
+
+
+def _leaves(exc: BaseException) -> Iterator[BaseException]:
+    if isinstance(exc, BaseExceptionGroup):
+        for each in exc.exceptions:
+            yield from _leaves(each)
+    else:
+        yield exc
+
+
+def _words(exc: BaseException) -> str:
+    return str(exc)[:MAX_TOLD]
+
+
+def _name(exc: BaseException) -> str:
+    return type(next(_leaves(exc), exc)).__name__

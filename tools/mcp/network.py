@@ -1,0 +1,220 @@
+"""The SDK's way to the web, under the rule of `tools.guard`.
+
+Every connection, be it to the server itself or to an authorization server that it
+names, is made here: names are looked up by us and all their addresses checked before
+one of them is connected to. Loads the SDK's HTTP libraries; import it where needed.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+import httpcore2
+import httpx2
+import orjson
+from yarl import URL
+
+from llm.encrypted import SecretUnavailable
+from tools.errors import (
+    AnswerTooLarge,
+    BrokenAnswer,
+    FetchError,
+    FetchTimeout,
+    Unreachable,
+)
+from tools.guard import Resolve, checked_url, lookup, resolve_name, ssl_context
+from tools.http.exchange import Limits
+from tools.mcp.errors import NotConnected
+from tools.mcp.spec import Server
+
+MAX_MESSAGE = 20 * 1024 * 1024  # bytes of one answer, or of one event
+_LIMITS = Limits()
+_SESSION_ID = "mcp-session-id"
+
+
+class Health:
+    """What the answers so far say of the session."""
+
+    def __init__(self) -> None:
+        self.status = 0  # of the last answer that was an error
+        self.is_gone = False  # the server says that it does not know the session
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Some servers say 400 where the standard asks for 404."""
+        return self.is_gone or self.status == 400
+
+
+def http_client(
+    server: Server,
+    health: Health,
+    auth: httpx2.Auth | None = None,
+    resolve: Resolve = resolve_name,
+) -> httpx2.AsyncClient:
+    """To be closed by the caller. Raises NotConnected where secrets are lost."""
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(server, health, resolve),
+        headers={
+            "User-Agent": "parley",
+            **server.headers,
+            **_revealed(server),
+            "Accept-Encoding": "identity",  # so that sizes are what they seem
+        },
+        auth=auth,
+        trust_env=False,
+        # How long an answer may take is the caller's matter.
+        timeout=httpx2.Timeout(None, connect=_LIMITS.connect),
+    )
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Raises FetchError and nothing else."""
+
+    def __init__(
+        self, server: Server, health: Health, resolve: Resolve = resolve_name
+    ) -> None:
+        self._health = health
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=ssl_context(),
+            network_backend=_GuardedBackend(server, resolve),
+            max_connections=None,
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        checked_url(str(request.url))
+        with _told():
+            answer = await self._pool.handle_async_request(_plain(request))
+        response = httpx2.Response(
+            status_code=answer.status,
+            headers=answer.headers,
+            stream=_Limited(answer),
+            extensions=answer.extensions,
+        )
+        self._note(request, response)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise BrokenAnswer("the web server packs its answer, unasked.")
+        return response
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+    def _note(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        if request.method != "POST" or response.status_code < 400:
+            return
+        self._health.status = response.status_code
+        if response.status_code == 404 and _SESSION_ID in request.headers:
+            self._health.is_gone = True
+
+
+class _GuardedBackend(httpcore2.AsyncNetworkBackend):
+    def __init__(self, server: Server, resolve: Resolve) -> None:
+        self._allow = server.networks
+        self._resolve = resolve
+        self._sockets = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  (the interface's)
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        url = URL.build(scheme="https", host=host, port=port)
+        addresses = await lookup(url, self._allow, _LIMITS, self._resolve)
+        for number, address in enumerate(addresses, 1):
+            try:
+                return await self._sockets.connect_tcp(
+                    str(address), port, timeout, None, socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                if number == len(addresses):
+                    raise
+        raise Unreachable
+
+    async def sleep(self, seconds: float) -> None:
+        await self._sockets.sleep(seconds)
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """An answer's body, which may be endless only where it is a stream of events."""
+
+    def __init__(self, answer: httpcore2.Response) -> None:
+        self._answer = answer
+        self._is_endless = any(
+            name.lower() == b"content-type" and value.startswith(b"text/event-stream")
+            for name, value in answer.headers
+        )
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        size = 0
+        with _told():
+            async with aclosing(_chunks(self._answer.stream)) as chunks:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > MAX_MESSAGE and not self._is_endless:
+                        raise AnswerTooLarge(
+                            f"the answer is larger than {MAX_MESSAGE:,} bytes."
+                        )
+                    yield chunk
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
+
+
+async def _chunks(stream: Any) -> AsyncGenerator[bytes, None]:
+    assert isinstance(stream, AsyncIterable)
+    async for chunk in stream:
+        yield chunk
+
+
+def _plain(request: httpx2.Request) -> httpcore2.Request:
+    url = request.url
+    return httpcore2.Request(
+        method=request.method,
+        url=httpcore2.URL(
+            scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+        ),
+        headers=request.headers.raw,
+        content=request.stream,
+        extensions=request.extensions,
+    )
+
+
+def _revealed(server: Server) -> dict[str, str]:
+    if server.secret_headers is None:
+        return {}
+    try:
+        headers: dict[str, str] = orjson.loads(server.secret_headers.reveal())
+    except SecretUnavailable as exc:
+        raise NotConnected(
+            "the secret headers of this MCP server cannot be read; the staff must enter"
+            " them again."
+        ) from exc
+    return headers
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns what the libraries raise into our own errors, which tell no address."""
+    try:
+        yield
+    except FetchError:
+        raise
+    except (TimeoutError, httpcore2.TimeoutException) as exc:
+        raise FetchTimeout("the web server could not be reached in time.") from exc
+    except socket.gaierror as exc:
+        raise Unreachable("the web server's name is not known.") from exc
+    except httpcore2.ConnectError as exc:
+        if isinstance(exc.__cause__, ssl.SSLError):
+            raise Unreachable("the web server's certificate is not accepted.") from exc
+        raise Unreachable from exc
+    except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as exc:
+        raise BrokenAnswer(
+            f"the web server's answer cannot be read ({type(exc).__name__})."
+        ) from exc

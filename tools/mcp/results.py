@@ -1,0 +1,115 @@
+"""What an MCP tool returned, as the parts that a model reads. Pure.
+
+In: the `CallToolResult` as it comes over the wire. Out: text, or content parts.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from tools.errors import ToolError
+
+Part = dict[str, Any]
+
+#: Images that models are shown; others are told of.
+_SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+def result_of(result: Mapping[str, Any]) -> str | list[Part]:
+    """Raises ToolError with what the tool says went wrong."""
+    parts = [part for block in result.get("content") or () for part in _parts(block)]
+    if "structuredContent" in result:
+        parts += _structured(result["structuredContent"], parts)
+    texts = [part["text"] for part in parts if part["type"] == "input_text"]
+    if result.get("isError"):
+        raise ToolError("\n\n".join(filter(None, texts)) or "the tool failed.")
+    return parts if len(texts) < len(parts) else "\n\n".join(texts)
+
+
+def _parts(block: Mapping[str, Any]) -> Iterator[Part]:
+    match block.get("type"):
+        case "text":
+            yield _text(block["text"])
+        case "image":
+            yield _image(block["mimeType"], block["data"], "An image")
+        case "audio":
+            yield _told_of("Audio", block["mimeType"], block["data"])
+        case "resource_link":
+            yield _text(_link(block))
+        case "resource":
+            yield from _resource(block["resource"])
+        case other:
+            yield _text(f"[Content of the type {str(other)!r} cannot be shown.]")
+
+
+def _text(text: str) -> Part:
+    return {"type": "input_text", "text": text}
+
+
+def _image(media_type: str, data: str, what: str) -> Part:
+    if media_type.lower() not in _SHOWN:
+        return _told_of(what, media_type, data)
+    return {"type": "input_image", "image_url": _data_url(media_type, data)}
+
+
+def _told_of(what: str, media_type: str, data: str) -> Part:
+    return _text(f"[{what} of the type {media_type}, {_size(data)}, not shown.]")
+
+
+def _link(block: Mapping[str, Any]) -> str:
+    name = block.get("title") or block.get("name") or "a resource"
+    media_type = f" ({block['mimeType']})" if block.get("mimeType") else ""
+    description = f"\n{block['description']}" if block.get("description") else ""
+    return f"[Resource: {name}]({block['uri']}){media_type}{description}"
+
+
+def _resource(resource: Mapping[str, Any]) -> Iterator[Part]:
+    """A text with its address before it; a file as such, where models read it."""
+    yield _text(f"[Resource: {resource['uri']}]")
+    media_type = resource.get("mimeType") or "application/octet-stream"
+    if "text" in resource:
+        yield _text(resource["text"])
+    elif media_type.lower() == "application/pdf":
+        yield {
+            "type": "input_file",
+            "filename": _file_name(resource["uri"]),
+            "file_data": _data_url(media_type, resource["blob"]),
+        }
+    else:
+        yield _image(media_type, resource["blob"], "A file")
+
+
+def _structured(value: Any, parts: list[Part]) -> list[Part]:
+    """Nothing where a text says the same, as the standard advises servers to do."""
+    if any(part["type"] == "input_text" and _says(part, value) for part in parts):
+        return []
+    return [_text(orjson.dumps(value).decode())]
+
+
+def _says(part: Part, value: Any) -> bool:
+    try:
+        return bool(orjson.loads(part["text"]) == value)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _data_url(media_type: str, data: str) -> str:
+    return f"data:{media_type};base64,{data}"
+
+
+def _file_name(uri: str) -> str:
+    return uri.rstrip("/").rpartition("/")[2] or "file"
+
+
+def _size(data: str) -> str:
+    try:
+        return f"{len(b64decode(data)):,} bytes"
+    except (binascii.Error, ValueError):
+        return "damaged"

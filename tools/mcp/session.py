@@ -1,0 +1,366 @@
+"""A server's session, held open by one task of its own.
+
+The SDK's client is bound to the task that opens it, and falls as a whole when one of
+its connections does. So a task opens it when the first call comes, waits, and closes it
+when it is told to, when nobody has called for a while, or when it fell; calls run in
+the tasks of their callers. Who comes next finds it closed and opens it again: at once
+if it had worked, else after a pause that grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tools.errors import ToolError
+from tools.mcp.asking import ask
+from tools.mcp.definitions import Definition
+from tools.mcp.errors import ConnectionLost, HeldBack, NotConnected
+from tools.mcp.results import result_of
+from tools.mcp.spec import Server
+from tools.registry import Answer, Context
+
+if TYPE_CHECKING:  # it loads the SDK
+    from mcp import Client
+
+    from tools.mcp.network import Health
+
+logger = logging.getLogger(__name__)
+
+IDLE = 5 * 60.0  # seconds without a call after which a session is closed
+FRESH = 5 * 60.0  # seconds for which a listing holds, unless the server says otherwise
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between two tries to connect
+END_GRACE = 10.0  # seconds that a session has for its end
+
+Result = TypeVar("Result")
+
+#: Whose call is being sent. The SDK answers a server's question in the context of the
+#: call that it belongs to, where the transport knows which that is.
+_caller: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
+    "caller", default=None
+)
+
+
+@dataclass(eq=False)
+class _Open:
+    """A client that is connected, and what became of it."""
+
+    client: Client
+    health: Health
+    owner: asyncio.Task[None]
+    end: asyncio.Event = field(default_factory=asyncio.Event)  # set: it shall close
+    fall: ToolError | None = None  # why it closed by itself
+    listing: tuple[Definition, ...] | None = None
+    listed_at: float = 0.0
+
+
+class Session:
+    """Of one event loop. `close` it, or its task outlives its use.
+
+    All its methods but `close` raise ToolError.
+    """
+
+    def __init__(
+        self, server: Server, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.server = server
+        self._clock = clock
+        self._owner: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[_Open] | None = None
+        self._callers: list[Context] = []
+        self._idle: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._last_failure: ToolError | None = None  # of the last try to connect
+        self._changes = 0  # how often the server said that its tools changed
+        self._changes_listed = 0  # as many when it listed them last
+        self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._owner is not None and not self._owner.done()
+
+    async def tools(self) -> tuple[Definition, ...]:
+        """Those that staff allow, as the server lists them."""
+        return await self._run(self._listing, Context())
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], context: Context, digest: str = ""
+    ) -> Any:
+        """What the tool returned, as a tool of ours would return it.
+
+        With a digest it must be that of the tool's definition, or the call is held
+        back.
+        """
+        if not self.server.allows(tool):
+            raise HeldBack("the staff do not allow this tool any more.")
+
+        async def asked(opened: _Open) -> Mapping[str, Any]:
+            if digest:
+                self._check(await self._listing(opened), tool, digest)
+            return await _call(opened.client, tool, arguments, context)
+
+        return result_of(await self._run(asked, context))
+
+    async def read(self, uri: str) -> list[dict[str, Any]]:
+        """The contents of a resource, as they come over the wire."""
+
+        async def asked(opened: _Open) -> list[dict[str, Any]]:
+            result = await opened.client.read_resource(uri)
+            dumped = result.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            contents: list[dict[str, Any]] = dumped["contents"]
+            return contents
+
+        return await self._run(asked, Context())
+
+    async def about(self) -> dict[str, str]:
+        """The server's name and version, and the protocol's revision."""
+
+        async def told(opened: _Open) -> dict[str, str]:
+            info = opened.client.server_info
+            return {
+                "protocol": opened.client.protocol_version,
+                "name": info.name if info else "",
+                "version": info.version if info else "",
+            }
+
+        return await self._run(told, Context())
+
+    async def close(self) -> None:
+        """Ends what runs and opens nothing any more."""
+        self._is_closed = True
+        if self._idle:
+            self._idle.cancel()
+        if self._owner:
+            self._let_go()
+            await _ended(self._owner)
+
+    # A call, which runs in the task of its caller
+
+    async def _run(
+        self, act: Callable[[_Open], Awaitable[Result]], context: Context
+    ) -> Result:
+        with self._busy(context):
+            opened = await self._connected()
+            try:
+                return await self._tried(act, opened)
+            except ToolError:
+                if not opened.health.is_gone:
+                    raise
+            # The server did not know the session, so it did nothing for the call.
+            return await self._tried(act, await self._connected())
+
+    async def _tried(
+        self, act: Callable[[_Open], Awaitable[Result]], opened: _Open
+    ) -> Result:
+        try:
+            return await act(opened)
+        except ToolError:
+            raise
+        except Exception as exc:
+            failure = await self._failure(exc, opened)
+            logger.warning("MCP server %s: %s", self.server.name, _kind(failure))
+            raise failure from exc
+
+    async def _failure(self, exc: Exception, opened: _Open) -> ToolError:
+        """What went wrong. Sees to it that a broken session is not used again."""
+        from tools.mcp.failures import failed
+
+        failure = failed(exc, opened.health.status)
+        is_lost = isinstance(failure, ConnectionLost)
+        is_alone = len(self._callers) == 1
+        if is_lost or opened.health.is_gone or (is_alone and opened.health.is_doubtful):
+            opened.end.set()
+            await _ended(opened.owner)
+        return (opened.fall or failure) if is_lost else failure
+
+    @contextmanager
+    def _busy(self, context: Context) -> Iterator[None]:
+        """While anybody calls, the session is not idle."""
+        if self._idle:
+            self._idle.cancel()
+        self._callers.append(context)
+        token = _caller.set(context)
+        try:
+            yield
+        finally:
+            _caller.reset(token)
+            self._callers.remove(context)
+            if not self._callers and not self._is_closed:
+                loop = asyncio.get_running_loop()
+                self._idle = loop.call_later(IDLE, self._let_go)
+
+    async def _listing(self, opened: _Open) -> tuple[Definition, ...]:
+        from tools.mcp.connection import listed
+
+        now, changes = self._clock(), self._changes
+        is_current = changes == self._changes_listed and now < opened.listed_at + FRESH
+        if opened.listing is None or not is_current:
+            async with asyncio.timeout(self.server.timeout):
+                opened.listing = await listed(opened.client, self.server)
+            opened.listed_at, self._changes_listed = now, changes
+        return opened.listing
+
+    def _changed(self) -> None:
+        self._changes += 1
+
+    def _check(self, listing: tuple[Definition, ...], tool: str, digest: str) -> None:
+        live = next((each for each in listing if each.name == tool), None)
+        if live is not None and live.digest == digest:
+            return
+        logger.warning(
+            "MCP server %s: a tool is held back, because it is %s",
+            self.server.name,
+            "changed" if live else "gone",
+        )
+        if live is None:
+            raise HeldBack("the tool's server does not offer this tool any more.")
+        raise HeldBack
+
+    async def _question(self, question: Mapping[str, Any]) -> Answer:
+        """Put to the person whose call it belongs to, or to nobody."""
+        if (context := _caller.get()) is None:
+            waiting = [each for each in self._callers if each.ask]
+            context = waiting[0] if len(waiting) == 1 else None
+        return await ask(self.server, context, question)
+
+    # The owner
+
+    async def _connected(self) -> _Open:
+        while self._owner and self._is_ending():
+            await _ended(self._owner)
+        if self._is_closed:
+            raise NotConnected("this server is about to stop.")
+        if not self.is_open:
+            self._refuse_in_pause()
+            loop = asyncio.get_running_loop()
+            self._opened = loop.create_future()
+            # In a context of its own: what it starts belongs to no caller.
+            self._owner = loop.create_task(
+                self._own(self._opened), context=contextvars.Context()
+            )
+        assert self._opened
+        # Shielded: others may wait for it when this caller is cancelled.
+        return await asyncio.shield(self._opened)
+
+    def _is_ending(self) -> bool:
+        return (
+            self.is_open
+            and (opened := self._result()) is not None
+            and (opened.end.is_set())
+        )
+
+    def _result(self) -> _Open | None:
+        future = self._opened
+        if future is None or not future.done() or future.cancelled():
+            return None
+        return None if future.exception() else future.result()
+
+    async def _own(self, ready: asyncio.Future[_Open]) -> None:
+        from tools.mcp.network import Health
+
+        health = Health()
+        try:
+            await self._hold(ready, health)
+        except Exception as exc:
+            self._note(exc, ready, health)
+        finally:
+            ready.cancel()  # unless it has its result
+
+    async def _hold(self, ready: asyncio.Future[_Open], health: Health) -> None:
+        """From the handshake to the end."""
+        from tools.mcp.connection import connection, watch
+
+        owner = asyncio.current_task()
+        assert owner
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(self.server.timeout):
+                client = await stack.enter_async_context(
+                    connection(self.server, health, self._question, self._changed)
+                )
+            opened = _Open(client, health, owner)
+            watching = asyncio.create_task(watch(client, self._changed))
+            stack.push_async_callback(_cancelled, watching)
+            self._failures, self._last_failure = 0, None
+            ready.set_result(opened)
+            await opened.end.wait()
+
+    def _note(
+        self, exc: Exception, ready: asyncio.Future[_Open], health: Health
+    ) -> None:
+        from tools.mcp.failures import not_connected
+
+        failure = not_connected(exc, self.server, health.status)
+        if opened := self._result():
+            opened.fall = _lost(failure)
+            return
+        self._failures, self._last_failure = self._failures + 1, failure
+        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE)
+        self._retry_at = self._clock() + pause
+        logger.warning(
+            "MCP server %s cannot be connected to: %s", self.server.name, _kind(failure)
+        )
+        if not ready.done():
+            ready.set_exception(failure)
+            ready.exception()  # so that it counts as seen if its caller is gone
+
+    def _refuse_in_pause(self) -> None:
+        left = self._retry_at - self._clock()
+        if self._last_failure and left > 0:
+            raise NotConnected(
+                f"{str(self._last_failure).removesuffix('.')}; it is tried again in"
+                f" {left:.0f} seconds at the earliest."
+            )
+
+    def _let_go(self) -> None:
+        if opened := self._result():
+            opened.end.set()
+        elif self._owner:
+            self._owner.cancel()
+
+
+async def _call(
+    client: Client, tool: str, arguments: dict[str, Any], context: Context
+) -> Mapping[str, Any]:
+    async def progressed(
+        progress: float, total: float | None, message: str | None
+    ) -> None:
+        context.progress(_progress(progress, total, message))
+
+    result = await client.call_tool(tool, arguments, progress_callback=progressed)
+    return result.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _progress(progress: float, total: float | None, message: str | None) -> str:
+    steps = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+    return f"{steps}: {message}" if message else steps
+
+
+def _lost(failure: ToolError) -> ToolError:
+    """The reason for which a session fell, in words for those who had a call in it."""
+    return ConnectionLost(
+        f"the connection to the tool's server was lost ({_kind(failure)}); what the"
+        " call began may still take effect."
+    )
+
+
+def _kind(failure: ToolError) -> str:
+    return type(failure).__name__
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _ended(owner: asyncio.Task[None]) -> None:
+    """Wait for an owner that was told to end; it is not waited for for ever."""
+    if (await asyncio.wait([owner], timeout=END_GRACE))[1]:
+        owner.cancel()
+        await asyncio.wait([owner], timeout=END_GRACE)
