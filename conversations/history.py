@@ -15,6 +15,7 @@ from llm.wire.items import Item, function_call_output, text_of
 
 BYTES_A_TOKEN = 4
 IMAGE_TOKENS = 1000  # a large image at high detail
+FILE_TOKENS = 1000  # a short PDF; its bytes say nothing of its length
 ITEM_TOKENS = 4  # role and framing
 _STOPPED = "Error: the call was stopped before it had a result."
 
@@ -103,22 +104,28 @@ def estimate(
 ) -> int:
     """Tokens, roughly."""
     size = len(instructions.encode()) + sum(len(str(tool)) for tool in tools)
-    images = 0
+    files = 0
     for item in items:
-        for text, is_image in _texts(item):
-            images += is_image
-            size += 0 if is_image else len(text.encode(errors="replace"))
-    return size // BYTES_A_TOKEN + images * IMAGE_TOKENS + len(items) * ITEM_TOKENS
+        for text, tokens in _texts(item):
+            size += len(text.encode(errors="replace"))
+            files += tokens
+    return size // BYTES_A_TOKEN + files + len(items) * ITEM_TOKENS
 
 
-def _texts(item: Item) -> Iterable[tuple[str, bool]]:
+def _texts(item: Item) -> Iterable[tuple[str, int]]:
+    """Texts, and the tokens of what is none."""
     for field in ("arguments", "output", "content", "summary"):
         value = item.get(field)
         if isinstance(value, str):
-            yield value, False
+            yield value, 0
         elif isinstance(value, list):
-            for part in value:
-                if part.get("type") == "input_image":
-                    yield "", True
-                else:
-                    yield part.get("text") or part.get("file_data") or "", False
+            yield from map(_part, value)
+
+
+def _part(part: Item) -> tuple[str, int]:
+    if part.get("type") == "input_image":
+        return "", IMAGE_TOKENS
+    data = part.get("file_data") or ""
+    if data.startswith("data:") and not data.startswith("data:text/"):
+        return "", FILE_TOKENS
+    return part.get("text") or data, 0

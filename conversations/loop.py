@@ -8,7 +8,14 @@ that iterates ends the stream in order, in whatever await it finds it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -76,6 +83,8 @@ class Task:
 
     question: Sequence[Item]  # the turn's own input
     prepare: Callable[[Sequence[Item]], Request]  # this turn's items to a request
+    #: Finds out what else the model is told, once, before it is first asked.
+    gather: Callable[[], Awaitable[Gathered]] | None = None
     stream: Stream
     tools: Mapping[str, Tool] = field(default_factory=dict)
     client_tools: Collection[str] = ()
@@ -88,6 +97,14 @@ class Task:
     #: Outcomes an interrupted run has left, by call id.
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     partial: Sequence[Item] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What the model is told beside the conversation has been found out."""
+
+    prepare: Callable[[Sequence[Item]], Request]  # in the place of the task's own
+    failed: Sequence[Mapping[str, str]] = ()  # what was left out: source and reason
 
 
 async def respond(
@@ -128,6 +145,7 @@ class _Loop:
         self.unsaid: list[Event] = []  # made, and waiting for the record
         self._paused = False  # the provider wants to be asked again as things stand
         self._task = task
+        self._prepare = task.prepare
         self._builder = builder
         self._record = record
         self._steps = rounds(builder.output)
@@ -139,6 +157,8 @@ class _Loop:
     async def run(self) -> AsyncGenerator[list[Event], None]:
         if self._resumption:
             yield self._resumption.start()
+        if self._task.gather and (events := await self._gather(self._task.gather)):
+            yield events
         while True:
             before = len(self._builder.output)
             step = self._next()
@@ -164,6 +184,14 @@ class _Loop:
                     yield events
             if len(self._builder.output) == before and not self._paused:
                 return  # an empty answer is an answer
+
+    async def _gather(self, gather: Callable[[], Awaitable[Gathered]]) -> list[Event]:
+        gathered = await gather()
+        self._prepare = gathered.prepare
+        events: list[Event] = []
+        for failed in gathered.failed:
+            events += self._builder.extension("parley:context.failed", **failed)
+        return events
 
     def _next(self) -> Step:
         if self._paused:
@@ -202,7 +230,7 @@ class _Loop:
         yield builder.extension(
             "parley:step.started", step=self._steps, kind="generate"
         )
-        request = task.prepare(tuple(builder.output))
+        request = self._prepare(tuple(builder.output))
         resumption, self._resumption = self._resumption, None
         feed = resumption.feed if resumption else builder.feed
         call = Call()

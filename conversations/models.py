@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
@@ -57,10 +57,18 @@ class Conversation(models.Model):
         models.SET_NULL,
         null=True,
         blank=True,
-        help_text=_("Empty means the default model."),
+        help_text=_("Empty means the preset's, or the default model."),
+    )
+    preset = models.ForeignKey(
+        "conversations.Preset",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="conversations",
     )
     instructions = models.TextField(
-        blank=True, help_text=_("System prompt; empty means the site's own.")
+        blank=True,
+        help_text=_("System prompt; empty means the preset's, or the site's own."),
     )
     options = models.JSONField(
         default=dict, blank=True, help_text=_("Options of every turn.")
@@ -78,6 +86,12 @@ class Conversation(models.Model):
     def __str__(self) -> str:
         return self.title or self.id
 
+    @property
+    def usual_model(self) -> LanguageModel | None:
+        """Of turns that name none; None for the default model."""
+        preset_model = self.preset.language_model if self.preset else None
+        return self.language_model or preset_model
+
     @transaction.atomic
     def open_turn(
         self,
@@ -92,7 +106,14 @@ class Conversation(models.Model):
         It follows `parent`, or else the conversation's last turn, and is answered when
         all turns opened before it are.
         """
-        last = self.turns.order_by("-created_at", "-id").only("id").first()
+        from conversations.engine import enqueue
+
+        # Turns are answered in the order of `created_at`, so they are opened one after
+        # another, whatever the clocks of several machines say.
+        if connection.features.has_select_for_update:
+            same = Conversation.objects.filter(pk=self.pk)
+            same.select_for_update(no_key=True).values_list("pk").first()
+        last = self.turns.order_by("-created_at", "-id").only("created_at").first()
         turn = self.turns.create(
             parent=parent or last,
             language_model=language_model or self.language_model,
@@ -106,6 +127,10 @@ class Conversation(models.Model):
             self.title = _title_of(items)
         self.updated_at = timezone.now()
         self.save(update_fields=["title", "updated_at"])
+        if last is not None and turn.created_at <= last.created_at:
+            turn.created_at = last.created_at + timedelta(microseconds=1)
+            turn.save(update_fields=["created_at"])
+        enqueue(turn.pk)
         return turn
 
     def delete_softly(self) -> None:
@@ -184,6 +209,11 @@ class Turn(models.Model):
     )
     usage = models.JSONField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
+    notes = models.JSONField(
+        default=list,
+        blank=True,
+        help_text=_("What happened beside the answer: kind, text and what it is of."),
+    )
     incomplete_reason = models.CharField(max_length=40, blank=True)
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -531,9 +561,12 @@ class Question(models.Model):
     def _close(
         self, state: str, *, user: Any = None, answer: Any = None, note: str = ""
     ) -> bool:
+        from conversations.engine import enqueue
+
         now = timezone.now()
         # Two answers to two questions of a turn: the second sees that it is the last.
-        Turn.objects.select_for_update().only("id").get(tool_calls=self.tool_call_id)
+        turns = Turn.objects.select_for_update(no_key=True).only("id")
+        turns.get(tool_calls=self.tool_call_id)
         changed = Question.objects.open().filter(pk=self.pk)
         if not changed.update(
             state=state, decided_at=now, decided_by=user, answer=answer, note=note[:500]
@@ -547,7 +580,10 @@ class Question(models.Model):
         if left.filter(kind=self.Kind.APPROVAL).exists():
             return False
         waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
-        return bool(waiting.update(status=Turn.Status.QUEUED))
+        if not waiting.update(status=Turn.Status.QUEUED):
+            return False
+        enqueue(turn_id)
+        return True
 
 
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
@@ -696,3 +732,7 @@ class Attachment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+# So that Django finds their models; they name ours by their labels.
+from conversations import memories, presets  # noqa: E402, F401

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from conversations.corrections import places
 from conversations.models import Item, ToolCall, Turn
+from conversations.presets import GATHERED, GatheredContext
 from llm.models import ModelCall
 
 SHOWN = 20_000  # characters of a text; the item's own page has the rest
@@ -23,7 +24,7 @@ Text = tuple[str, str]  # label and text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    kind: str  # "turn", "item", "tool" or "model"
+    kind: str  # "turn", "note", "item", "tool" or "model"
     at: datetime
     title: str
     state: str = ""
@@ -40,10 +41,11 @@ class Entry:
 
 
 def timeline(turn: Turn) -> list[Entry]:
-    """Three queries, whatever the turn's length."""
+    """Three queries, whatever the turn's length; one more where it was told context."""
     calls = ModelCall.objects.filter(turn_id=turn.pk).select_related("key")
     entries = [
         *_milestones(turn),
+        *_notes(turn),
         *map(_model_call, calls),
         *map(_tool_call, turn.tool_calls.all()),
         *map(_item, turn.items.order_by("position")),
@@ -97,6 +99,25 @@ def _milestones(turn: Turn) -> Iterable[Entry]:
             facts=_told(facts),
             order=(5, 0),
         )
+
+
+def _notes(turn: Turn) -> Iterable[Entry]:
+    for number, note in enumerate(turn.notes):
+        is_gathered = note["kind"] == GATHERED
+        yield Entry(
+            kind="note",
+            at=datetime.fromisoformat(note["at"]),
+            title=_("Context") if is_gathered else _("Context left out"),
+            bad=not is_gathered,
+            facts=_told([(_("source"), note.get("source")), (_("told"), note["text"])]),
+            texts=_texts(_gathered(turn)) if is_gathered else (),
+            order=(1, 1 + number),
+        )
+
+
+def _gathered(turn: Turn) -> list[Text]:
+    kept = GatheredContext.objects.filter(turn=turn).first()
+    return [(block["title"], block["text"]) for block in kept.blocks] if kept else []
 
 
 def _model_call(call: ModelCall) -> Entry:

@@ -1,4 +1,5 @@
-"""A deployment as a file: providers with their keys and models, and tools, in TOML.
+"""A deployment as a file: providers with their keys and models, tools, sources of
+context and presets, in TOML.
 
 `load` makes the rows that the file names as the file says: a field that it leaves out
 gets its default, a row that it leaves out stays as it is. `dump` gives the file that,
@@ -19,12 +20,15 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models, transaction
 
+from conversations.presets import ContextSource, Preset, PresetSource
 from llm.encrypted import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_tables import (
     KEY,
     MODEL,
+    PRESET,
     PROVIDER,
+    SOURCE,
     TOOL,
     Kind,
     WrongValue,
@@ -33,6 +37,8 @@ from project.config_tables import (
     texts_of,
     value_from,
 )
+from tools.http.checks import header_problems
+from tools.mcp.rows import McpServer
 from tools.models import Tool
 
 Table = Mapping[str, Any]
@@ -82,10 +88,15 @@ def dump() -> dict[str, Any]:
     # What an HTTP tool asks is no part of the file, so neither is the tool.
     code = Tool.objects.filter(kind=Tool.Kind.PYTHON)
     tools = code.prefetch_related("groups")
+    sources = ContextSource.objects.select_related("mcp_server")
+    presets = Preset.objects.select_related("language_model__provider")
+    presets = presets.prefetch_related("tools", "groups", "links__source")
     variables = _Variables()
     document = {
         "providers": [_provider_table(row, variables) for row in providers],
         "tools": [table_of(row, TOOL) | _links_of(row, TOOL) for row in tools],
+        "sources": [_source_table(row, variables) for row in sources],
+        "presets": [_preset_table(row) for row in presets],
     }
     return {name: tables for name, tables in document.items() if tables}
 
@@ -99,10 +110,9 @@ class _Variables:
     def __init__(self) -> None:
         self._given: set[str] = set()
 
-    def name_for(self, key: ApiKey, provider: Provider) -> str:
-        words = f"{provider.name} {key.label}".upper()
-        base = re.sub(r"[^A-Z0-9]+", "_", words).strip("_") or "PROVIDER"
-        base = f"_{base}_KEY" if base[0].isdigit() else f"{base}_KEY"
+    def name_for(self, words: str, ending: str = "_KEY") -> str:
+        base = re.sub(r"[^A-Z0-9]+", "_", words.upper()).strip("_") or "PROVIDER"
+        base = f"_{base}{ending}" if base[0].isdigit() else f"{base}{ending}"
         name, number = base, 2
         while name in self._given:
             name, number = f"{base}_{number}", number + 1
@@ -129,7 +139,32 @@ def _key_table(
     table = table_of(key, KEY)
     if table.get("state") == ApiKey.State.RESTING:
         del table["state"]  # that will pass
-    return table | {"secret": f"env:{variables.name_for(key, provider)}"}
+    name = variables.name_for(f"{provider.name} {key.label}")
+    return table | {"secret": f"env:{name}"}
+
+
+def _source_table(source: ContextSource, variables: _Variables) -> dict[str, Any]:
+    table = table_of(source, SOURCE)
+    if source.mcp_server:
+        table["mcp_server"] = source.mcp_server.name
+    if source.secret_names:
+        table["secret_headers"] = {
+            name: f"env:{variables.name_for(f'{source.name} {name}', '')}"
+            for name in source.secret_names
+        }
+    return table
+
+
+def _preset_table(preset: Preset) -> dict[str, Any]:
+    table = table_of(preset, PRESET)
+    if preset.language_model:
+        table["language_model"] = preset.language_model.full_name
+    links = {
+        "tools": sorted(tool.name for tool in preset.tools.all()),
+        "sources": [link.source.name for link in preset.links.all()],
+        "groups": sorted(group.name for group in preset.groups.all()),
+    }
+    return table | {name: names for name, names in links.items() if names}
 
 
 def _links_of(row: models.Model, kind: Kind) -> dict[str, Any]:
@@ -158,17 +193,29 @@ class _Loader:
     _defaults: list[str] = field(default_factory=list)  # places of default models
 
     def load(self, document: Table) -> None:
-        self._check_fields("the file", document, ["providers", "tools"])
+        known = ["providers", "tools", "sources", "presets"]
+        self._check_fields("the file", document, known)
         for place, table in self._tables(document, "providers", PROVIDER):
             self._provider(place, table)
         for place, table in self._tables(document, "tools", TOOL):
             self._row(place, table, TOOL, {})
-        if len(self._defaults) > 1:
-            places = " and ".join(self._defaults)
-            self.problems.append(f"{places}: only one model can be the default.")
+        for place, table in self._tables(document, "sources", SOURCE):
+            self._source(place, table)
+        presets = []
+        for place, table in self._tables(document, "presets", PRESET):
+            if table.get("is_default") is True:
+                presets.append(f"{place}.is_default")
+            self._preset(place, table)
+        self._check_defaults(self._defaults, "model")
+        self._check_defaults(presets, "preset")
         if not self.problems:
             for link in self._links:
                 link()
+
+    def _check_defaults(self, places: Sequence[str], what: str) -> None:
+        if len(places) > 1:
+            told = " and ".join(places)
+            self.problems.append(f"{told}: only one {what} can be the default.")
 
     def _provider(self, place: str, table: Table) -> None:
         provider = self._row(place, table, PROVIDER, {})
@@ -181,35 +228,95 @@ class _Loader:
                 self._defaults.append(f"{inner}.is_default")
             self._row(inner, model, MODEL, owner)
 
+    def _source(self, place: str, table: Table) -> None:
+        told = dict(table)
+        row: ContextSource = SOURCE.find(table["name"], {})
+        beside = [
+            *self._server(f"{place}.mcp_server", told.pop("mcp_server", ""), row),
+            *self._headers(
+                f"{place}.secret_headers", told.pop("secret_headers", {}), row
+            ),
+        ]
+        self._row(place, told, SOURCE, {}, found=row, beside=beside)
+
+    def _server(self, place: str, name: Any, row: ContextSource) -> Iterator[str]:
+        """Sets it; what has changed by that."""
+        if not isinstance(name, str):
+            self.problems.append(f"{place}: write a text.")
+            return
+        server = McpServer.objects.filter(name=name).first() if name else None
+        if name and server is None:
+            self.problems.append(f"{place}: there is no MCP server {name!r}.")
+        elif server != row.mcp_server:
+            row.mcp_server = server
+            yield f"mcp_server: now {name or 'none'}"
+
+    def _headers(self, place: str, told: Any, row: ContextSource) -> Iterator[str]:
+        """Sets those that are new; what has changed by that."""
+        if not isinstance(told, dict):
+            self.problems.append(f"{place}: write a table of names.")
+            return
+        stored = row.revealed_headers()
+        for name, value in told.items():
+            text = self._secret_text(f"{place}.{name}", value, "header", name in stored)
+            problems = list(header_problems({name: text}))
+            self.problems += [f"{place}: {problem}" for problem in problems]
+            if text and not problems and stored.get(name) != text:
+                row.set_secret_headers({name: text})
+                yield f"secret_headers.{name}: replaced"
+
+    def _preset(self, place: str, table: Table) -> None:
+        told = dict(table)
+        name = told.pop("language_model", "")
+        if not isinstance(name, str):
+            self.problems.append(f"{place}.language_model: write a text.")
+        elif row := self._row(place, told, PRESET, {}):
+            self._links.append(partial(self._link_model, place, row, name))
+
     def _row(
-        self, place: str, table: Table, kind: Kind, owner: Mapping[str, models.Model]
+        self,
+        place: str,
+        table: Table,
+        kind: Kind,
+        owner: Mapping[str, models.Model],
+        *,
+        found: models.Model | None = None,
+        beside: Sequence[str] = (),
     ) -> models.Model | None:
-        """The row as the table says, saved; None where a problem is told."""
+        """The row as the table says, saved; None where a problem is told. `beside` is
+        what has changed in the row that was `found`, apart from its table."""
         told = len(self.problems)
         self._check_fields(place, table, kind.fields)
         values = dict(self._values(place, table, kind))
         links = {name: self._names(place, table, name) for name in kind.links}
         if len(self.problems) > told or any(row.pk is None for row in owner.values()):
             return None
-        row: models.Model = kind.find(kind.name_of(table), owner)
-        if not self._save(place, row, values, kind):
+        row: models.Model = found or kind.find(kind.name_of(table), owner)
+        if not self._save(place, row, values, kind, beside):
             return None
         for name, names in links.items():
             self._links.append(partial(self._link, place, row, name, names))
         return row
 
-    def _save(self, place: str, row: models.Model, values: Table, kind: Kind) -> bool:
+    def _save(
+        self,
+        place: str,
+        row: models.Model,
+        values: Table,
+        kind: Kind,
+        beside: Sequence[str],
+    ) -> bool:
         is_new, before = row.pk is None, texts_of(row, kind)
         for name, value in values.items():
             setattr(row, name, value)
-        if not is_new and texts_of(row, kind) == before:
+        if not (is_new or beside) and texts_of(row, kind) == before:
             return True
         try:
             row.full_clean()
         except ValidationError as exc:
             self.problems += _problems(place, exc)
             return False
-        changes = list(differences(before, texts_of(row, kind), kind))
+        changes = [*differences(before, texts_of(row, kind), kind), *beside]
         if is_new or changes:
             row.save()
         if is_new:
@@ -249,27 +356,31 @@ class _Loader:
 
     def _secret(self, place: str, told: Any, key: ApiKey) -> str:
         """The text to be stored, "" where what is stored stays or a problem is told."""
+        text = self._secret_text(place, told, "key", bool(key.secret))
+        return "" if not text or key.holds(text) else text
+
+    def _secret_text(self, place: str, told: Any, what: str, is_stored: bool) -> str:
+        """ "" where there is none, which is told."""
         if not isinstance(told, str):
             self.problems.append(f'{place}: write a text, "env:NAME".')
             return ""
         variable = _VARIABLE.fullmatch(told)
         if told and not variable and not self.allow_literal_keys:
             self.problems.append(
-                f'{place}: a key does not belong in a file; write "env:NAME" and set'
+                f'{place}: a {what} does not belong in a file; write "env:NAME" and set'
                 " NAME in the environment (or pass --allow-literal-keys)."
             )
             return ""
         text = self.environment.get(variable[1], "").strip() if variable else told
         if not text:
             missing = f"{variable[1]} is not set" if variable else "there is none"
-            self._missing(place, missing, key)
-        return "" if not text or key.holds(text) else text
-
-    def _missing(self, place: str, why: str, key: ApiKey) -> None:
-        if key.secret:
-            self.notes.append(f"{place}: {why}; the stored key stays.")
-        else:
-            self.problems.append(f"{place}: {why}, and no key is stored yet.")
+            if is_stored:
+                self.notes.append(f"{place}: {missing}; the stored {what} stays.")
+            else:
+                self.problems.append(
+                    f"{place}: {missing}, and no {what} is stored yet."
+                )
+        return text
 
     # Links
 
@@ -281,13 +392,39 @@ class _Loader:
         return []
 
     def _link(self, place: str, row: Any, name: str, names: Sequence[str]) -> None:
-        find = self._group if name == "groups" else self._model
+        find = {
+            "groups": self._group,
+            "fallbacks": self._model,
+            "tools": self._tool,
+            "sources": self._source_named,
+        }[name]
         found = [find(f"{place}.{name}", each) for each in names]
-        wanted = {each for each in found if each is not None}
-        links = getattr(row, name)
-        if wanted != set(links.all()):
-            links.set(wanted)
+        wanted = [each for each in found if each is not None]
+        if name == "sources":
+            changed = _set_sources(row, wanted)
+        else:
+            links = getattr(row, name)
+            if changed := set(wanted) != set(links.all()):
+                links.set(wanted)
+        if changed:
             self.changes.append(f"{place}.{name}: now {', '.join(names) or 'none'}")
+
+    def _link_model(self, place: str, row: Any, name: str) -> None:
+        model = self._model(f"{place}.language_model", name) if name else None
+        if model != row.language_model:
+            row.language_model = model
+            row.save(update_fields=["language_model"])
+            self.changes.append(f"{place}.language_model: now {name or 'none'}")
+
+    def _tool(self, place: str, name: str) -> models.Model | None:
+        if (row := Tool.objects.filter(name=name).first()) is None:
+            self.problems.append(f"{place}: there is no tool {name!r}.")
+        return row
+
+    def _source_named(self, place: str, name: str) -> models.Model | None:
+        if (row := ContextSource.objects.filter(name=name).first()) is None:
+            self.problems.append(f"{place}: there is no source {name!r}.")
+        return row
 
     def _group(self, place: str, name: str) -> models.Model:
         group, is_new = Group.objects.get_or_create(name=name)
@@ -333,6 +470,18 @@ class _Loader:
             near = get_close_matches(name, known, n=1)
             mend = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}."
             self.problems.append(f"{place}: unknown field {name!r}; {mend}")
+
+
+def _set_sources(preset: Preset, wanted: Sequence[Any]) -> bool:
+    """In this order. False where they are so already."""
+    if [link.source for link in preset.links.select_related("source")] == wanted:
+        return False
+    preset.links.all().delete()
+    PresetSource.objects.bulk_create(
+        PresetSource(preset=preset, source=source, position=position)
+        for position, source in enumerate(wanted)
+    )
+    return True
 
 
 def _problems(place: str, exc: ValidationError) -> Iterator[str]:

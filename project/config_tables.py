@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import models
 
+from conversations.presets import ContextSource, Preset
 from llm.encrypted import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import Tool
@@ -24,11 +25,13 @@ _MAX_SHOWN = 60  # characters of a value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of table. `links` are lists of other rows' names, `inner` tables in it."""
+    """A kind of table. `links` are lists of other rows' names, `references` the name of
+    one, `inner` tables in it."""
 
     model: type[models.Model]
     identity: str  # the field that names a row, among its owner's
     links: Sequence[str] = ()
+    references: Sequence[str] = ()
     inner: Sequence[str] = ()
 
     @property
@@ -44,7 +47,7 @@ class Kind:
 
     @property
     def fields(self) -> list[str]:
-        return [*self.columns, *self.links, *self.inner]
+        return [*self.columns, *self.references, *self.links, *self.inner]
 
     def name_of(self, table: Mapping[str, Any]) -> Any:
         """The row's name, where the table gives one that is a text."""
@@ -61,6 +64,18 @@ PROVIDER = Kind(model=Provider, identity="name", inner=["keys", "models"])
 KEY = Kind(model=ApiKey, identity="label")
 MODEL = Kind(model=LanguageModel, identity="name", links=["groups", "fallbacks"])
 TOOL = Kind(model=Tool, identity="name", links=["groups"])
+SOURCE = Kind(
+    model=ContextSource,
+    identity="name",
+    references=["mcp_server"],
+    inner=["secret_headers"],
+)
+PRESET = Kind(
+    model=Preset,
+    identity="name",
+    links=["tools", "sources", "groups"],
+    references=["language_model"],
+)
 
 
 # A table's value to a column's

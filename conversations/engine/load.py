@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -10,13 +10,18 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from conversations.attachments import attachments_of, contents, inlined
 from conversations.engine import approvals, background_rows
+from conversations.engine.gathering import Gathering, gathering
 from conversations.engine.log import Position
 from conversations.engine.rows import Asked, Claim
-from conversations.history import render_prompt
+from conversations.history import ContextBlock, render_prompt
 from conversations.loop import PLACEHOLDER, Task
 from conversations.models import Item, ToolCall, Turn
-from llm import policy, router
+from conversations.pieces import piece_by_piece
+from conversations.presets import Preset, PresetNotAvailable
+from llm import hosted, policy, router
+from llm.capabilities import Capabilities
 from llm.errors import ModelNotAvailable
 from llm.inline import Files
 from llm.models import LanguageModel
@@ -59,6 +64,9 @@ class Work:
     """A turn, ready to run."""
 
     task: Task
+    #: As the task's, and takes `context`, which is not known yet.
+    prepare: Callable[..., Request]
+    gathering: Gathering
     route: Route
     conversation_id: str
     user_id: int
@@ -81,41 +89,52 @@ def load(claim: Claim) -> Work:
     turn = Turn.objects.select_related(
         "conversation__owner",
         "conversation__language_model__provider",
+        "conversation__preset__language_model__provider",
         "language_model__provider",
     ).get(pk=claim.turn_id)
     conversation = turn.conversation
     owner = conversation.owner
+    preset = _preset(turn)
     route = _route(turn)
     own, before = _items(turn)
     inputs = [row for row in own if row.origin == Item.Origin.INPUT]
     outputs = [row for row in own if row.origin == Item.Origin.OUTPUT]
-    options = {**route.defaults, **conversation.options, **turn.options}
-    offer = _offer(turn, options)
+    options = {
+        **route.defaults,
+        **(preset.options if preset else {}),
+        **conversation.options,
+        **turn.options,
+    }
+    offer = _offer(turn, options, preset, route)
     tools = offer.tools
     template = _template(route, options, offer)
     decisions = approvals.decisions(turn, tools)
-    question = [_payload(row) for row in inputs]
-    # Rendered once now, so that what is hopeless fails before it costs anything.
+    question, history = _with_files(
+        conversation.pk,
+        [_payload(row) for row in inputs],
+        [_payload(row) for row in before],
+    )
+    told = gathering(turn, preset, again=claim.epoch > 1)
     prepare = partial(
         _prepare,
         template,
-        turn.options.get("instructions")
-        or conversation.instructions
-        or settings.SYSTEM_PROMPT,
-        [_payload(row) for row in before],
+        _instructions(turn, preset),
+        _on_demand(told, offer),
+        history,
         question,
         route,
+    )
+    stream = partial(
+        policy.stream,
+        policy.routes_of(route, user=owner),
+        ignore_invalid=options.get("ignore_invalid_options") is True,
+        files=Files(),
     )
     return Work(
         task=Task(
             question=question,
-            prepare=prepare,
-            stream=partial(
-                policy.stream,
-                policy.routes_of(route, user=owner),
-                ignore_invalid=options.get("ignore_invalid_options") is True,
-                files=Files(),
-            ),
+            prepare=partial(prepare, context=told.blocks),
+            stream=piece_by_piece(stream) if "gateway" in turn.options else stream,
             tools=tools,
             client_tools=offer.client,
             needs_approval=decisions.needs_approval,
@@ -132,6 +151,8 @@ def load(claim: Claim) -> Work:
             ),
             partial=turn.partial or (),
         ),
+        prepare=prepare,
+        gathering=told,
         route=route,
         conversation_id=conversation.pk,
         user_id=owner.pk,
@@ -149,9 +170,47 @@ def load(claim: Claim) -> Work:
     )
 
 
+def _with_files(
+    conversation_id: str, *parts: Sequence[ItemPayload]
+) -> list[Sequence[ItemPayload]]:
+    """The items with the files that they name, as providers take them."""
+    named = attachments_of(item for items in parts for item in items)
+    if not named:
+        return list(parts)
+    files = contents(conversation_id, named)
+    return [inlined(items, files) for items in parts]
+
+
+def _preset(turn: Turn) -> Preset | None:
+    """Raises PresetNotAvailable: what it allows and forbids went with it."""
+    preset, owner = turn.conversation.preset, turn.conversation.owner
+    if preset and not Preset.objects.permitted(owner).filter(pk=preset.pk).exists():
+        raise PresetNotAvailable
+    return preset
+
+
+def _instructions(turn: Turn, preset: Preset | None) -> str:
+    told: str = (
+        turn.options.get("instructions")
+        or turn.conversation.instructions
+        or (preset.instructions if preset else "")
+        or settings.SYSTEM_PROMPT
+    )
+    return told
+
+
+def _on_demand(gathering: Gathering, offer: Offer) -> Sequence[ContextBlock]:
+    """What the model may ask for, where it has the means."""
+    if not gathering.on_demand or "get_context" not in offer.tools:
+        return ()
+    names = [f"- {source.name}: {source.title}" for source in gathering.on_demand]
+    text = "Call `get_context` with one of these names:\n" + "\n".join(names)
+    return [ContextBlock("Further context", text)]
+
+
 def _route(turn: Turn) -> Route:
     """The permission may have gone since the turn was opened."""
-    model = turn.language_model or turn.conversation.language_model
+    model = turn.language_model or turn.conversation.usual_model
     owner = turn.conversation.owner
     if model is None:
         return router.resolve(None, user=owner)
@@ -214,7 +273,8 @@ class Offer:
     @property
     def client(self) -> frozenset[str]:
         """Names of those that the client runs."""
-        return frozenset(t["name"] for t in self.declared if t["type"] == "function")
+        named = frozenset(t["name"] for t in self.declared if t["type"] == "function")
+        return named | hosted.client_functions(self.declared)
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
@@ -222,10 +282,13 @@ class Offer:
         return [*ours, *self.hosted, *self.declared]
 
 
-def _offer(turn: Turn, options: Mapping[str, Any]) -> Offer:
-    """Nothing where the turn asked for nothing.
+def _offer(
+    turn: Turn, options: Mapping[str, Any], preset: Preset | None, route: Route
+) -> Offer:
+    """Nothing where the turn asked for nothing, and no more than the preset allows.
 
-    A name that the client declares is the client's.
+    A name that the client declares is the client's. Of the hosted tools that staff
+    declare for everybody only those are offered that this model takes.
     """
     if options.get("tool_choice") == "none":
         return Offer()
@@ -234,17 +297,39 @@ def _offer(turn: Turn, options: Mapping[str, Any]) -> Offer:
     if named is not None and not named:
         return Offer(declared=declared)
     offered = _tools(turn)
+    allowed = preset.tool_names() if preset else None
     taken = {tool.get("name") for tool in declared}
 
     def is_on(name: str) -> bool:
         wanted = named is None or name in named
+        wanted = wanted and (allowed is None or name in allowed)
         return wanted and name not in off and name not in taken
 
-    return Offer(
+    offer = Offer(
         tools={name: tool for name, tool in offered.tools.items() if is_on(name)},
-        hosted=[each for name, each in offered.hosted.items() if is_on(name)],
         declared=declared,
     )
+    wanted = [each for name, each in offered.hosted.items() if is_on(name)]
+    return replace(offer, hosted=_taken(wanted, route, beside=offer.definitions))
+
+
+def _taken(
+    definitions: Sequence[dict[str, Any]],
+    route: Route,
+    *,
+    beside: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Those of the hosted tools that the model can be given."""
+    can = Capabilities.read(route.capabilities)
+    functions = [tool for tool in beside if not hosted.is_hosted(tool)]
+    return [
+        each
+        for each in definitions
+        if hosted.takes(
+            route.endpoint.codec, can, each, model=route.model, beside=functions
+        )
+        is None
+    ]
 
 
 def _tools(turn: Turn) -> ToolOffer:
@@ -268,14 +353,17 @@ def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request
 def _prepare(
     template: Request,
     instructions: str,
+    on_demand: Sequence[ContextBlock],
     before: Sequence[ItemPayload],
     question: Sequence[ItemPayload],
     route: Route,
     answered: Sequence[ItemPayload],
+    context: Sequence[ContextBlock] = (),
 ) -> Request:
     prompt = render_prompt(
         instructions,
         [*before, *question, *answered],
+        context=[*context, *on_demand],
         tools=template.tools,
         context_window=route.context_window,
         max_output_tokens=template.max_output_tokens,
@@ -321,10 +409,16 @@ def _may_repeat(row: ToolCall, tools: Mapping[str, Tool]) -> bool:
     return tool is not None and tool.replay in ("safe", "idempotent")
 
 
+def _without_secrets(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """How a provider signs in at an MCP server is nobody else's business."""
+    hidden = ("authorization", "headers")
+    return {name: value for name, value in tool.items() if name not in hidden}
+
+
 def _echo(options: Mapping[str, Any], template: Request) -> dict[str, Any]:
     """What the response repeats of the request."""
     echo: dict[str, Any] = {
-        "tools": list(template.tools),
+        "tools": [_without_secrets(tool) for tool in template.tools],
         "max_output_tokens": template.max_output_tokens,
     }
     for name in ("temperature", "top_p", "tool_choice", "parallel_tool_calls"):

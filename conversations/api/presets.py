@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.api import schema
+from conversations.api.views import ApiView
+from conversations.presets import Preset
+
+
+class PresetSerializer(serializers.ModelSerializer[Any]):
+    label = serializers.CharField(source="__str__", read_only=True)  # type: ignore[assignment]
+    default = serializers.BooleanField(source="is_default", read_only=True)
+    model = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Preset
+        fields = ["name", "label", "description", "default", "model"]
+
+    def get_model(self, preset: Preset) -> str | None:
+        model = preset.language_model
+        return model.public_name if model else None
+
+
+class PresetsSerializer(serializers.Serializer[Any]):
+    data = PresetSerializer(many=True)  # type: ignore[assignment]
+
+
+class PresetsView(ApiView):
+    serializer_class = PresetsSerializer
+
+    @extend_schema(responses={200: PresetsSerializer, **schema.errors()})
+    def get(self, request: Request) -> Response:
+        """The presets that this user may begin a conversation with."""
+        rows = Preset.objects.permitted(request.user)
+        rows = rows.select_related("language_model__provider")
+        return Response({"data": PresetSerializer(rows, many=True).data})

@@ -1,0 +1,356 @@
+"""What a turn is told beside its conversation: sources, read before the model is asked.
+
+A source is a row (`conversations.presets.ContextSource`): a text, an HTTP request, or a
+function that `@context_source` marks in the `context.py` of an installed app. All of a
+turn are read side by side, each within its own time. One that fails is left out, with
+its reason; nothing here ever fails a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from importlib import import_module
+from inspect import isfunction
+from types import ModuleType
+from typing import Any, TypeVar
+
+import orjson
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+from llm.addresses import Network
+from llm.encrypted import Secret, SecretUnavailable
+from tools.errors import FetchError, InvalidTool, ToolError
+from tools.execute import where
+from tools.http.answer import Reading, hidden_texts, result_of
+from tools.http.definition import Definition, request_of
+from tools.http.exchange import Limits
+from tools.mcp.errors import McpError
+from tools.mcp.spec import Server
+from tools.output import rendered
+from tools.schema import signature_of
+from tools.threads import Threads
+
+logger = logging.getLogger(__name__)
+
+MAX_THREADS = 16  # of functions that block
+MAX_KEPT = 1000  # texts, in the memory of this process
+MODULE = "context"  # of an app, where its functions are found
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_MARK = "__context_source__"
+_threads = Threads(MAX_THREADS)
+_left_behind: set[asyncio.Future[Any]] = set()  # that would not be stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Whom a source is read for; a function gets it by annotating a parameter with
+    it."""
+
+    user_id: int | None = None
+    username: str = ""
+    conversation_id: str = ""
+
+
+#: What an address may name in braces.
+PLACEHOLDERS = tuple(field.name for field in fields(Reader))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A source as a turn uses it."""
+
+    name: str
+    title: str
+    #: Returns text or anything JSON; raises anything to fail.
+    read: Callable[[Reader], Awaitable[Any]]
+    max_size: int  # bytes of its text
+    timeout: float  # seconds
+    cache_seconds: float = 0.0
+    version: str = ""  # another one after each change
+    varies: Collection[str] = PLACEHOLDERS  # what of the reader its text depends on
+    on_demand: bool = False  # not in the prompt: the model asks for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """What became of one source. `reason` is a sentence, "" where all went well."""
+
+    source: Source
+    text: str = ""
+    reason: str = ""
+    advice: str = ""  # for staff
+    seconds: float = 0.0
+
+
+async def render(sources: Sequence[Source], reader: Reader) -> list[Rendering]:
+    """Side by side, told in their order. Raises nothing but CancelledError."""
+    return await asyncio.gather(*(_rendered(source, reader) for source in sources))
+
+
+async def _rendered(source: Source, reader: Reader) -> Rendering:
+    started = time.monotonic()
+    key = _key(source, reader)
+    if (known := _kept.get(key)) is not None:
+        return Rendering(source=source, text=known)
+    done = partial(Rendering, source=source)
+    try:
+        text = _text(await _in_time(source, reader), source.max_size)
+    except ToolError as exc:
+        advice = exc.advice if isinstance(exc, FetchError | McpError) else ""
+        done = partial(done, reason=str(exc), advice=advice)
+        logger.warning("context source %s: %s", source.name, type(exc).__name__)
+    except (Exception, SystemExit, BaseExceptionGroup) as exc:
+        # Not the message: it may quote what nobody should read.
+        done = partial(done, reason=f"it failed: {type(exc).__name__}.")
+        logger.error("context source %s failed: %s", source.name, where(exc))
+    else:
+        done = partial(done, text=text)
+        _kept.put(key, text, source.cache_seconds)
+    return done(seconds=time.monotonic() - started)
+
+
+async def _in_time(source: Source, reader: Reader) -> Any:
+    """One that does not let itself be stopped is left to itself."""
+    task = asyncio.ensure_future(source.read(reader))
+    try:
+        done, _ = await asyncio.wait([task], timeout=source.timeout)
+    finally:
+        if not task.done():
+            _leave(task)
+    if not done:
+        raise ToolError(f"it took longer than {source.timeout:g} seconds.")
+    if task.cancelled():  # by itself: nobody else did
+        raise ToolError("it gave up.")
+    return task.result()
+
+
+def _leave(task: asyncio.Future[Any]) -> None:
+    _left_behind.add(task)
+    task.add_done_callback(_forget)
+    task.cancel()
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    _left_behind.discard(task)
+    if not task.cancelled():
+        task.exception()  # so that it counts as seen
+
+
+def _text(value: Any, max_size: int) -> str:
+    """Raises ToolError where it cannot stand in a prompt."""
+    made = rendered(value)
+    if not isinstance(made.output, str):
+        raise ToolError("it holds something that is no text.")
+    text = made.output if made.whole is None else made.whole
+    if len(text.encode()) > max_size:
+        raise ToolError(f"it is larger than {max_size:,} bytes.")
+    return text
+
+
+# Texts kept for a while
+
+
+class _Kept:
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._texts: OrderedDict[Hashable, tuple[float, str]] = OrderedDict()
+
+    def get(self, key: Hashable) -> str | None:
+        until, text = self._texts.get(key, (0.0, ""))
+        return text if until > self._clock() else None
+
+    def put(self, key: Hashable, text: str, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        self._texts[key] = (self._clock() + seconds, text)
+        self._texts.move_to_end(key)
+        while len(self._texts) > self._limit:
+            self._texts.popitem(last=False)
+
+    def clear(self) -> None:
+        self._texts.clear()
+
+
+_kept = _Kept(MAX_KEPT)
+
+
+def _key(source: Source, reader: Reader) -> Hashable:
+    asked = tuple(getattr(reader, name) for name in source.varies)
+    return (source.name, source.version, asked)
+
+
+# Kinds
+
+
+@dataclass(frozen=True, slots=True)
+class TextRead:
+    text: str
+
+    async def __call__(self, reader: Reader) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRead:
+    """Asks one address through the guarded client."""
+
+    definition: Definition
+    reading: Reading
+    limits: Limits
+    networks: Collection[Network] = ()
+    secret_headers: Secret | None = None  # JSON
+
+    async def __call__(self, reader: Reader) -> Any:
+        from tools.guard import fetch  # loads the HTTP libraries
+
+        secret_headers = _revealed(self.secret_headers)
+        named = set(self.definition.placeholders)
+        request = request_of(
+            self.definition,
+            {name: getattr(reader, name) for name in PLACEHOLDERS if name in named},
+            secret_headers=secret_headers,
+        )
+        fetched = await fetch(request, allow=self.networks, limits=self.limits)
+        if fetched.status >= 300:  # what else it says is not for everybody to read
+            raise ToolError(f"the web server answered {fetched.status}.")
+        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+
+
+def _revealed(secret: Secret | None) -> dict[str, str]:
+    if not secret:
+        return {}
+    try:
+        headers: dict[str, str] = orjson.loads(secret.reveal())
+    except SecretUnavailable as exc:
+        raise ToolError(
+            "its secret headers cannot be read; the staff must enter them again."
+        ) from exc
+    return headers
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRead:
+    path: str
+
+    async def __call__(self, reader: Reader) -> Any:
+        if (function := functions().get(self.path)) is None:
+            raise ToolError("its code is gone.")
+        return await function(reader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpRead:
+    """Reads a resource of an MCP server."""
+
+    server: Server | None  # None where it is gone, or switched off
+    uri: str
+    shared: bool = True  # the session that turns use, or one of its own
+
+    async def __call__(self, reader: Reader) -> str:
+        from tools.mcp.client import session_of, short_session
+
+        if self.server is None:
+            raise ToolError("its MCP server is gone or switched off.")
+        if self.shared:
+            return _texts(await session_of(self.server).read(self.uri))
+        async with short_session(self.server) as session:
+            return _texts(await session.read(self.uri))
+
+
+def _texts(contents: Sequence[Mapping[str, Any]]) -> str:
+    if any("text" not in each for each in contents):
+        raise ToolError("it holds something that is no text.")
+    return "\n\n".join(each["text"] for each in contents)
+
+
+# Functions
+
+
+class InvalidSource(TypeError):
+    """This function cannot be a context source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFunction:
+    path: str  # "shop.context.customer"
+    call: Callable[..., Any]
+    parameter: str  # that takes the Reader; "" for none
+    is_async: bool
+    description: str = ""
+
+    async def __call__(self, reader: Reader) -> Any:
+        values = {self.parameter: reader} if self.parameter else {}
+        if self.is_async:
+            return await self.call(**values)
+        return await _threads.run(partial(self.call, **values), "context")
+
+
+def context_source(function: Function) -> Function:
+    """Offer a function to staff as a source of context. It takes nothing, or a Reader,
+    and returns text or anything JSON.
+
+    Raises InvalidSource where it wants more.
+    """
+    path = f"{function.__module__}.{function.__qualname__}"
+    try:
+        signature = signature_of(function, Reader)
+    except InvalidTool as exc:
+        raise InvalidSource(str(exc)) from exc
+    if others := ", ".join(signature.parameters["properties"]):
+        raise InvalidSource(
+            f"{path} takes {others}; a context source takes nothing but one parameter"
+            " annotated Reader."
+        )
+    made = SourceFunction(
+        path=path,
+        call=function,
+        parameter=signature.context,
+        is_async=signature.is_async,
+        description=signature.description,
+    )
+    setattr(function, _MARK, made)
+    return function
+
+
+@cache
+def functions() -> dict[str, SourceFunction]:
+    """All that installed code offers, by path. Raises InvalidSource."""
+    return discover(
+        import_module(f"{app.name}.{MODULE}")
+        for app in apps.get_app_configs()
+        if module_has_submodule(app.module, MODULE)
+    )
+
+
+def discover(modules: Iterable[ModuleType]) -> dict[str, SourceFunction]:
+    found = {}
+    for module in modules:
+        for value in list(vars(module).values()):
+            if isfunction(value) and isinstance(
+                made := vars(value).get(_MARK), SourceFunction
+            ):
+                found[made.path] = made
+    return found
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """What `function` returns or raises; its database connections are closed."""
+    return await _threads.run(function, "context")

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from conversations.context import functions
+from conversations.presets import ContextSource, Preset
+from llm.forms import ObjectField
+from tools.forms import SecretHeadersField
+
+_CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
+
+
+class PresetForm(forms.ModelForm):
+    class Meta:
+        model = Preset
+        fields = [
+            "name",
+            "label",
+            "description",
+            "enabled",
+            "is_default",
+            "instructions",
+            "language_model",
+            "options",
+            "tools",
+            "groups",
+        ]
+        field_classes = {"options": ObjectField}
+        widgets = {
+            "options": forms.Textarea({"rows": 4, **_CODE}),
+            "description": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+        }
+
+
+class ContextSourceForm(forms.ModelForm):
+    secret = SecretHeadersField(
+        label=_("Secret headers"),
+        required=False,
+        help_text=_(
+            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
+            " again. Those you do not name stay; a name with nothing behind its colon"
+            " is removed."
+        ),
+    )
+
+    class Meta:
+        model = ContextSource
+        fields = [
+            "name",
+            "title",
+            "kind",
+            "enabled",
+            "on_demand",
+            "text",
+            "function",
+            "url",
+            "headers",
+            "pointer",
+            "networks",
+            "mcp_server",
+            "uri",
+            "max_size",
+            "timeout",
+            "cache_seconds",
+        ]
+        field_classes = {"headers": ObjectField}
+        widgets = {
+            "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+            "uri": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+            "headers": forms.Textarea({"rows": 3, **_CODE}),
+            "networks": forms.Textarea({"rows": 2, **_CODE}),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "function" not in self.fields:  # for who may only look
+            return
+        known = {*functions(), *filter(None, [self.instance.function])}
+        choices = [("", "---------"), *((path, path) for path in sorted(known))]
+        self.fields["function"].widget = forms.Select(choices=choices)
+        if names := self.instance.secret_names:
+            told = _("Set now: %(names)s.") % {"names": ", ".join(names)}
+            self.fields[
+                "secret"
+            ].help_text = f"{self.fields['secret'].help_text} {told}"
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if headers := cleaned.get("secret"):
+            self.instance.set_secret_headers(headers)
+        return cleaned
+
+
+class TryForm(forms.Form):
+    """Whom a source is read for."""
+
+    username = forms.CharField(label=_("As the user"))
+
+    def __init__(self, *args: Any, user: Any, may_choose: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].initial = user.get_username()
+        self._user = user
+        self._may_choose = may_choose
+        if not may_choose:
+            field = self.fields["username"]
+            field.disabled = True
+            field.help_text = _("You may not read it for others.")
+
+    def clean_username(self) -> Any:
+        """The user."""
+        if not self._may_choose:
+            return self._user
+        model = get_user_model()
+        name = {model.USERNAME_FIELD: self.cleaned_data["username"]}
+        if (user := model._default_manager.filter(**name).first()) is None:
+            raise ValidationError(_("There is no such user."))
+        return user

@@ -1,0 +1,405 @@
+"""What staff prepare for conversations: presets, and the sources of their context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models, transaction
+from django.db.models import Exists, OuterRef, Q
+from django.utils.translation import gettext_lazy as _
+
+from conversations import context
+from llm.errors import BadRequest
+from llm.models import LanguageModel
+from tools.http.answer import Reading
+from tools.http.checks import header_problems, problems, read_networks
+from tools.http.definition import Definition
+from tools.http.exchange import MAX_BODY, Limits
+from tools.mcp.rows import McpServer
+from tools.mcp.spec import Server
+from tools.models import Tool, validate_headers, validate_networks
+from tools.secret_headers import SecretHeaders
+
+MAX_SIZE = 20_000  # bytes of a source's text, unless staff say otherwise
+LARGEST_SIZE = 1024 * 1024
+TIMEOUT = 5.0  # seconds
+LONGEST_TIMEOUT = 60.0
+LONGEST_CACHE = 24 * 60 * 60  # seconds
+
+#: Kinds of a turn's notes: context it was told, and a source that was left out.
+GATHERED, FAILED = "context", "context.failed"
+
+
+class PresetNotAvailable(BadRequest):
+    """This conversation's preset is not available any more; choose another one, or
+    none."""
+
+    code, status = "E_PRESET_NOT_AVAILABLE", 404
+
+    def __init__(self) -> None:
+        super().__init__(" ".join((self.__doc__ or "").split()))
+
+
+class ContextSource(SecretHeaders):
+    """Something a model is told beside the conversation."""
+
+    class Kind(models.TextChoices):
+        TEXT = "text", _("text")
+        PYTHON = "python", _("Python function")
+        HTTP = "http", _("HTTP")
+        MCP = "mcp", _("MCP resource")
+
+    name = models.SlugField(
+        max_length=64, unique=True, help_text=_("What models and files call it by.")
+    )
+    title = models.CharField(
+        max_length=100, help_text=_("The heading above its text in the prompt.")
+    )
+    kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.TEXT)
+    enabled = models.BooleanField(default=True)
+    on_demand = models.BooleanField(
+        default=False,
+        help_text=_("Not in the prompt: the model asks for it, with “get_context”."),
+    )
+    text = models.TextField(blank=True)
+    function = models.CharField(
+        max_length=200,
+        blank=True,
+        help_text=_("Where the function is, such as shop.context.customer."),
+    )
+    url = models.CharField(
+        _("URL"),
+        max_length=2000,
+        blank=True,
+        help_text=_(
+            "Its path may name {user_id}, {username} and {conversation_id}. No secrets:"
+            " they belong into a header."
+        ),
+    )
+    headers = models.JSONField(
+        default=dict,
+        blank=True,
+        validators=[validate_headers],
+        help_text=_("Sent with each request, no secrets among them."),
+    )
+    mcp_server = models.ForeignKey(
+        McpServer,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        verbose_name=_("MCP server"),
+    )
+    uri = models.CharField(
+        _("URI"),
+        max_length=2000,
+        blank=True,
+        help_text=_("Of the resource, as the MCP server lists it."),
+    )
+    pointer = models.CharField(
+        max_length=500,
+        blank=True,
+        validators=[RegexValidator(r"\A/", _("Write a pointer such as /data/items."))],
+        help_text=_(
+            "JSON Pointer to the part of the answer that is used, such as /data/items;"
+            " empty for the whole."
+        ),
+    )
+    networks = models.TextField(
+        _("allowed networks"),
+        blank=True,
+        validators=[validate_networks],
+        help_text=_(
+            "Private networks that it may reach, one a line, such as 10.1.0.0/16; the"
+            " public internet is always allowed."
+        ),
+    )
+    max_size = models.PositiveIntegerField(
+        _("size limit"),
+        default=MAX_SIZE,
+        validators=[MinValueValidator(1), MaxValueValidator(LARGEST_SIZE)],
+        help_text=_("Bytes of its text; a larger one is left out."),
+    )
+    timeout = models.FloatField(
+        default=TIMEOUT,
+        validators=[MinValueValidator(0.1), MaxValueValidator(LONGEST_TIMEOUT)],
+        help_text=_("Seconds; the model is not asked before."),
+    )
+    cache_seconds = models.PositiveIntegerField(
+        default=0,
+        validators=[MaxValueValidator(LONGEST_CACHE)],
+        help_text=_("How long a text is used again; 0 to read it for each turn."),
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        permissions = [("try_contextsource", "Can try a context source as any user")]
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+    def clean(self) -> None:
+        self.headers = self.headers or {}
+        wrong: dict[str, list[Any]] = {}
+        for name, problem in self._problems():
+            wrong.setdefault(name, []).append(problem)
+        if wrong:
+            raise ValidationError(wrong)
+
+    def _problems(self) -> Iterator[tuple[str, Any]]:
+        match self.kind:
+            case self.Kind.TEXT if not self.text.strip():
+                yield "text", _("Write the text.")
+            case self.Kind.PYTHON if self.function not in context.functions():
+                known = ", ".join(sorted(context.functions()))
+                yield (
+                    "function",
+                    _("There is no such function; there are: %s.") % known
+                    if known
+                    else _("No app offers a function; see docs/context.md."),
+                )
+            case self.Kind.HTTP:
+                yield from self._http_problems()
+            case self.Kind.MCP:
+                if self.mcp_server is None:
+                    yield "mcp_server", _("Choose the server.")
+                if not self.uri:
+                    yield "uri", _("Write the URI of the resource.")
+
+    def _http_problems(self) -> Iterator[tuple[str, Any]]:
+        if not self.url:
+            yield "url", _("Write an address such as https://host/things.")
+            return
+        if any(header_problems(self.headers)):
+            return  # their validator tells
+        if unknown := set(self.definition.placeholders) - set(context.PLACEHOLDERS):
+            names = ", ".join(f"{{{name}}}" for name in context.PLACEHOLDERS)
+            told = {"unknown": f"{{{min(unknown)}}}", "known": names}
+            yield "url", _("%(unknown)s is not known; there are %(known)s.") % told
+            return
+        named = self.definition.placeholders
+        schema = {"properties": {name: {} for name in named}, "required": named}
+        yield from problems(self.definition, schema, self.secret_names)
+
+    @property
+    def definition(self) -> Definition:
+        return Definition(method="GET", url=self.url, headers=self.headers)
+
+    def tried(self) -> context.Source:
+        """The source as staff try it: read anew, and by itself."""
+        source = replace(self.used(), cache_seconds=0, version=uuid4().hex)
+        if isinstance(source.read, context.McpRead):
+            source = replace(source, read=replace(source.read, shared=False))
+        return source
+
+    def used(self) -> context.Source:
+        """The source as a turn uses it."""
+        return context.Source(
+            name=self.name,
+            title=self.title,
+            read=self._read(),
+            max_size=self.max_size,
+            timeout=self.timeout,
+            cache_seconds=0 if self.kind == self.Kind.TEXT else self.cache_seconds,
+            version=f"{self.pk} {self.updated_at}",
+            varies=self._varies(),
+            on_demand=self.on_demand,
+        )
+
+    def _read(self) -> Any:
+        match self.kind:
+            case self.Kind.PYTHON:
+                return context.FunctionRead(self.function)
+            case self.Kind.HTTP:
+                # The answer a part is taken of may be larger than the part.
+                size = max(self.max_size, MAX_BODY) if self.pointer else self.max_size
+                return context.HttpRead(
+                    definition=self.definition,
+                    reading=Reading(pointer=self.pointer),
+                    # One second more: it is the source's own time that is told.
+                    limits=Limits(size=size, total=self.timeout + 1),
+                    networks=read_networks(self.networks)[0],
+                    secret_headers=self.secret_headers or None,
+                )
+            case self.Kind.MCP:
+                return context.McpRead(server=self._server(), uri=self.uri)
+            case _:
+                return context.TextRead(self.text)
+
+    def _server(self) -> Server | None:
+        row = self.mcp_server
+        try:
+            return row.spec if row and row.enabled else None
+        except LookupError:  # its program is gone from the settings
+            return None
+
+    def _varies(self) -> tuple[str, ...]:
+        if self.kind == self.Kind.PYTHON:
+            return context.PLACEHOLDERS
+        if self.kind != self.Kind.HTTP:
+            return ()
+        named = self.definition.placeholders
+        return tuple(name for name in context.PLACEHOLDERS if name in named)
+
+
+class PresetQuerySet(models.QuerySet["Preset"]):
+    def permitted(self, user: Any) -> PresetQuerySet:
+        """Those that `user` may choose. None is the program itself."""
+        rows = self.filter(enabled=True)
+        if user is None or user.is_superuser:
+            return rows
+        named = Preset.groups.through.objects.filter(preset=OuterRef("pk"))
+        if user.pk is None:  # nobody signed in
+            return rows.filter(~Exists(named))
+        return rows.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
+
+    def default_of(self, user: Any) -> Preset | None:
+        """What a new conversation of `user` begins with where nobody chose."""
+        return self.permitted(user).filter(is_default=True).first()
+
+
+class Preset(models.Model):
+    """A conversation made ready: whoever chooses it gets all of this at once."""
+
+    name = models.SlugField(
+        max_length=64, unique=True, help_text=_("What programs call it by.")
+    )
+    label = models.CharField(
+        max_length=100, blank=True, help_text=_("What people see; empty for the name.")
+    )
+    description = models.CharField(
+        max_length=500, blank=True, help_text=_("For people who choose.")
+    )
+    enabled = models.BooleanField(
+        default=True,
+        help_text=_("Switched off, its conversations answer no more messages."),
+    )
+    is_default = models.BooleanField(
+        default=False,
+        help_text=_("New conversations begin with it where nobody chose."),
+    )
+    instructions = models.TextField(
+        blank=True,
+        help_text=_(
+            "System prompt of conversations that have none of their own; empty for the"
+            " site's own."
+        ),
+    )
+    language_model = models.ForeignKey(
+        LanguageModel,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        help_text=_("Where nobody chose one; empty means the default model."),
+    )
+    options = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text=_("Options of every turn; those of conversation and turn go before."),
+    )
+    tools = models.ManyToManyField(
+        Tool,
+        blank=True,
+        help_text=_("The only ones that may be used; nothing named means all."),
+    )
+    sources = models.ManyToManyField(
+        ContextSource, through="PresetSource", blank=True, related_name="presets"
+    )
+    groups = models.ManyToManyField(
+        Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = PresetQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["is_default"],
+                condition=Q(is_default=True),
+                name="conversations_one_default_preset",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.label or self.name
+
+    @transaction.atomic
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Being the default passes from one preset to the next."""
+        if self.is_default:
+            others = Preset.objects.filter(is_default=True).exclude(pk=self.pk)
+            others.update(is_default=False)
+        super().save(*args, **kwargs)
+
+    def validate_constraints(self, exclude: Any = None) -> None:
+        # Another default is no mistake, `save` takes its place.
+        super().validate_constraints({*(exclude or ()), "is_default"})
+
+    def clean(self) -> None:
+        from conversations.api.checks import InputError
+        from conversations.api.inputs import options_of
+
+        try:
+            self.options = options_of(self.options or {})
+        except InputError as exc:
+            raise ValidationError({"options": str(exc)}) from exc
+
+    def context_sources(self) -> list[context.Source]:
+        """Those switched on, in their order, in one query."""
+        links = self.links.filter(source__enabled=True)
+        links = links.select_related("source__mcp_server")
+        return [link.source.used() for link in links]
+
+    def tool_names(self) -> set[str] | None:
+        """The only tools that may be used; None for all, in one query."""
+        return set(self.tools.values_list("name", flat=True)) or None
+
+
+class PresetSource(models.Model):
+    """A source of a preset, and its place among them."""
+
+    preset = models.ForeignKey(Preset, models.CASCADE, related_name="links")
+    source = models.ForeignKey(ContextSource, models.CASCADE, related_name="links")
+    position = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        ordering = ["position", "pk"]
+        default_permissions = ()  # those of its preset
+        constraints = [
+            models.UniqueConstraint(
+                fields=["preset", "source"], name="conversations_source_once_per_preset"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.source)
+
+
+class GatheredContext(models.Model):
+    """What a turn was told beside its conversation: the same until its end, whatever
+    the sources say meanwhile."""
+
+    turn = models.OneToOneField(
+        "conversations.Turn",
+        models.CASCADE,
+        primary_key=True,
+        related_name="gathered_context",
+    )
+    blocks = models.JSONField(help_text=_("Source, title and text of each."))
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        default_permissions = ()  # those of its turn
+
+    def __str__(self) -> str:
+        return self.turn_id

@@ -1,0 +1,223 @@
+"""Tools over what the user has: what is remembered for them, their conversations, and
+the sources of their preset. Each is the calling user's own, and nobody else's.
+
+They ship switched off: what they read goes to whatever model the conversation uses.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import or_
+from typing import Annotated, Any
+
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+from django.utils.formats import date_format
+from pydantic import Field
+
+from conversations import context as sources
+from conversations import memories
+from conversations.memories import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
+from conversations.models import Conversation, Item
+from conversations.presets import Preset
+from conversations.search import fragments, score, words_of
+from llm.wire.items import text_of
+from tools.errors import ToolError
+from tools.registry import Context, tool
+
+MOST_RECALLED = 20  # memories in one answer
+MOST_SEARCHED = 2000  # messages that one search looks through
+MOST_SHOWN = 3  # messages of one conversation in one answer
+EXCERPT = 600  # characters of a message
+
+
+@tool(label="Remember", replay="idempotent", enabled=False)
+def remember(
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)], context: Context
+) -> dict[str, Any]:
+    """Remember something about the user for all later conversations.
+
+    Use it when the user asks you to, or tells a lasting fact or wish about themselves.
+    Never remember passwords or other secrets. The user can see and delete what is
+    remembered.
+
+    Args:
+        text: One fact or wish, in a sentence that can be understood by itself.
+    """
+    if not text.strip():
+        raise ToolError("there is nothing to remember; write a sentence.")
+    try:
+        row = Memory.objects.remember(_user(context), text, context.conversation_id)
+    except TooManyMemories as exc:
+        raise ToolError(
+            f"{MAX_COUNT} memories are kept and no more; forget one that is of no use"
+            " any more, with `forget`."
+        ) from exc
+    return _shown(row)
+
+
+@tool(label="Recall", replay="safe", enabled=False)
+def recall(
+    context: Context, query: Annotated[str, Field(max_length=500)] = ""
+) -> list[dict[str, Any]]:
+    """Look up what was remembered about the user in earlier conversations.
+
+    Args:
+        query: Words to look for, in the language of the memories; empty for the newest
+            ones.
+    """
+    found = Memory.objects.recall(_user(context), query, MOST_RECALLED)
+    return [_shown(row) for row in found]
+
+
+@tool(label="Forget", replay="idempotent", enabled=False)
+def forget(id: int, context: Context) -> str:
+    """Forget something that was remembered about the user.
+
+    Args:
+        id: Of the memory, as `recall` tells it.
+    """
+    if not memories.forget(_user(context), id):
+        raise ToolError(f"there is no memory {id}; `recall` tells those there are.")
+    return "Forgotten."
+
+
+@tool(label="Earlier conversations", replay="safe", enabled=False)
+def get_history(
+    context: Context,
+    query: Annotated[str, Field(max_length=500)] = "",
+    limit: Annotated[int, Field(ge=1, le=20)] = 5,
+) -> list[dict[str, Any]]:
+    """Look through the user's other conversations with this assistant.
+
+    Args:
+        query: Words to look for in titles and messages, in the language in which they
+            were written; empty for the latest conversations.
+        limit: How many conversations to tell of at most.
+    """
+    theirs = Conversation.objects.filter(owner=_user(context), deleted_at=None)
+    others = theirs.exclude(pk=context.conversation_id)
+    if not query.strip():
+        return [_told(row, []) for row in others[:limit]]
+    return _found(others, set(words_of(query)), fragments(query), limit)
+
+
+@tool(label="Context", replay="safe", enabled=False)
+async def get_context(name: str, context: Context) -> str:
+    """Read a source of further context that the instructions name.
+
+    Args:
+        name: Of the source.
+    """
+    found, reader = await sources.in_thread(partial(_sources_of, context))
+    wanted = next((source for source in found if source.name == name), None)
+    if wanted is None:
+        names = ", ".join(source.name for source in found)
+        there = f"there are: {names}." if names else "this conversation has none."
+        raise ToolError(f"there is no context {name[:64]!r}; {there}")
+    [rendering] = await sources.render([wanted], reader)
+    if rendering.reason:
+        raise ToolError(f"{name} cannot be read: {rendering.reason}")
+    return rendering.text
+
+
+def _user(context: Context) -> int:
+    if context.user_id is None:
+        raise ToolError("nobody is signed in, so there is nothing to look up.")
+    return context.user_id
+
+
+def _shown(row: Memory) -> dict[str, Any]:
+    return {"id": row.pk, "text": row.text, "since": _day(row.created_at)}
+
+
+def _day(at: Any) -> str:
+    return date_format(at, "Y-m-d")
+
+
+# Earlier conversations
+
+
+def _found(
+    others: Any, sought: set[str], texts: list[str] | None, limit: int
+) -> list[dict[str, Any]]:
+    points: dict[str, int] = {}
+    said: dict[str, list[tuple[int, str]]] = {}
+    for pk, title in others.values_list("pk", "title")[:MOST_SEARCHED]:
+        if fits := score(sought, title):
+            points[pk] = fits
+    for pk, payload in _messages(others, texts):
+        text = text_of(payload)
+        if fits := score(sought, text):
+            points[pk] = max(points.get(pk, 0), fits)
+            said.setdefault(pk, []).append((fits, f"{payload['role']}: {text}"))
+    best = sorted(points, key=lambda pk: -points[pk])[:limit]
+    rows = others.in_bulk(best)
+    return [
+        _told(rows[pk], sorted(said.get(pk, []), key=lambda each: -each[0]))
+        for pk in best
+    ]
+
+
+def _messages(others: Any, texts: list[str] | None) -> Any:
+    """Conversation and payload of messages that may fit, the newest first."""
+    rows = Item.objects.filter(turn__conversation__in=others, type="message")
+    if texts is not None:
+        rows = rows.annotate(stored=Cast("payload", TextField())).filter(
+            _any_of([Q(stored__icontains=text) for text in texts])
+        )
+    rows = rows.order_by("-turn__created_at", "-position")
+    found = rows.values_list("turn__conversation_id", "payload")[:MOST_SEARCHED]
+    return [
+        (pk, payload)
+        for pk, payload in found
+        if payload.get("role") in ("user", "assistant")
+        and not payload.get("parley:interrupted")
+    ]
+
+
+def _any_of(conditions: list[Q]) -> Q:
+    whole = Q(pk__in=[])
+    for condition in conditions:
+        whole = or_(whole, condition)
+    return whole
+
+
+def _told(row: Conversation, said: list[tuple[int, str]]) -> dict[str, Any]:
+    told = {"title": row.title, "last_used": _day(row.updated_at)}
+    if not said:
+        return told
+    texts = [text for _, text in said[:MOST_SHOWN]]
+    return {**told, "messages": [_excerpt(text) for text in texts]}
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
+
+
+# Context
+
+
+def _sources_of(context: Context) -> tuple[list[sources.Source], sources.Reader]:
+    """Of the conversation that calls, if it is the caller's and may use its preset."""
+    row = (
+        Conversation.objects.filter(
+            pk=context.conversation_id, owner=_user(context), deleted_at=None
+        )
+        .select_related("owner", "preset")
+        .first()
+    )
+    reader = sources.Reader(user_id=_user(context))
+    if row is None or row.preset is None:
+        return [], reader
+    if not Preset.objects.permitted(row.owner).filter(pk=row.preset.pk).exists():
+        return [], reader
+    return row.preset.context_sources(), reader_of(row)
+
+
+def reader_of(row: Conversation) -> sources.Reader:
+    return sources.Reader(
+        user_id=row.owner.pk,
+        username=row.owner.get_username(),
+        conversation_id=row.pk,
+    )

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from mcp.server import MCPServer
+
+from conversations import context
+from conversations.context import (
+    FunctionRead,
+    InvalidSource,
+    Reader,
+    Source,
+    SourceFunction,
+    TextRead,
+    context_source,
+    discover,
+    render,
+)
+from conversations.presets import ContextSource
+from tests.tools.mcp.servers import OnLoopback, running
+from tests.tools.servers import answer, ok, redirect, serving
+from tools.errors import ToolError
+from tools.mcp.client import close_all, session_of
+from tools.mcp.rows import McpServer
+
+ADA = Reader(user_id=1, username="ada", conversation_id="conv_1")
+PAGE = Path(__file__).parents[2] / "docs" / "context.md"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    context._kept.clear()
+
+
+def source(read, **fields) -> Source:
+    defaults = {"name": "s", "title": "S", "max_size": 1000, "timeout": 60}
+    return Source(**{**defaults, "read": read, **fields})
+
+
+def http(url: str, *, local: bool = True, **fields) -> ContextSource:
+    networks = "127.0.0.0/8" if local else ""
+    given = {"name": "web", "title": "Web", "kind": "http", "networks": networks}
+    return ContextSource(**{**given, "url": url, **fields})
+
+
+async def one(source: Source, reader: Reader = ADA):
+    [done] = await render([source], reader)
+    return done
+
+
+async def tell(reader):
+    return f"for {reader.username}"
+
+
+# Side by side, and never fatal
+
+
+async def test_sources_are_read_side_by_side_and_told_in_their_order():
+    both = asyncio.Barrier(2)
+
+    async def wait(reader):
+        await both.wait()
+        return "met"
+
+    done = await render([source(wait, name="a"), source(wait, name="b")], ADA)
+    assert [(each.source.name, each.text) for each in done] == [
+        ("a", "met"),
+        ("b", "met"),
+    ]
+
+
+async def test_one_that_fails_keeps_nobody_else_from_being_told(caplog):
+    async def broken(reader):
+        raise RuntimeError(f"about {reader.username}")
+
+    async def refused(reader):
+        raise ToolError("the shop is closed.")
+
+    done = await render([source(broken), source(refused), source(tell)], ADA)
+    assert [each.reason for each in done] == [
+        "it failed: RuntimeError.",
+        "the shop is closed.",
+        "",
+    ]
+    assert done[2].text == "for ada"
+    assert "about ada" not in caplog.text
+
+
+async def test_one_that_takes_too_long_is_left_to_itself():
+    may_end = asyncio.Event()
+
+    async def stubborn(reader):
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    done = await one(source(stubborn, timeout=0.01))
+    assert done.reason == "it took longer than 0.01 seconds."
+    assert len(context._left_behind) == 1
+    may_end.set()
+    while context._left_behind:
+        await asyncio.sleep(0)
+
+
+async def test_who_stops_waiting_stops_the_sources():
+    stopped = asyncio.Event()
+
+    async def wait(reader):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    task = asyncio.create_task(render([source(wait)], ADA))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await stopped.wait()
+
+
+async def test_a_text_beyond_its_limit_is_left_out_whole():
+    assert (await one(source(TextRead("é" * 5), max_size=10))).text == "é" * 5
+    done = await one(source(TextRead("é" * 6), max_size=10))
+    assert (done.text, done.reason) == ("", "it is larger than 10 bytes.")
+
+
+async def test_a_text_longer_than_a_tools_output_may_be_is_told_whole():
+    text = "x" * 60_000
+    assert (await one(source(TextRead(text), max_size=100_000))).text == text
+
+
+async def test_anything_json_is_told_as_json_and_pictures_are_not():
+    async def rows(reader):
+        return [{"id": 1}]
+
+    async def picture(reader):
+        return [{"type": "input_image", "image_url": "data:,"}]
+
+    assert (await one(source(rows))).text == '[{"id":1}]'
+    assert (await one(source(picture))).reason == "it holds something that is no text."
+
+
+# Kept texts
+
+
+async def test_a_kept_text_is_for_its_reader_and_its_version_alone():
+    runs = []
+
+    async def count(reader):
+        runs.append(reader.user_id)
+        return f"{len(runs)}"
+
+    kept = source(count, cache_seconds=60)
+    assert [(await one(kept)).text for _ in range(2)] == ["1", "1"]
+    assert (await one(kept, Reader(user_id=2))).text == "2"
+    changed = source(count, cache_seconds=60, version="2")
+    assert (await one(changed)).text == "3"
+    shared = source(count, cache_seconds=60, varies=(), name="shared")
+    assert (await one(shared)).text == (await one(shared, Reader())).text == "4"
+
+
+async def test_a_failure_is_not_kept():
+    runs = []
+
+    async def recover(reader):
+        runs.append(1)
+        if len(runs) == 1:
+            raise ToolError("not yet.")
+        return "now"
+
+    kept = source(recover, cache_seconds=60)
+    assert (await one(kept)).reason == "not yet."
+    assert (await one(kept)).text == "now"
+
+
+def test_texts_are_kept_for_their_time_and_no_more_than_so_many():
+    now = [0.0]
+    kept = context._Kept(2, clock=lambda: now[0])
+    kept.put("a", "A", 10)
+    now[0] = 9.9
+    assert kept.get("a") == "A"
+    now[0] = 10
+    assert kept.get("a") is None
+    for key in "bcd":
+        kept.put(key, key, 10)
+    assert [kept.get(key) for key in "bcd"] == [None, "c", "d"]
+    kept.put("e", "e", 0)
+    assert kept.get("e") is None
+
+
+# Functions
+
+
+async def test_functions_take_nothing_or_a_reader_and_may_block(monkeypatch):
+    @context_source
+    def plain():
+        """Tell the rules."""
+        return "rules"
+
+    @context_source
+    def mine(reader: Reader) -> str:
+        return reader.username
+
+    @context_source
+    async def waiting(who: Reader) -> str:
+        return who.conversation_id
+
+    module = ModuleType("shop.context")
+    vars(module).update(plain=plain, mine=mine, waiting=waiting, other=len)
+    found = discover([module])
+    monkeypatch.setattr(context, "functions", lambda: found)
+    done = await render([source(FunctionRead(path)) for path in found], ADA)
+    assert [each.text for each in done] == ["rules", "ada", "conv_1"]
+    assert plain() == "rules"
+    gone = await one(source(FunctionRead("shop.context.gone")))
+    assert gone.reason == "its code is gone."
+
+
+def test_a_function_that_wants_more_is_refused_when_it_is_imported():
+    def greedy(reader: Reader, city: str): ...
+
+    with pytest.raises(InvalidSource, match="takes city; a context source takes"):
+        context_source(greedy)
+    with pytest.raises(InvalidSource):
+        context_source(lambda *args: "")
+
+
+def test_installed_code_is_looked_through():
+    context.functions.cache_clear()
+    assert all(
+        isinstance(each, SourceFunction) for each in context.functions().values()
+    )
+
+
+async def test_the_example_of_the_docs_works(monkeypatch):
+    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    module = ModuleType("shop.context")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    lines = [line.removeprefix("  ") for line in example.splitlines()]
+    text = "from __future__ import annotations\n" + "\n".join(lines)
+    exec(compile(text, str(PAGE), "exec"), vars(module))
+    monkeypatch.setattr(context, "functions", lambda: discover([module]))
+    done = await one(source(FunctionRead("shop.context.orders")))
+    assert done.text == '["tea","a teapot"]'
+
+
+# HTTP
+
+
+async def test_an_address_is_filled_in_and_headers_are_sent():
+    async with serving(ok(b'{"data": {"name": "Ada"}}', "application/json")) as web:
+        row = http(web.url("/users/{username}"), pointer="/data/name")
+        row.set_secret_headers({"Authorization": "Bearer s3cret-token"})
+        row.clean()
+        done = await one(row.used(), Reader(username="a/d a"))
+    assert (done.text, done.reason) == ("Ada", "")
+    assert "GET /users/a%2Fd%20a HTTP/1.1" in web.requests[0]
+    assert "Bearer s3cret-token" in web.requests[0]
+
+
+async def test_a_secret_that_comes_back_is_masked():
+    async with serving(ok(b"token was s3cret-token")) as web:
+        row = http(web.url("/echo"))
+        row.set_secret_headers({"X-Key": "s3cret-token"})
+        done = await one(row.used())
+    assert "s3cret-token" not in done.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+        "http://10.0.0.1/",
+        "http://2130706433/",
+    ],
+)
+async def test_private_addresses_are_refused(url):
+    done = await one(http(url, local=False).used())
+    assert done.text == ""
+    assert "not allowed" in done.reason or "odd spelling" in done.reason
+    assert done.advice
+    assert "127.0.0.1" not in done.reason
+
+
+async def test_a_redirect_into_a_private_network_is_refused():
+    async with serving(redirect("http://10.0.0.1/")) as web:
+        done = await one(http(web.url()).used())
+    assert "not allowed" in done.reason
+
+
+async def test_an_error_of_the_web_server_is_told_without_its_words():
+    async with serving(answer("500 Oops", b"database password: x")) as web:
+        done = await one(http(web.url()).used())
+    assert done.reason == "the web server answered 500."
+
+
+async def test_a_large_answer_is_left_out():
+    async with serving(ok(b"x" * 101)) as web:
+        done = await one(http(web.url(), max_size=100).used())
+    assert "larger than 100 bytes" in done.reason
+
+
+async def test_a_slow_web_server_runs_out_of_the_sources_time():
+    gate = asyncio.Event()
+
+    async def wait(reader, writer):
+        await gate.wait()
+
+    async with serving(wait) as web:
+        done = await one(http(web.url(), timeout=0.1).used())
+        gate.set()
+    assert done.reason == "it took longer than 0.1 seconds."
+
+
+# MCP
+
+
+@dataclass
+class Notes(OnLoopback):
+    def app(self):
+        server = MCPServer("notes")
+
+        @server.resource("notes://all")
+        def everything() -> str:
+            return "Buy tea."
+
+        @server.resource("notes://picture", mime_type="image/png")
+        def picture() -> bytes:
+            return b"\x89PNG"
+
+        return server.streamable_http_app()
+
+
+@pytest.fixture
+async def notes():
+    async with running(Notes()) as server:
+        yield McpServer(
+            name="notes",
+            url=f"http://127.0.0.1:{server.port}/mcp",
+            networks="127.0.0.0/8",
+        )
+        await close_all()
+
+
+def resource(server, uri="notes://all"):
+    row = ContextSource(name="m", title="M", kind="mcp", uri=uri, timeout=30)
+    row.mcp_server = server
+    return row
+
+
+async def test_a_resource_is_read_in_the_session_of_turns_or_in_one_of_its_own(notes):
+    assert (await one(resource(notes).tried())).text == "Buy tea."
+    assert not session_of(notes.spec).is_open
+    assert (await one(resource(notes).used())).text == "Buy tea."
+    assert session_of(notes.spec).is_open
+
+
+async def test_a_resource_that_is_no_text_or_not_there_is_left_out(notes):
+    picture = await one(resource(notes, "notes://picture").used())
+    assert picture.reason == "it holds something that is no text."
+    missing = await one(resource(notes, "notes://none").used())
+    assert missing.reason
+    assert not missing.text
+
+
+async def test_a_server_that_is_gone_or_off_is_told(notes):
+    notes.enabled = False
+    for server in (notes, None):
+        done = await one(resource(server).used())
+        assert done.reason == "its MCP server is gone or switched off."
+
+
+async def test_an_mcp_server_in_a_private_network_is_refused(notes):
+    notes.networks = ""
+    done = await one(resource(notes).used())
+    assert done.reason
+    assert not done.text
+    assert done.advice
