@@ -8,17 +8,17 @@ stop.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from rest_framework.exceptions import APIException
 
 from conversations import engine
-from conversations.engine.embedded import group_of
-from conversations.models import Conversation, Turn
+from conversations.engine.hints import group_of
+from conversations.models import Conversation, Question, Turn
 from llm.errors import LLMError
 
 
@@ -41,7 +41,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await self.close(code=4401)
             return
         found = Conversation.objects.of(user).filter(pk=conversation_id)
-        self.conversation = await sync_to_async(found.first)()
+        self.conversation = await database_sync_to_async(found.first)()
         if self.conversation is None:
             await self.close(code=4404)
             return
@@ -66,6 +66,12 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await self._refuse(str(exc), exc.param)
         except APIException as exc:
             await self._refuse_api(exc)
+        except (OperationalError, InterfaceError):
+            await self._refuse(
+                "The database cannot be reached; try again in a moment.",
+                code="database_unavailable",
+                type="server_error",
+            )
         except LLMError as exc:
             await self._refuse(
                 str(exc), "model", code=exc.openai_code or exc.code, type=exc.type
@@ -85,11 +91,17 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 await self._create(content)
             case {"type": "turn.cancel", "turn": str(turn_id)}:
                 turn = await self._turn(turn_id)
-                await sync_to_async(engine.cancel)(turn)
+                await database_sync_to_async(engine.cancel)(turn)
             case {"type": "turn.follow", "turn": str(turn_id)}:
                 after = _position(content.get("after"))
                 await self._turn(turn_id)
                 self._follow(turn_id, after)
+            case {"type": "question.answer", "id": str(question_id)}:
+                await database_sync_to_async(self._answer)(question_id, content)
+            case {"type": "question.answer"}:
+                raise InvalidMessage(
+                    "question.answer needs the id of a question.", "id"
+                )
             case {"type": "turn.cancel" | "turn.follow" as kind}:
                 raise InvalidMessage(f"{kind} needs the id of a turn.", "turn")
             case {"type": str(kind)}:
@@ -104,7 +116,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await self.send_json(queued)
 
     async def _create(self, fields: dict[str, Any]) -> None:
-        turn_id = await sync_to_async(self._open_turn)(fields)
+        turn_id = await database_sync_to_async(self._open_turn)(fields)
         await self.send_json(
             {
                 "type": "parley:turn.queued",
@@ -119,11 +131,15 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         from conversations.api.serializers import TurnRequestSerializer
 
         asked = {k: v for k, v in fields.items() if k not in ("type", "key")}
+        # Its options may have changed since we were connected, or it is gone.
+        current = Conversation.objects.of(self.scope["user"])
+        if (found := current.filter(pk=self.conversation.pk).first()) is None:
+            raise InvalidMessage("This conversation is gone.", "conversation")
         with transaction.atomic():
             serializer = TurnRequestSerializer(
                 data=asked,
                 context={
-                    "conversation": self.conversation,
+                    "conversation": found,
                     "user": self.scope["user"],
                     "idempotency_key": fields.get("key"),
                 },
@@ -133,9 +149,25 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         engine.submit(turn.pk, turn.conversation_id)
         return turn.pk
 
+    def _answer(self, question_id: str, fields: dict[str, Any]) -> None:
+        from conversations.api.calls import AnswerSerializer, answer
+
+        user = self.scope["user"]
+        questions = Question.objects.answerable_by(user).filter(
+            tool_call__turn__conversation=self.conversation
+        )
+        question = questions.filter(pk=question_id).first()
+        if question is None:
+            raise InvalidMessage("There is no such question for you here.", "id")
+        said = {k: v for k, v in fields.items() if k not in ("type", "id", "key")}
+        serializer = AnswerSerializer(data=said)
+        serializer.is_valid(raise_exception=True)
+        answer(question, user, **serializer.validated_data)
+
     async def _turn(self, turn_id: str) -> Turn:
         turns = Turn.objects.filter(conversation=self.conversation, pk=turn_id)
-        if (turn := await sync_to_async(turns.first)()) is None:
+        turn: Turn | None = await database_sync_to_async(turns.first)()
+        if turn is None:
             raise InvalidMessage("There is no such turn in this conversation.", "turn")
         return turn
 
@@ -152,10 +184,11 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
     async def _forward(self, turn_id: str, after: str | None) -> None:
         # Where the server goes down this ends early; the server then closes with 1012.
-        async with aclosing(engine.follow(turn_id, after)) as batches:
-            async for entries in batches:
-                for entry in entries:
-                    await self.send(text_data=entry.ws)
+        with suppress(OSError):  # the socket is closed already
+            async with aclosing(engine.follow(turn_id, after)) as batches:
+                async for entries in batches:
+                    for entry in entries:
+                        await self.send(text_data=entry.ws)
 
     async def _refuse(
         self,

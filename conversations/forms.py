@@ -7,11 +7,28 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.db import transaction
+from django.utils.datastructures import MultiValueDict
 from django.utils.functional import cached_property
 from django.utils.text import normalize_newlines
 
 from conversations import engine
-from conversations.models import Conversation, IdempotencyKey, Item, Turn
+from conversations.attachments import (
+    Examined,
+    UploadRefused,
+    discard,
+    examined,
+    kept,
+    parts_for,
+)
+from conversations.models import (
+    Attachment,
+    Conversation,
+    IdempotencyKey,
+    Item,
+    Turn,
+)
+from conversations.tool_choices import ToolChoice, choose_tools, tool_choices
 from llm import router
 from llm.models import LanguageModel
 from llm.wire.items import Item as ItemPayload
@@ -53,6 +70,15 @@ class TurnForm(forms.Form):
         return list(router.available(self.user).order_by("provider__name", "name"))
 
     @cached_property
+    def tools(self) -> list[ToolChoice]:
+        """Those that the conversation may use, and whether it does."""
+        return tool_choices(self.user, self.conversation)
+
+    @property
+    def tools_in_use(self) -> int:
+        return sum(tool.is_on for tool in self.tools)
+
+    @cached_property
     def chosen(self) -> LanguageModel | None:
         """The model that the picker shows: chosen now, used last, or the default."""
         if named := self._named(self.data.get("model", "")):
@@ -82,7 +108,10 @@ class TurnForm(forms.Form):
         raise NotImplementedError
 
     def open_turn(self) -> Turn:
-        """Open the turn, once for each key, and hand it to the engine."""
+        """Open the turn, once for each key, and hand it to the engine.
+
+        Raises UploadRefused where the room for its files has gone meanwhile.
+        """
         items = self.items()
         turn, _ = IdempotencyKey.objects.once(
             self.user, self._key(items), "page", partial(self._open, items)
@@ -98,26 +127,66 @@ class TurnForm(forms.Form):
         conversation = self.conversation or Conversation.objects.create(
             owner=self.user, language_model=model
         )
+        return self._open_in(conversation, items)
+
+    def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
+        model = self.cleaned_data["model"]
         return conversation.open_turn(items, language_model=model)
+
+    def _sent(self, items: list[ItemPayload]) -> list[Any]:
+        return [item["content"] for item in items]
 
     def _key(self, items: list[ItemPayload]) -> str:
         """The form's key is that of a page, which may send different things."""
         key = self.cleaned_data["key"] or uuid.uuid4().hex
         place = self.conversation.pk if self.conversation else ""
-        sent = [place, *(item["content"] for item in items)]
+        sent = [place, *self._sent(items)]
         return f"page:{key}:{hashlib.sha256(repr(sent).encode()).hexdigest()[:32]}"
+
+
+class FilesInput(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        return files.getlist(name) if files else []
+
+
+class FilesField(forms.FileField):
+    """Any number of files, examined. Needs `owner_id`."""
+
+    widget = FilesInput
+    owner_id: Any = None
+
+    def clean(self, data: Any, initial: Any = None) -> list[Examined]:
+        try:
+            return examined(self.owner_id, data)
+        except UploadRefused as exc:
+            raise forms.ValidationError(str(exc), code=exc.code) from exc
 
 
 class MessageForm(TurnForm):
     text = forms.CharField(required=False, strip=False)
     #: A suggestion's button; what was typed comes first.
     suggestion = forms.CharField(required=False)
+    file = FilesField(required=False)
+    #: There where the page showed the tools: an unticked box sends nothing.
+    tools_shown = forms.BooleanField(required=False)
+
+    def __init__(
+        self, data: Any = None, files: Any = None, *, user: Any, **where: Any
+    ) -> None:
+        super().__init__(data, user=user, **where)
+        self.files = files or MultiValueDict()
+        field = self.fields["file"]
+        assert isinstance(field, FilesField)
+        field.owner_id = user.pk
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
         text = normalize_newlines(data.get("text") or data.get("suggestion") or "")
         size = len(text.encode())
-        if "text" not in self.errors and not text.strip():
+        is_silent = not text.strip() and not data.get("file")
+        if not self.errors.keys() & {"text", "file"} and is_silent:
             self.add_error("text", "Write a message first.")
         elif size > settings.MAX_INPUT_SIZE:
             self.add_error(
@@ -129,6 +198,26 @@ class MessageForm(TurnForm):
 
     def items(self) -> list[ItemPayload]:
         return [user_message(self.cleaned_data["text"])]
+
+    def _sent(self, items: list[ItemPayload]) -> list[Any]:
+        files = [(one.name, one.digest) for one in self.cleaned_data["file"]]
+        return [*super()._sent(items), *files]
+
+    def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
+        """With the files, which need a conversation to belong to."""
+        rows: list[Attachment] = []
+        try:
+            with transaction.atomic():
+                if self.cleaned_data["tools_shown"]:
+                    data: Any = self.data
+                    choose_tools(self.user, conversation, data.getlist("tool"))
+                if files := self.cleaned_data["file"]:
+                    rows = kept(conversation, files)
+                items = [_with(rows, item) for item in items]
+                return super()._open_in(conversation, items)
+        except BaseException:
+            discard(rows)
+            raise
 
 
 class RetryForm(TurnForm):
@@ -144,6 +233,14 @@ class RetryForm(TurnForm):
             for row in self._turn.items.filter(origin=Item.Origin.INPUT)
             if row.payload.get("role") == "user"
         ]
+
+
+def _with(rows: list[Attachment], item: ItemPayload) -> ItemPayload:
+    """The message with its files before its words."""
+    if not rows:
+        return item
+    words = [part for part in item["content"] if part["text"].strip()]
+    return {**item, "content": [*parts_for(rows), *words]}
 
 
 class TitleForm(forms.ModelForm):

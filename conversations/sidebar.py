@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 from django.utils.formats import date_format
 
-from conversations.models import Conversation, Turn
+from conversations.models import Conversation, Question, Turn
 
 PAGE = 60  # conversations
 _MOST = 2000  # conversations a list ever shows
@@ -22,10 +22,11 @@ _MOST = 2000  # conversations a list ever shows
 class Sidebar:
     groups: Sequence[tuple[str, Sequence[Conversation]]]
     more: int | None  # how many to ask for to see more; None where this is all
+    asked: int = 0  # questions put to a group of the user's
 
 
 def sidebar(user: Any, size: int = PAGE) -> Sidebar:
-    """Each conversation says whether it `is_running`. One query."""
+    """Each conversation says whether it `is_running`. Two queries."""
     size = max(PAGE, min(size, _MOST))
     rows = Conversation.objects.of(user).order_by("-updated_at", "-pk")
     unfinished = Turn.objects.unfinished().filter(conversation=OuterRef("pk"))
@@ -34,7 +35,14 @@ def sidebar(user: Any, size: int = PAGE) -> Sidebar:
     return Sidebar(
         groups=list(grouped(found[:size], timezone.localdate())),
         more=size + PAGE if has_more else None,
+        asked=_asked(user),
     )
+
+
+def _asked(user: Any) -> int:
+    """One's own questions stand in one's conversations; a group's are elsewhere."""
+    open_ones = Question.objects.open().filter(expires_at__gt=timezone.now())
+    return open_ones.filter(group__in=user.groups.all()).distinct().count()
 
 
 def grouped(

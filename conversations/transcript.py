@@ -1,29 +1,35 @@
 """Turns as a page shows them: what was asked, then what was said, thought and done.
 
-A block is a value with the name of its template; static/js/turn-view.js builds the same
-from events while a turn runs. Reading a window of turns takes three queries, however
-long the conversation is.
+Reading a window of turns takes a fixed number of queries, however long the conversation
+is.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.models import Q
+from django.urls import reverse
 from django.utils import timezone
 
-from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.blocks import Block, Rows, Said, blocks
+from conversations.models import (
+    Attachment,
+    Conversation,
+    Item,
+    Question,
+    ToolCall,
+    Turn,
+)
+from conversations.readable import FileLink, Picture, file_piece, pretty
+from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
 WINDOW = 50  # turns a page shows
-PREVIEW_LENGTH = 80  # characters of a call's arguments on its closed card
 
-_SHOWN_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
 _CUT = "The answer was cut short."
 _INCOMPLETE = {
     "max_output_tokens": "The answer reached its length limit.",
@@ -32,57 +38,14 @@ _INCOMPLETE = {
     "repeated_tool_calls": "The model kept repeating the same calls.",
     "deadline": "The turn reached its time limit.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    template: ClassVar[str] = "conversations/_said.html"
-    key: str
-    text: str
-    is_cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Thought:
-    template: ClassVar[str] = "conversations/_thought.html"
-    key: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    template: ClassVar[str] = "conversations/_called.html"
-    key: str
-    name: str
-    preview: str
-    arguments: str  # indented JSON, or what the model wrote in its place
-    state: str
-    state_label: str
-    output: str | None
-    error: str
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A picture that came with the question; shown only where nothing is fetched."""
-
-    url: str
-
-    @property
-    def is_inline(self) -> bool:
-        return _SHOWN_IMAGE.match(self.url) is not None
+_SHORTENED = "\n[Cut: "  # how tools.output says that there is more
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     role: str
     text: str
-    images: Sequence[Image]
-    files: Sequence[str]
-
-
-Block = Said | Thought | Called
+    files: Sequence[Picture | FileLink] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +53,8 @@ class TurnShown:
     turn: Turn
     questions: Sequence[Asked]
     blocks: Sequence[Block]
+    degraded: Sequence[str] = ()  # what the model was asked differently
+    waits_for: Sequence[Question] = ()  # a person's word
 
     @property
     def text(self) -> str:
@@ -143,137 +108,80 @@ def transcript(conversation: Conversation, before: str = "") -> Transcript:
         )
     found = list(with_parts(turns)[: WINDOW + 1])
     return Transcript(
-        turns=[shown(turn) for turn in reversed(found[:WINDOW])],
+        turns=shown(list(reversed(found[:WINDOW]))),
         has_earlier=len(found) > WINDOW,
         is_latest=pivot is None,
     )
 
 
 def with_parts(turns: Any) -> Any:
-    """The queryset with all that `shown` reads."""
+    """The queryset with all that `shown` reads of each."""
     return turns.select_related("language_model__provider").prefetch_related(
-        "items", "tool_calls"
+        "items", "tool_calls__questions__decided_by", "deliveries"
     )
 
 
-def shown(turn: Turn) -> TurnShown:
+def shown(turns: Sequence[Turn]) -> list[TurnShown]:
+    """Two queries more, for them all."""
+    degraded = _degraded(turns)
+    whole = _whole([call for turn in turns for call in turn.tool_calls.all()])
+    return [_shown(turn, degraded.get(turn.pk, ()), whole) for turn in turns]
+
+
+def _shown(turn: Turn, degraded: Sequence[str], whole: dict[str, str]) -> TurnShown:
     rows = turn.items.all()
     asked = [row.payload for row in rows if row.origin == Item.Origin.INPUT]
     said = [row.payload for row in rows if row.origin == Item.Origin.OUTPUT]
     calls = {call.call_id: call for call in turn.tool_calls.all()}
+    delivered = {call.call_id: call for call in turn.deliveries.all()}
+    questions = (q for call in calls.values() for q in call.questions.all())
     return TurnShown(
         turn,
         questions=list(_questions(asked)),
-        blocks=list(_blocks([*said, *(turn.partial or ())], calls)),
+        blocks=blocks([*said, *(turn.partial or ())], Rows(calls, delivered, whole)),
+        degraded=degraded,
+        waits_for=[q for q in questions if q.state == Question.State.OPEN],
     )
 
 
-def pretty(value: Any) -> str:
-    """JSON as people read it; text that is no JSON object or list as it is."""
-    if isinstance(value, str):
-        try:
-            parsed = json.loads(value)
-        except ValueError:
-            return value
-        if not isinstance(parsed, dict | list):
-            return value
-        value = parsed
-    return json.dumps(value, indent=2, ensure_ascii=False)
+def _degraded(turns: Iterable[Turn]) -> dict[str, list[str]]:
+    """By turn, each option once."""
+    calls = ModelCall.objects.filter(turn_id__in=[turn.pk for turn in turns])
+    found: dict[str, list[str]] = {}
+    for turn_id, options in calls.order_by("id").values_list("turn_id", "degraded"):
+        known = found.setdefault(turn_id, [])
+        known += [option for option in options if option not in known]
+    return found
 
 
-# What was asked
+def _whole(calls: Iterable[ToolCall]) -> dict[str, str]:
+    """Where the whole output is of calls whose output was cut, by call id."""
+    cut = {
+        call.call_id: call.turn.conversation_id
+        for call in calls
+        if isinstance(call.output, str) and _SHORTENED in call.output[-200:]
+    }
+    if not cut:
+        return {}
+    files = Attachment.objects.filter(
+        conversation_id__in=set(cut.values()),
+        name__in=[f"{call_id}.txt" for call_id in cut],
+    )
+    return {
+        name.removesuffix(".txt"): reverse("api:attachment", args=[pk])
+        for pk, name in files.values_list("pk", "name")
+    }
 
 
 def _questions(items: Iterable[ItemPayload]) -> Iterable[Asked]:
     for item in items:
         if item["type"] == "message":
             parts = [part for part in item["content"] if isinstance(part, dict)]
-            yield Asked(
-                role=item["role"],
-                text=text_of(item),
-                images=[Image(p["image_url"]) for p in parts if p.get("image_url")],
-                files=[
-                    p.get("filename") or "file"
-                    for p in parts
-                    if p["type"] == "input_file"
-                ],
-            )
+            files = [
+                file_piece(part)
+                for part in parts
+                if part["type"] in ("input_image", "input_file")
+            ]
+            yield Asked(item["role"], text_of(item), files)
         elif item["type"] == "function_call_output":
-            yield Asked("tool", pretty(item["output"]), (), ())
-
-
-# What was answered
-
-
-def _blocks(
-    items: Sequence[ItemPayload], calls: Mapping[str, ToolCall]
-) -> Iterable[Block]:
-    outputs = {
-        item["call_id"]: item["output"]
-        for item in items
-        if item["type"] == "function_call_output"
-    }
-    for number, item in enumerate(items):
-        key = str(number)  # the item's output_index
-        match item["type"]:
-            case "message":
-                is_cut = bool(item.get("parley:interrupted"))
-                yield Said(key, text_of(item), is_cut)
-            case "reasoning" if thought := _thought(item):
-                yield Thought(key, thought)
-            case "function_call":
-                call = calls.get(item["call_id"])
-                yield _called(key, item, call, outputs.get(item["call_id"]))
-
-
-def _thought(item: ItemPayload) -> str:
-    """The summary, else the raw reasoning; "" where the provider keeps it secret."""
-    for field in ("summary", "content"):
-        parts = [part["text"] for part in item.get(field) or () if part.get("text")]
-        if parts:
-            return "\n\n".join(parts)
-    return ""
-
-
-def _called(key: str, item: ItemPayload, call: ToolCall | None, output: Any) -> Called:
-    if output is None and call is not None:
-        output = call.output
-    state = ToolCall.State(call.state) if call else _state_without_row(item, output)
-    return Called(
-        key=key,
-        name=item["name"],
-        preview=preview(item["arguments"]),
-        arguments=pretty(item["arguments"]),
-        state=state,
-        state_label=str(state.label),
-        output=None if output is None else pretty(output),
-        error=call.error if call else "",
-        seconds=call.seconds if call else None,
-    )
-
-
-def _state_without_row(item: ItemPayload, output: Any) -> ToolCall.State:
-    """Of a call that is the client's to answer, or was cut off as it was written."""
-    if output is not None:
-        return ToolCall.State.COMPLETED
-    if item.get("status") == "incomplete":
-        return ToolCall.State.CANCELLED
-    return ToolCall.State.PENDING
-
-
-def preview(arguments: str) -> str:
-    """What a call is about in a few words: the values of its arguments."""
-    try:
-        values = json.loads(arguments)
-    except ValueError:
-        return ""
-    if not isinstance(values, dict):
-        return ""
-    words = ", ".join(
-        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for value in values.values()
-    )
-    words = " ".join(words.split())
-    if len(words) <= PREVIEW_LENGTH:
-        return words
-    return words[: PREVIEW_LENGTH - 1] + "…"
+            yield Asked("tool", pretty(item["output"]))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from conversations import views
+from conversations import memory_views, question_views, views
 
 _turn: list[URLPattern] = [
     path("", views.turn, name="turn"),
@@ -13,10 +13,17 @@ _conversation: list[URLPattern | URLResolver] = [
     path("", views.conversation, name="conversation"),
     path("rename/", views.rename, name="rename"),
     path("delete/", views.delete, name="delete"),
+    path("tools/", views.choose, name="choose-tools"),
+    path("background/", views.background, name="background"),
+    path("calls/<int:call_id>/cancel/", views.cancel_call, name="cancel-call"),
     path("turns/<str:turn_id>/", include(_turn)),
 ]
 urlpatterns = [
     path("", views.chat, name="chat"),
     path("chats/", views.conversation_list, name="conversation-list"),
     path("chat/<str:conversation_id>/", include(_conversation)),
+    path("memories/", memory_views.memories, name="memories"),
+    path("memories/<int:pk>/", memory_views.forget_memory, name="forget-memory"),
+    path("questions/", question_views.questions, name="questions"),
+    path("questions/<str:question_id>/", question_views.question, name="question"),
 ]

@@ -12,11 +12,11 @@ Source: https://www.openresponses.org/specification
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from conversations.api import declared
 from conversations.api.checks import (
-    MAX_DEPTH,
     Check,
     InputError,
     InputTooLarge,
@@ -27,7 +27,6 @@ from conversations.api.checks import (
     filled,
     filled_string,
     integer,
-    is_deeper,
     known,
     mapping,
     number,
@@ -42,13 +41,17 @@ from llm.wire.items import Item, function_call_output, message, new_id
 MAX_ITEMS = 500  # of one input
 MAX_PARTS = 500  # of one message
 MAX_STOPS = 4  # sequences; most providers take no more
+MAX_CHECKS = 50  # of one action on a screen
+MAX_TOOLS = 500  # names of one list
+TOOL_NAME_LENGTH = 128  # characters
 
 
 def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
     """The canonical items of an input of `max_size` bytes at most.
 
     Files that come inside the message as `data:` URLs do not count; the limit of the
-    whole request is theirs.
+    whole request is theirs. Whether a `file_id` names a file of the conversation is
+    for the caller to see (`conversations.attachments.admitted`).
     """
     if isinstance(value, str):
         items = [message("user", _said(value, param))]
@@ -85,13 +88,16 @@ def _item(value: Any, where: str) -> Item:
             return _message(fields, where)
         case "function_call_output":
             return _output(fields, where)
+        case "computer_call_output":
+            return _screen(fields, where)
+        case "mcp_approval_response":
+            return _approval(fields, where)
         case None:
             raise InputError(f"{where}.type", "missing.", code="missing")
         case _:
             raise InputError(
                 f"{where}.type",
-                f"items of type {shown(kind)} cannot be sent; 'message' and"
-                " 'function_call_output' can.",
+                f"items of type {shown(kind)} cannot be sent; {either(_SENT)} can.",
                 code="unknown_item_type",
             )
 
@@ -123,6 +129,70 @@ def _output(fields: Mapping[str, Any], where: str) -> Item:
     if isinstance(output, str):
         return function_call_output(call_id, string(output, f"{where}.output"))
     return function_call_output(call_id, _parts(output, f"{where}.output", _ASKED))
+
+
+def _screen(fields: Mapping[str, Any], where: str) -> Item:
+    """What a screen shows after the actions that the model asked for."""
+    told = _SCREEN(fields, where)
+    at, output = f"{where}.output", told["output"]
+    choice("computer_screenshot")(output["type"], f"{at}.type")
+    _url(output["image_url"], f"{at}.image_url", _IMAGE_TYPES)
+    checks = told.get("acknowledged_safety_checks")
+    return {
+        "type": "computer_call_output",
+        "id": new_id("cuo"),
+        "status": "completed",
+        "call_id": told["call_id"],
+        "output": output,
+        **({"acknowledged_safety_checks": checks} if checks else {}),
+    }
+
+
+def _checks(value: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise InputError(where, "expected a list.", code="invalid_type")
+    if len(value) > MAX_CHECKS:
+        raise InputError(where, f"at most {MAX_CHECKS} entries are taken.")
+    return [_CHECK(each, f"{where}[{n}]") for n, each in enumerate(value)]
+
+
+def _approval(fields: Mapping[str, Any], where: str) -> Item:
+    """The client's word about a call that a provider is to make."""
+    told = _APPROVAL(fields, where)
+    return {**told, "id": new_id("mcpr")}
+
+
+_CHECK = record({"id": string, "code": string, "message": string}, ["id"])
+_SCREEN = record(
+    {
+        "type": string,
+        "id": string,
+        "status": string,
+        "call_id": filled_string,
+        "output": record(
+            {"type": string, "image_url": string, "detail": string},
+            ["type", "image_url"],
+        ),
+        "acknowledged_safety_checks": _checks,
+    },
+    ["call_id", "output"],
+)
+_APPROVAL = record(
+    {
+        "type": string,
+        "id": string,
+        "approval_request_id": filled_string,
+        "approve": boolean,
+        "reason": string,
+    },
+    ["approval_request_id", "approve"],
+)
+_SENT = (
+    "message",
+    "function_call_output",
+    "computer_call_output",
+    "mcp_approval_response",
+)
 
 
 def _said(text: str, where: str) -> str:
@@ -193,10 +263,15 @@ def _refusal(fields: Mapping[str, Any], where: str) -> Item:
 
 
 def _input_image(fields: Mapping[str, Any], where: str) -> Item:
-    known(fields, {"type", "image_url", "detail"}, where)
-    url = _url(required(fields, "image_url", where), f"{where}.image_url", _IMAGE_TYPES)
+    known(fields, {"type", "image_url", "file_id", "detail"}, where)
     detail = _DETAIL(fields.get("detail") or "auto", f"{where}.detail")
-    return {"type": "input_image", "image_url": url, "detail": detail}
+    name = _only_one(fields, ("image_url", "file_id"), where)
+    at = f"{where}.{name}"
+    if name == "file_id":
+        source = _file_id(fields[name], at)
+    else:
+        source = _url(fields[name], at, _IMAGE_TYPES)
+    return {"type": "input_image", name: source, "detail": detail}
 
 
 def _chat_image(fields: Mapping[str, Any], where: str) -> Item:
@@ -215,18 +290,34 @@ def _detail(image: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _input_file(fields: Mapping[str, Any], where: str) -> Item:
-    known(fields, {"type", "filename", "file_data", "file_url"}, where)
-    given = [name for name in ("file_data", "file_url") if fields.get(name)]
-    if len(given) != 1:
-        raise InputError(where, "give either 'file_data' or 'file_url'.")
+    known(fields, {"type", "filename", "file_data", "file_url", "file_id"}, where)
+    given = _only_one(fields, ("file_data", "file_url", "file_id"), where)
     part = {"type": "input_file"}
     if name := fields.get("filename"):
         part["filename"] = string(name, f"{where}.filename")
-    at = f"{where}.{given[0]}"
-    url = _url(fields[given[0]], at, _ANY_TYPE)
-    if url.startswith("data:") != (given[0] == "file_data"):
+    at = f"{where}.{given}"
+    if given == "file_id":
+        return {**part, "file_id": _file_id(fields[given], at)}
+    url = _url(fields[given], at, _ANY_TYPE)
+    if url.startswith("data:") != (given == "file_data"):
         raise InputError(at, "'file_data' takes a data: URL, 'file_url' an https: one.")
-    return {**part, given[0]: url}
+    return {**part, given: url}
+
+
+def _only_one(fields: Mapping[str, Any], names: Collection[str], where: str) -> str:
+    given = [name for name in names if fields.get(name)]
+    if len(given) != 1:
+        *others, last = map(repr, names)
+        raise InputError(where, f"give either {', '.join(others)} or {last}.")
+    return given[0]
+
+
+def _file_id(value: Any, where: str) -> str:
+    """The id of a file of ours; whether it is there, the conversation knows."""
+    if not _FILE_ID.fullmatch(string(value, where)):
+        problem = "there is no such file in this conversation."
+        raise InputError(where, problem, code="unknown_file")
+    return str(value)
 
 
 _ASKED = {
@@ -241,6 +332,7 @@ _SPOKEN = {"output_text": _output_text, "refusal": _refusal, "text": _output_tex
 _IMAGE_TYPES = re.compile(r"data:image/(png|jpeg|gif|webp);base64,")
 _ANY_TYPE = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_FILE_ID = re.compile(r"file_[0-9a-z]{1,59}")
 _WEB = re.compile(r"https?://[^\s/]+\S*", re.IGNORECASE)
 
 
@@ -259,25 +351,11 @@ def _url(value: Any, where: str, data_types: re.Pattern[str]) -> str:
 # Options
 
 
-def _function_name(value: Any, where: str) -> str:
-    name = string(value, where)
-    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-        raise InputError(where, "expected 1 to 64 letters, digits, '_' or '-'.")
-    return name
-
-
-def _schema(value: Any, where: str) -> dict[str, Any]:
-    schema = dict(mapping(value, where))
-    if is_deeper(schema):
-        raise InputError(where, f"nested more than {MAX_DEPTH} levels deep.")
-    return schema
-
-
 def _tool_choice(value: Any, where: str) -> Any:
     if isinstance(value, str):
         return choice("auto", "none", "required")(value, where)
     return by_type(
-        {"function": record({"type": string, "name": _function_name}, ["name"])}
+        {"function": record({"type": string, "name": declared.function_name}, ["name"])}
     )(value, where)
 
 
@@ -300,9 +378,9 @@ _FORMAT = by_type(
         "json_schema": record(
             {
                 "type": string,
-                "name": _function_name,
+                "name": declared.function_name,
                 "description": string,
-                "schema": _schema,
+                "schema": declared.schema,
                 "strict": boolean,
             },
             ["name", "schema"],
@@ -317,6 +395,22 @@ def _stops(value: Any, where: str) -> list[str]:
     if not isinstance(stops, list) or not 1 <= len(stops) <= MAX_STOPS:
         raise InputError(where, f"expected a string, or 1 to {MAX_STOPS} of them.")
     return [filled_string(stop, f"{where}[{n}]") for n, stop in enumerate(stops)]
+
+
+def _names(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise InputError(where, "expected a list of names.", code="invalid_type")
+    if len(value) > MAX_TOOLS:
+        raise InputError(where, f"at most {MAX_TOOLS} names are taken.")
+    names = [_tool_name(name, f"{where}[{n}]") for n, name in enumerate(value)]
+    return list(dict.fromkeys(names))
+
+
+def _tool_name(value: Any, where: str) -> str:
+    if not 1 <= len(string(value, where)) <= TOOL_NAME_LENGTH:
+        problem = f"expected 1 to {TOOL_NAME_LENGTH} characters."
+        raise InputError(where, problem)
+    return str(value)
 
 
 _OPTIONS: dict[str, Check] = {
@@ -339,6 +433,10 @@ _OPTIONS: dict[str, Check] = {
     "presence_penalty": number(-2, 2),
     "frequency_penalty": number(-2, 2),
     "metadata": _metadata,
+    # What the client brings, and which of ours may be called; [] for none.
+    "tools": declared.tools,
+    "server_tools": _names,
+    "disabled_tools": _names,
     # What the model does not take is left out and reported, not refused.
     "ignore_invalid_options": boolean,
 }

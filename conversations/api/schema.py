@@ -101,6 +101,19 @@ OPTIONS = {
         "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
         "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
         "ignore_invalid_options": {"type": "boolean"},
+        "tools": {
+            "type": "array",
+            "items": {"type": "object"},
+            "maxItems": 128,
+            "description": "Functions that the client runs, in the Responses shape,"
+            " and tools that the model's provider runs.",
+        },
+        "server_tools": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Which tools of this server may be called; [] for none.",
+        },
+        "disabled_tools": {"type": "array", "items": {"type": "string"}},
         "metadata": {
             "type": "object",
             "additionalProperties": {"type": "string"},
@@ -128,6 +141,22 @@ TURN_ERROR = _nullable(
         },
     }
 )
+NOTES = {
+    "type": "array",
+    "description": "What happened beside the answer, such as context left out.",
+    "items": {
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string"},
+            "text": {"type": "string"},
+            "source": {"type": "string"},
+            "at": {"type": "string", "format": "date-time"},
+        },
+        "required": ["kind", "text"],
+        "additionalProperties": True,
+    },
+}
+PRESET_NAME = {"type": "string", "description": "A preset's name."}
 CAPABILITIES = {"type": "object", "additionalProperties": True}
 MODEL_NAME = {
     "type": "string",
@@ -152,6 +181,20 @@ RESPONSE = {
     "required": ["id", "object", "created_at", "status", "model", "output"],
     "additionalProperties": True,
 }
+
+UPLOAD = {
+    "multipart/form-data": {
+        "type": "object",
+        "properties": {
+            "file": {
+                "type": "array",
+                "items": {"type": "string", "format": "binary"},
+            }
+        },
+        "required": ["file"],
+    }
+}
+FILE = OpenApiResponse(OpenApiTypes.BINARY, "The file; a picture shows inline.")
 
 KEY = OpenApiParameter(
     "Idempotency-Key",

@@ -6,14 +6,17 @@ from typing import Any
 
 import orjson
 from django.conf import settings
+from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from conversations.api import schema
-from conversations.api.checks import InputError
+from conversations.api.checks import InputError, shown
 from conversations.api.errors import Conflict, Refused
 from conversations.api.inputs import items_of, options_of
+from conversations.attachments import UnknownFile, admitted
 from conversations.models import (
+    Attachment,
     Conversation,
     IdempotencyKey,
     Item,
@@ -21,11 +24,14 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
-from llm import router
+from conversations.presets import Preset
+from llm import hosted, router
+from llm.capabilities import Capabilities
 from llm.errors import LLMError
 from llm.models import LanguageModel, ModelCall
 from llm.wire.items import Item as ItemPayload
 from llm.wire.response import ResponseBuilder
+from tools.models import Tool
 
 KEY_LENGTH = 255  # characters
 
@@ -69,6 +75,28 @@ class ModelField(serializers.Field[Any, Any, Any, Any]):
         return value.public_name
 
 
+@extend_schema_field(schema.PRESET_NAME)
+class PresetField(serializers.Field[Any, Any, Any, Any]):
+    """A preset by its name, of those its user may use; null for none."""
+
+    default_error_messages = {
+        "invalid": "Not a valid string.",
+        "unknown": "There is no preset {name}.",
+    }
+
+    def to_internal_value(self, data: Any) -> Preset:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        rows = Preset.objects.permitted(self.context["user"]).filter(name=data)
+        found = rows.select_related("language_model__provider").first()
+        if found is None:
+            self.fail("unknown", name=shown(data))
+        return found
+
+    def to_representation(self, value: Preset) -> str:
+        return value.name
+
+
 class _CheckedField(serializers.JSONField):
     """A JSON value as `check` returns it, which raises InputError."""
 
@@ -91,18 +119,37 @@ class InputField(_CheckedField):
 @extend_schema_field(schema.OPTIONS)
 class OptionsField(_CheckedField):
     def check(self, data: Any) -> dict[str, Any]:
-        return options_of(data)
+        options = options_of(data)
+        for option in ("disabled_tools", "server_tools"):
+            if names := options.get(option):
+                self._check_tools(names, f"options.{option}")
+        return options
+
+    def _check_tools(self, names: list[str], where: str) -> None:
+        """A misspelled name would leave a tool on that was to be off."""
+        found = Tool.objects.permitted(self.context["user"]).filter(name__in=names)
+        if unknown := set(names) - set(found.values_list("name", flat=True)):
+            raise InputError(
+                where,
+                f"no tool is named {shown(min(unknown))}.",
+                code="unknown_tool",
+            )
 
 
 class ConversationSerializer(Strict, serializers.ModelSerializer[Any]):
     title = TextField(max_length=200, required=False, allow_blank=True)
     model = ModelField(source="language_model", required=False, allow_null=True)
+    preset = PresetField(
+        required=False,
+        allow_null=True,
+        help_text="Left out, a new conversation begins with the default preset.",
+    )
     instructions = TextField(
         required=False,
         allow_blank=True,
         trim_whitespace=False,
         max_length=settings.MAX_INPUT_SIZE,
-        help_text="System prompt; empty means the site's own.",
+        help_text="System prompt; empty means the preset's, or the site's own.",
     )
     options = OptionsField(required=False, help_text="Options of every turn.")
 
@@ -112,12 +159,19 @@ class ConversationSerializer(Strict, serializers.ModelSerializer[Any]):
             "id",
             "title",
             "model",
+            "preset",
             "instructions",
             "options",
             "created_at",
             "updated_at",
         ]
         read_only_fields = ["id", "created_at", "updated_at"]
+
+    def create(self, validated_data: dict[str, Any]) -> Any:
+        if "preset" not in validated_data:
+            preset = Preset.objects.default_of(self.context["user"])
+            validated_data = {**validated_data, "preset": preset}
+        return super().create(validated_data)
 
 
 class TurnRequestSerializer(Strict):
@@ -140,6 +194,8 @@ class TurnRequestSerializer(Strict):
         if not attrs.get("model"):
             attrs["model"] = self._usual_model()
         self._check_outputs(attrs["input"])
+        self._check_declared(attrs["model"], attrs.get("options") or {})
+        attrs["input"] = self._with_files(attrs["input"])
         return attrs
 
     def create(self, validated_data: dict[str, Any]) -> Turn:
@@ -174,26 +230,61 @@ class TurnRequestSerializer(Strict):
         ).hexdigest()
 
     def _usual_model(self) -> LanguageModel:
-        usual = self.context["conversation"].language_model
+        usual = self.context["conversation"].usual_model
         return model_of(usual.public_name if usual else None, self.context["user"])
+
+    def _with_files(self, items: list[ItemPayload]) -> Any:
+        try:
+            return admitted(self.context["conversation"], items)
+        except UnknownFile as exc:
+            raise Refused(InputError(exc.param, str(exc), code="unknown_file")) from exc
 
     def _check_outputs(self, items: list[ItemPayload]) -> None:
         """An output answers a call of this conversation."""
-        answered = {i["call_id"] for i in items if i["type"] == "function_call_output"}
-        if not answered:
-            return
-        calls = Item.objects.filter(
-            turn__conversation=self.context["conversation"], type="function_call"
-        )
-        known = calls.values_list("payload__call_id", flat=True)
-        if unknown := answered - set(known):
-            raise Refused(
-                InputError(
-                    "input",
-                    f"no call {min(unknown)[:100]!r} waits for an output.",
-                    code="unknown_call",
-                )
+        for kind, (answers, name, asks) in _ANSWERS.items():
+            answered = {item[name] for item in items if item["type"] == kind}
+            if not answered:
+                continue
+            rows = Item.objects.filter(
+                turn__conversation=self.context["conversation"], type=answers
             )
+            if unknown := answered - set(
+                rows.values_list(f"payload__{asks}", flat=True)
+            ):
+                raise Refused(
+                    InputError(
+                        "input",
+                        f"no call {min(unknown)[:100]!r} waits for an output.",
+                        code="unknown_call",
+                    )
+                )
+
+    def _check_declared(self, model: LanguageModel, options: dict[str, Any]) -> None:
+        """What the model's provider is to run, it must have."""
+        declared = options.get("tools") or []
+        if options.get("ignore_invalid_options"):
+            return
+        if not (theirs := [each for each in declared if hosted.is_hosted(each)]):
+            return
+        route = router.route_of(model)
+        can = Capabilities.read(route.capabilities)
+        functions = [each for each in declared if each not in theirs]
+        for tool in theirs:
+            why = hosted.takes(
+                route.endpoint.codec, can, tool, model=route.model, beside=functions
+            )
+            if why:
+                place = declared.index(tool)
+                told = f"this model cannot be given {shown(tool['type'])}. {why}"
+                raise Refused(InputError(f"options.tools[{place}]", told))
+
+
+#: What a client sends as an answer: to items of which type, under whose id.
+_ANSWERS = {
+    "function_call_output": ("function_call", "call_id", "call_id"),
+    "computer_call_output": ("computer_call", "call_id", "call_id"),
+    "mcp_approval_response": ("mcp_approval_request", "approval_request_id", "id"),
+}
 
 
 def model_of(name: str | None, user: Any) -> LanguageModel:
@@ -218,6 +309,23 @@ def idempotency_key(key: Any) -> str | None:
     else:
         return key
     raise Refused(InputError("Idempotency-Key", problem))
+
+
+class AttachmentSerializer(serializers.ModelSerializer[Any]):
+    """A file of a conversation; messages name it by its `id`."""
+
+    url = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Attachment
+        fields = ["id", "name", "content_type", "size", "url", "created_at"]
+
+    def get_url(self, attachment: Attachment) -> str:
+        return reverse("api:attachment", args=[attachment.pk])
+
+
+class AttachmentsSerializer(serializers.Serializer[Any]):
+    data = AttachmentSerializer(many=True)  # type: ignore[assignment]
 
 
 class ToolCallSerializer(serializers.ModelSerializer[Any]):
@@ -271,6 +379,7 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     options = serializers.SerializerMethodField()
     usage = serializers.SerializerMethodField()
     error = serializers.SerializerMethodField()
+    notes = serializers.SerializerMethodField()
     items = serializers.SerializerMethodField()
     tool_calls = ToolCallSerializer(many=True, read_only=True)
 
@@ -286,6 +395,7 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
             "incomplete_reason",
             "error",
             "usage",
+            "notes",
             "items",
             "tool_calls",
             "created_at",
@@ -304,6 +414,10 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     @extend_schema_field(schema.TURN_ERROR)
     def get_error(self, turn: Turn) -> Any:
         return turn.error
+
+    @extend_schema_field(schema.NOTES)
+    def get_notes(self, turn: Turn) -> Any:
+        return turn.notes
 
     @extend_schema_field(schema.ITEMS)
     def get_items(self, turn: Turn) -> Any:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView
 
-from conversations.api import views
+from conversations.api import calls, files, presets, tools, views
 
 app_name = "api"
 
@@ -15,9 +15,31 @@ urlpatterns = [
         name="conversation",
     ),
     path("conversations/<slug:pk>/turns/", views.TurnsView.as_view(), name="turns"),
+    path(
+        "conversations/<slug:pk>/attachments/",
+        files.AttachmentsView.as_view(),
+        name="attachments",
+    ),
+    path("attachments/<slug:pk>/", files.AttachmentView.as_view(), name="attachment"),
     path("turns/<slug:pk>/", views.TurnView.as_view(), name="turn"),
     path("turns/<slug:pk>/cancel/", views.CancelView.as_view(), name="cancel"),
     path("turns/<slug:pk>/events/", views.EventsView.as_view(), name="events"),
+    path(
+        "conversations/<slug:pk>/tool-calls/",
+        calls.CallsView.as_view(),
+        name="tool-calls",
+    ),
+    path(
+        "tool-calls/<int:pk>/cancel/",
+        calls.CallCancelView.as_view(),
+        name="tool-call-cancel",
+    ),
+    path("questions/", calls.QuestionsView.as_view(), name="questions"),
+    path("questions/<slug:pk>/", calls.QuestionView.as_view(), name="question"),
+    path("questions/<slug:pk>/answer/", calls.AnswerView.as_view(), name="answer"),
+    path("callbacks/<str:token>/", calls.CallbackView.as_view(), name="callback"),
+    path("presets/", presets.PresetsView.as_view(), name="presets"),
+    path("tools/", tools.ToolsView.as_view(), name="tools"),
     path("models/", views.ModelsView.as_view(), name="models"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
 ]

@@ -190,7 +190,7 @@ class ModelsView(ApiView):
 
 def _conversations(request: Request) -> QuerySet[Conversation]:
     return Conversation.objects.of(request.user).select_related(
-        "language_model__provider"
+        "language_model__provider", "preset__language_model__provider"
     )
 
 

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from django import template
 from django.templatetags.static import static
+from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from conversations.markdown import coloured, render
+from conversations.models import Question, ToolCall
+from conversations.question_views import Card, card
+from conversations.readable import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
 
 register = template.Library()
@@ -21,6 +28,55 @@ def markdown(text: str) -> SafeString:
 @register.filter
 def json_colours(text: str) -> SafeString:
     return coloured(text, "json" if text.startswith(("{", "[")) else "")
+
+
+@register.filter
+def json_tree(value: Any) -> SafeString:
+    return mark_safe(tree(value))  # which escapes whatever it is given
+
+
+@register.filter
+def as_pieces(value: Any) -> list[Piece]:
+    """Of a JSON value."""
+    return pieces(pretty(value))
+
+
+@register.filter
+def degraded_words(options: Sequence[str]) -> str:
+    """What a step was asked differently, in a sentence."""
+    named = ", ".join(options)
+    return f"The model does not take all that was asked; changed or left out: {named}."
+
+
+@register.filter
+def decided_words(question: Question) -> str:
+    """What became of a question, in a sentence."""
+    who = f" by {question.decided_by}" if question.decided_by else ""
+    note = f": {question.note}" if question.note else "."
+    match question.state:
+        case Question.State.OPEN:
+            whose = f"the group {question.group}" if question.group else "its owner"
+            return f"Waiting for {whose} to decide."
+        case Question.State.ACCEPTED:
+            is_approval = question.kind == Question.Kind.APPROVAL
+            return f"{'Approved' if is_approval else 'Answered'}{who}{note}"
+        case Question.State.DECLINED:
+            return f"Declined{who}{note}"
+        case Question.State.EXPIRED:
+            return "Nobody decided in time."
+    return "No longer needed."
+
+
+@register.filter
+def running_for(call: ToolCall) -> float:
+    """Seconds since a call began."""
+    since = call.started_at or call.created_at
+    return (timezone.now() - since).total_seconds()
+
+
+@register.simple_tag
+def question_card(question: Question, user: Any) -> Card:
+    return card(question, user)
 
 
 @register.filter

@@ -1,21 +1,34 @@
 // The chat page, made live. Without this file it works by links and forms.
 
+import { cancelCall, refreshBackground, showBackground } from "./background.js";
 import { Composer, Outbox } from "./composer.js";
 import { Refused, connect } from "./connection.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
 import { $, fetched, newKey } from "./dom.js";
 import { LiveTurns } from "./live.js";
+import { answerOnSubmit } from "./questions.js";
 import { keepAtEnd, keepingPlace, toEnd } from "./scroll.js";
+import { chooseTools } from "./tools.js";
 
 const PATIENCE = 2000; // milliseconds without a connection before we say so
 
 const main = $("#conversation");
-const { conversation, page, socket, api } = main.dataset;
+const { conversation, page, socket, api, uploads, tools } = main.dataset;
 const isLive = conversation !== undefined && "latest" in main.dataset;
 
-const turns = new LiveTurns({ page, transcript: $("#transcript"), onChange: changed });
-const composer = new Composer({ conversation, onSend: send });
+const turns = new LiveTurns({
+  page,
+  transcript: $("#transcript"),
+  onChange: changed,
+  onBackground: refreshBackground,
+});
+const composer = new Composer({
+  conversation,
+  uploads: isLive ? uploads : undefined,
+  onSend: send,
+  onRefused: takeBack,
+});
 const outbox = isLive && new Outbox(conversation);
 const connection = isLive && open();
 
@@ -26,8 +39,12 @@ function start() {
   keepAtEnd();
   copyOnClick();
   openInDialog();
+  answerOnSubmit();
+  chooseTools(tools);
+  showBackground();
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
+  document.addEventListener("parley:rendered", ({ detail }) => localiseTimes(detail));
   document.addEventListener("visibilitychange", () => document.hidden || refreshList());
   addEventListener("pageshow", (event) => event.persisted && location.reload());
   localiseTimes(document);
@@ -66,28 +83,35 @@ function open() {
 // Sending
 
 /** False where a new page is needed: a new conversation, or an older part of one. */
-function send(text) {
+function send(text, takeParts) {
   hideWelcome();
   if (!isLive) {
     turns.begin(text);
     toEnd();
     return false;
   }
-  const message = { key: newKey(), text, model: composer.model };
+  const message = { key: newKey(), text, parts: takeParts(), model: composer.model };
   outbox.add(message);
   deliver(message);
   return true;
 }
 
+/** What was begun here and not taken there. */
+function takeBack() {
+  $("#transcript .turn:not([data-turn])")?.remove();
+  const welcome = $("#welcome");
+  if (welcome) welcome.hidden = false;
+}
+
 async function deliver(message) {
-  const article = turns.begin(message.text);
+  const article = turns.begin(message.text, message.parts);
   toEnd();
   try {
     turns.accepted(article, await connection.send(message));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     article.remove();
-    composer.giveBack(message.text, error.message);
+    composer.giveBack(message, error.message);
   }
   outbox.remove(message.key);
   refreshList();
@@ -128,6 +152,10 @@ const ACTIONS = {
     if (!isLive) return false;
     stop(button.closest(".turn")?.dataset.turn ?? turns.running);
   },
+  "cancel-call": (button) => {
+    if (!isLive) return false;
+    cancelCall(button);
+  },
   "choose-model": () => composer.chooseModel(),
   retry: (button) => {
     if (!isLive) return false;
@@ -159,12 +187,14 @@ async function retry(button) {
 
 function onKey(event) {
   if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-  if ($("dialog[open], :popover-open, .row-menu[open]")) return closeMenus(null);
+  if ($("dialog[open], :popover-open, .row-menu[open], .tools-menu[open]")) {
+    return closeMenus(null);
+  }
   if (isLive && event.target.id !== "model") stop(turns.running);
 }
 
 function closeMenus(target) {
-  for (const menu of document.querySelectorAll(".row-menu[open]")) {
+  for (const menu of document.querySelectorAll(".row-menu[open], .tools-menu[open]")) {
     if (!menu.contains(target)) menu.open = false;
   }
 }
@@ -184,7 +214,9 @@ function changed() {
   $("#stop").hidden = !running;
   if (!isLive) return;
   localiseTimes($("#transcript"));
-  if (!running) refreshList();
+  if (running) return;
+  refreshList();
+  refreshBackground();
 }
 
 let lostTimer = 0;
@@ -195,7 +227,10 @@ function showState(isConnected) {
     return;
   }
   $("#banner").hidden = true;
-  if (lostTimer) catchUp().catch(() => {});
+  if (lostTimer) {
+    catchUp().catch(() => {});
+    refreshBackground();
+  }
   lostTimer = clearTimeout(lostTimer) ?? 0;
 }
 

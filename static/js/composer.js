@@ -1,6 +1,7 @@
 // The message box: it grows, keeps its draft, and sends on Enter.
 
 import { $, notice } from "./dom.js";
+import { Files } from "./files.js";
 
 const DRAFT = "parley:draft:";
 const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
@@ -10,10 +11,18 @@ export class Composer {
   #text = $("#text");
   #model = $("#model");
   #draft;
+  #files;
+  #onRefused;
 
-  /** `onSend(text)` returns false where the form shall be sent as forms are. */
-  constructor({ conversation, onSend }) {
+  /**
+   * `onSend(text, takeParts)` returns false where the form shall be sent as forms are;
+   * should that be refused, `onRefused` is told.
+   */
+  constructor({ conversation, uploads, onSend, onRefused }) {
     this.#draft = DRAFT + (conversation || "new");
+    this.#onRefused = onRefused;
+    const complain = (why) => this.complain(why);
+    this.#files = new Files({ conversation, url: uploads, complain });
     this.#forgetSent(conversation);
     this.#restore();
     this.#text.addEventListener("input", () => this.#changed());
@@ -37,7 +46,8 @@ export class Composer {
   }
 
   /** Put a refused message back, before what was typed meanwhile. */
-  giveBack(text, why) {
+  giveBack({ text, parts }, why) {
+    this.#files.giveBack(parts ?? []);
     this.#text.value = [text, this.#text.value].filter(Boolean).join("\n\n");
     this.#changed();
     this.complain(why);
@@ -52,17 +62,38 @@ export class Composer {
     const { submitter } = event;
     const isSuggestion = submitter?.name === "suggestion";
     const text = isSuggestion ? submitter.value : this.#text.value;
-    if (!text.trim()) {
+    if (!text.trim() && this.#files.isEmpty) {
       event.preventDefault();
       this.focus();
       return;
     }
+    if (this.#files.isBusy) {
+      event.preventDefault();
+      this.#files.whenReady(() => this.#form.requestSubmit(submitter));
+      return;
+    }
     $("#composer-errors").replaceChildren();
-    if (onSend(text)) {
+    if (onSend(text, () => this.#files.take())) {
       event.preventDefault();
       if (!isSuggestion) this.#clear();
-    } else {
-      sessionStorage.setItem(SENT, this.#draft); // kept until it has arrived
+      return;
+    }
+    sessionStorage.setItem(SENT, this.#draft); // kept until it has arrived
+    if (this.#files.isEmpty) return;
+    event.preventDefault();
+    this.#post(submitter);
+  }
+
+  async #post(submitter) {
+    const send = $("#send");
+    send.disabled = true;
+    try {
+      location.assign(await this.#files.post(submitter));
+    } catch (error) {
+      send.disabled = false;
+      sessionStorage.removeItem(SENT);
+      this.#onRefused();
+      this.complain(error.message);
     }
   }
 

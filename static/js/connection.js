@@ -116,8 +116,8 @@ class SocketWay {
     this.open();
   }
 
-  send({ key, text, model }) {
-    this.#tell({ type: "turn.create", key, input: text, ...(model && { model }) });
+  send(message) {
+    this.#tell({ type: "turn.create", key: message.key, ...asked(message) });
   }
 
   follow(turnId, after) {
@@ -261,9 +261,9 @@ class StreamWay {
     this.#sending = false;
   }
 
-  async #create({ key, text, model }) {
-    const body = { input: text, ...(model && { model }) };
-    const response = await this.#post(this.#options.turnsURL, body, key);
+  async #create(message) {
+    const { key } = message;
+    const response = await this.#post(this.#options.turnsURL, asked(message), key);
     const answer = await response.json();
     if (response.ok) {
       this.#shared.accept(key, answer.id);
@@ -283,6 +283,13 @@ class StreamWay {
     };
     return fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
   }
+}
+
+/** What both ways send: words alone, or a message whose files come first. */
+function asked({ text, model, parts }) {
+  const words = text.trim() ? [{ type: "input_text", text }] : [];
+  const said = { type: "message", role: "user", content: [...(parts ?? []), ...words] };
+  return { input: parts?.length ? [said] : text, ...(model && { model }) };
 }
 
 function delay(failures) {

@@ -1,4 +1,6 @@
-// Copy buttons: a code block's text, or an answer as it was written.
+// Copy buttons: a code block's text, an answer as it was written, a call's arguments.
+
+import { pretty } from "./readable.js";
 
 export function copyOnClick() {
   document.addEventListener("click", async (event) => {
@@ -11,7 +13,14 @@ export function copyOnClick() {
 
 function textFor(button) {
   if (button.dataset.copy === "answer") return button.dataset.text;
+  if (button.dataset.copy === "part") return partOf(button.closest(".called-part"));
   return button.closest(".code").querySelector("code").textContent;
+}
+
+/** A tree's text is JSON, in one line; a table has its tree below it. */
+function partOf(part) {
+  const shown = part.querySelectorAll(".json, .pieces > pre");
+  return [...shown].map(({ textContent }) => pretty(textContent)).join("\n\n");
 }
 
 async function toClipboard(text) {

@@ -5,10 +5,13 @@
 
 import { cloned, fetched, say, slot } from "./dom.js";
 import { end, run } from "./elapsed.js";
-import { apply, isOver, newTurn } from "./turn-state.js";
+import { filePiece } from "./readable.js";
+import { UNFINISHED, apply, isOver, newTurn } from "./turn-state.js";
 import { TurnView } from "./turn-view.js";
 
 const RETRY_SWAP = 3000; // milliseconds
+/** After these there may be more or fewer calls in the background. */
+const IN_BACKGROUND = new Set(["parley:tool_call.accepted", "response.created"]);
 const HIDDEN_FRAME = 250; // milliseconds; a hidden page is given no frames
 
 class LiveTurn {
@@ -36,17 +39,19 @@ export class LiveTurns {
   #page;
   #transcript;
   #onChange;
+  #onBackground;
 
-  constructor({ page, transcript, onChange }) {
+  constructor({ page, transcript, onChange, onBackground }) {
     this.#page = page;
     this.#transcript = transcript;
     this.#onChange = onChange;
+    this.#onBackground = onBackground;
   }
 
   /** Ids of the turns that the server rendered unfinished, oldest first. */
   adopt() {
-    const selector = '.turn:is([data-status="queued"], [data-status="in_progress"])';
-    for (const article of this.#transcript.querySelectorAll(selector)) {
+    for (const article of this.#transcript.querySelectorAll(".turn[data-turn]")) {
+      if (!UNFINISHED.includes(article.dataset.status)) continue;
       this.#watch(article.dataset.turn, article);
       showElapsed(article);
     }
@@ -64,9 +69,12 @@ export class LiveTurns {
   }
 
   /** A message on its way, shown before the server knows of it. */
-  begin(text) {
+  begin(text, parts = []) {
     const article = cloned("turn");
     slot(article, "text").textContent = text;
+    slot(article, "text").hidden = !text;
+    slot(article, "files").append(...parts.map(filePiece));
+    slot(article, "files").hidden = !parts.length;
     this.#transcript.append(article);
     return article;
   }
@@ -103,6 +111,7 @@ export class LiveTurns {
     if (turn.state.position === null && !turn.queue.length) this.#started(turn);
     turn.queue.push([event, position]);
     announce(event);
+    if (IN_BACKGROUND.has(event.type)) this.#onBackground();
     this.#schedule();
   }
 
@@ -183,13 +192,14 @@ function keepState(from, to) {
 }
 
 function showElapsed(article) {
-  const line = article.querySelector("[data-elapsed]");
+  const line = article.querySelector(".progress [data-elapsed]");
   if (!line) return;
   run(line, line.textContent, performance.now() - line.dataset.elapsed * 1000);
 }
 
 function announce(event) {
   if (event.type === "response.created") say("The answer begins.");
+  if (event.type === "parley:approval.requested") say("A decision of yours is needed.");
   if (event.type === "parley:tool_call.started") say(`Tool ${event.name} is running.`);
 }
 

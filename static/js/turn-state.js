@@ -1,7 +1,8 @@
 // What has been said in one turn, as its canonical events tell it.
 //
 // Pure: events in, a plain state out; no DOM, no clock, no network. The state holds the
-// turn's items by `output_index`, and what became of its tool calls by `call_id`.
+// turn's items by `output_index`, what became of its tool calls by `call_id`, and the
+// state of each question to a person by its id.
 //
 // An event at or before the last position is a repeat (after a reconnect, say) and
 // changes nothing. `parley:step.reset` is the exception: it stands at the position that
@@ -12,6 +13,9 @@ export const TERMINAL = new Set([
   "response.incomplete",
   "response.failed",
 ]);
+
+/** On a message that tells the model the result of a call in the background. */
+const TOLD = "parley:call_id";
 
 /** Every event that a turn's stream may hold, for EventSource, which asks by name. */
 export const EVENT_TYPES = [
@@ -36,20 +40,37 @@ export const EVENT_TYPES = [
   "response.function_call_arguments.done",
   "parley:step.started",
   "parley:step.reset",
+  "parley:step.degraded",
   "parley:tool_call.started",
+  "parley:tool_call.accepted",
   "parley:tool_call.progress",
   "parley:tool_call.completed",
   "parley:tool_call.failed",
   "parley:tool_call.timed_out",
+  "parley:tool_call.cancelled",
   "parley:tool_call.unknown",
+  "parley:approval.requested",
+  "parley:question.closed",
+  "parley:turn.waiting",
   ...TERMINAL,
 ];
 
 export function newTurn() {
-  return { status: "queued", position: null, items: [], calls: {}, error: null };
+  return {
+    status: "queued",
+    position: null,
+    items: [],
+    calls: {},
+    questions: {},
+    degraded: [],
+    error: null,
+  };
 }
 
-export const isOver = (turn) => !["queued", "in_progress"].includes(turn.status);
+/** The statuses of a turn that goes on. */
+export const UNFINISHED = ["queued", "in_progress", "waiting"];
+
+export const isOver = (turn) => !UNFINISHED.includes(turn.status);
 
 /** Take one event in. False where it said nothing new. */
 export function apply(turn, event, position = event.position) {
@@ -78,8 +99,11 @@ export function textOf(item) {
 /** What the turn is doing: `{kind, names}`, for the line below it. */
 export function phase(turn) {
   if (turn.status === "queued") return { kind: "queued" };
+  if (isAsking(turn)) return { kind: "asking" };
   if (isOver(turn)) return { kind: turn.status };
-  const running = Object.values(turn.calls).filter((c) => c.state === "executing");
+  const running = Object.values(turn.calls).filter(
+    (call) => call.state === "executing" && !call.isBackground,
+  );
   if (running.length) return { kind: "tools", names: running.map((c) => c.name) };
   const last = turn.items.findLast((item) => item);
   if (!last || last.isDone) return { kind: "waiting" };
@@ -88,7 +112,13 @@ export function phase(turn) {
 }
 
 const CHANGES = {
-  "response.created": started,
+  "response.created": (turn) => {
+    started(turn);
+    // A run that goes on asks again whatever nobody has decided meanwhile.
+    for (const [id, state] of Object.entries(turn.questions)) {
+      if (state === "open") turn.questions[id] = "decided";
+    }
+  },
   "response.in_progress": started,
   "response.output_item.added": (turn, { output_index, item }) => {
     turn.items[output_index] = itemOf(item);
@@ -113,9 +143,16 @@ const CHANGES = {
       if (!kept.has(id)) delete turn.calls[id];
     }
   },
+  "parley:step.degraded": (turn, { options }) => {
+    turn.degraded = [...new Set([...turn.degraded, ...options])];
+  },
   "parley:tool_call.started": (turn, event) => {
     callOf(turn, event).name = event.name;
     callOf(turn, event).state = "executing";
+  },
+  "parley:tool_call.accepted": (turn, event) => {
+    callOf(turn, event).state = "executing";
+    callOf(turn, event).isBackground = true;
   },
   "parley:tool_call.progress": (turn, event) => {
     callOf(turn, event).message = event.message;
@@ -123,7 +160,20 @@ const CHANGES = {
   "parley:tool_call.completed": ended,
   "parley:tool_call.failed": ended,
   "parley:tool_call.timed_out": ended,
+  "parley:tool_call.cancelled": ended,
   "parley:tool_call.unknown": ended,
+  "parley:approval.requested": (turn, { question }) => {
+    turn.questions[question.id] = "open";
+    if (question.kind === "approval") {
+      callOf(turn, question).state = "awaiting_approval";
+    }
+  },
+  "parley:question.closed": (turn, { id, state }) => {
+    turn.questions[id] = state;
+  },
+  "parley:turn.waiting": (turn) => {
+    turn.status = "waiting";
+  },
   "response.completed": over,
   "response.incomplete": over,
   "response.failed": over,
@@ -131,6 +181,10 @@ const CHANGES = {
 
 function started(turn) {
   turn.status = "in_progress";
+}
+
+function isAsking(turn) {
+  return turn.status === "waiting" || Object.values(turn.questions).includes("open");
 }
 
 function lengthen(turn, event, field) {
@@ -144,7 +198,8 @@ function ended(turn, event) {
   const call = callOf(turn, event);
   call.state = event.type.slice("parley:tool_call.".length);
   call.seconds = event.seconds;
-  call.message = event.error ?? "";
+  call.message = "";
+  call.error = event.error ?? "";
 }
 
 function over(turn, { response }) {
@@ -154,7 +209,14 @@ function over(turn, { response }) {
 }
 
 function callOf(turn, { call_id }) {
-  turn.calls[call_id] ??= { name: "", state: "pending", seconds: null, message: "" };
+  turn.calls[call_id] ??= {
+    name: "",
+    state: "pending",
+    isBackground: false,
+    seconds: null,
+    message: "",
+    error: "",
+  };
   return turn.calls[call_id];
 }
 
@@ -164,9 +226,11 @@ function itemOf(item) {
   return {
     id: item.id,
     type: item.type,
+    isTold: TOLD in item,
+    raw: item,
     status: item.status,
     name: item.name ?? "",
-    callId: item.call_id ?? "",
+    callId: item.call_id ?? item[TOLD] ?? "",
     arguments: item.arguments ?? "",
     output: item.output ?? null,
     content: texts(item.content),

@@ -1,16 +1,21 @@
 // A running turn on the page: what changed in its state is shown, and nothing else.
 
-import { cloned, slot } from "./dom.js";
+import { cloned, element, icon, slot } from "./dom.js";
 import { duration, end, run } from "./elapsed.js";
-import { preview, showJSON } from "./json.js";
 import { MarkdownStream } from "./markdown.js";
+import { showQuestions } from "./questions.js";
+import { preview, showPieces } from "./readable.js";
 import { isOver, phase, textOf } from "./turn-state.js";
 
 const REPLAYED = 0.1; // seconds; what is told faster was thought before we listened
 
+const GROUPED_BEYOND = 3; // calls beside one another, as conversations/blocks.py has it
+const IN_BACKGROUND = "Goes on in the background; the result will be told as it comes.";
+
 const STATES = {
-  pending: "Preparing",
-  executing: "Running",
+  pending: "Pending",
+  awaiting_approval: "Awaiting approval",
+  executing: "Executing",
   completed: "Completed",
   failed: "Failed",
   timed_out: "Timed out",
@@ -22,6 +27,7 @@ export class TurnView {
   #article;
   #answer;
   #blocks = [];
+  #groups = new Map(); // index of the first call -> Group
   #phase = null;
 
   constructor(article) {
@@ -33,12 +39,16 @@ export class TurnView {
     this.#article.dataset.status = turn.status;
     this.#drop(turn);
     turn.items.forEach((item, index) => this.#show(turn, item, index));
+    this.#fold(turn);
+    showQuestions(slot(this.#article, "questions"), turn.questions);
+    this.#showDegraded(turn.degraded);
     this.#showPhase(turn);
   }
 
   /** The blocks of a first rendering of the server's are told again, live. */
   takeOver() {
     this.#answer.replaceChildren();
+    slot(this.#article, "degraded")?.remove();
   }
 
   #show(turn, item, index) {
@@ -48,15 +58,44 @@ export class TurnView {
 
   #drop(turn) {
     for (const gone of this.#blocks.splice(turn.items.length)) gone?.root.remove();
+    for (const [first, group] of this.#groups) {
+      if (first < turn.items.length) continue;
+      group.root.remove();
+      this.#groups.delete(first);
+    }
   }
 
   #block(item, index) {
-    const Kind = KINDS[item.type];
+    const Kind = kindOf(item);
     if (!Kind) return null;
     const block = new Kind();
     block.root.dataset.key = index;
     this.#answer.append(block.root);
     return block;
+  }
+
+  #fold(turn) {
+    for (const run of sideBySide(turn.items)) {
+      const cards = run.map((index) => this.#blocks[index].root);
+      if (!this.#groups.has(run[0])) {
+        const group = new Group(run[0]);
+        cards[0].before(group.root);
+        this.#groups.set(run[0], group);
+      }
+      this.#groups.get(run[0]).update(cards);
+    }
+  }
+
+  #showDegraded(options) {
+    if (!options.length) return;
+    const named = options.join(", ");
+    const textContent =
+      `The model does not take all that was asked; changed or left out: ${named}.`;
+    const line = element("p", { className: "degraded" }, icon("alert"));
+    line.append(element("span", { textContent }));
+    line.dataset.slot = "degraded";
+    slot(this.#article, "degraded")?.remove();
+    slot(this.#article, "progress").before(line);
   }
 
   #showPhase(turn) {
@@ -75,6 +114,8 @@ function inWords({ kind, names }) {
   switch (kind) {
     case "queued":
       return "Waiting for its turn";
+    case "asking":
+      return "Waiting for a decision";
     case "waiting":
       return "Waiting for the model";
     case "calling":
@@ -133,17 +174,16 @@ class Called {
 
   update(item, turn) {
     const call = turn.calls[item.callId];
-    const output = turn.items.find(
-      (other) => other?.type === "function_call_output" && other.callId === item.callId,
-    );
+    const output = call?.isBackground ? null : outputOf(item, turn);
     this.#set("name", item.name, (name) => this.#text("name", name));
     this.#set("state", stateOf(item, call), (state) => this.#showState(state, call));
-    this.#set("message", call?.message ?? "", (words) => this.#showMessage(words));
+    this.#set("message", messageOf(call), (words) => this.#say("message", words));
+    this.#set("error", call?.error ?? "", (words) => this.#say("error", words));
     this.#set("arguments", item.arguments, (text) => {
       this.#text("preview", preview(text));
-      showJSON(slot(this.root, "arguments"), text);
+      showPieces(slot(this.root, "arguments"), text);
     });
-    this.#set("output", output?.output ?? null, (value) => this.#showOutput(value));
+    this.#set("output", output, (value) => this.#showOutput(value));
   }
 
   #set(name, value, show) {
@@ -164,15 +204,26 @@ class Called {
     else end(time, call?.seconds == null ? "" : duration(call.seconds));
   }
 
-  #showMessage(words) {
-    this.#text("message", words);
-    slot(this.root, "message").hidden = !words;
+  #say(name, words) {
+    this.#text(name, words);
+    slot(this.root, name).hidden = !words;
   }
 
   #showOutput(value) {
-    slot(this.root, "result").hidden = value === null;
-    if (value !== null) showJSON(slot(this.root, "output"), value);
+    slot(this.root, "result").hidden = value === null || value === "";
+    if (value !== null) showPieces(slot(this.root, "output"), value);
   }
+}
+
+function outputOf({ callId }, turn) {
+  const isIt = (other) =>
+    other?.type === "function_call_output" && other.callId === callId;
+  return turn.items.find(isIt)?.output ?? null;
+}
+
+function messageOf(call) {
+  if (!call?.isBackground || call.state !== "executing") return call?.message ?? "";
+  return call.message || IN_BACKGROUND;
 }
 
 function stateOf(item, call) {
@@ -180,4 +231,87 @@ function stateOf(item, call) {
   return item.isDone && item.status === "incomplete" ? "cancelled" : "pending";
 }
 
-const KINDS = { message: Said, reasoning: Thought, function_call: Called };
+/** What is no call of ours: a provider's own tool, or a result that came later. */
+class Noted {
+  root = cloned("called");
+  #last = "";
+
+  update(item) {
+    const told = JSON.stringify(item.raw);
+    if (told === this.#last) return;
+    this.#last = told;
+    const state = HOSTED[item.status] ?? "executing";
+    this.root.dataset.state = state;
+    slot(this.root, "state").textContent = STATES[state];
+    if (item.isTold) this.#showResult(item);
+    else this.#showCard(item);
+  }
+
+  #showResult(item) {
+    const [heading, ...rest] = textOf(item).split("\n\n");
+    slot(this.root, "name").textContent = heading.replace(/:$/, "");
+    slot(this.root, "given").hidden = true;
+    slot(this.root, "result").hidden = false;
+    showPieces(slot(this.root, "output"), rest.join("\n\n"));
+  }
+
+  #showCard({ type, raw }) {
+    const told = Object.entries(raw).filter(([name, v]) => v && !ELSEWHERE.has(name));
+    const words = type.replace(/^parley:|_call$/g, "").replaceAll("_", " ");
+    slot(this.root, "name").textContent = words[0].toUpperCase() + words.slice(1);
+    slot(this.root, "given").hidden = !told.length;
+    showPieces(slot(this.root, "arguments"), JSON.stringify(Object.fromEntries(told)));
+  }
+}
+
+const HOSTED = { completed: "completed", failed: "failed", incomplete: "cancelled" };
+const ELSEWHERE = new Set(["id", "type", "status", "call_id"]);
+
+function kindOf(item) {
+  if (item.type === "function_call_output") return null;
+  if (item.isTold) return Noted;
+  return { message: Said, reasoning: Thought, function_call: Called }[item.type] ?? Noted;
+}
+
+/** Calls made side by side, folded into one line that tells how they stand. */
+class Group {
+  root = cloned("called-group");
+
+  constructor(first) {
+    this.root.dataset.key = `group-${first}`;
+  }
+
+  update(cards) {
+    const list = slot(this.root, "calls");
+    for (const card of cards) if (card.parentElement !== list) list.append(card);
+    slot(this.root, "count").textContent = `${cards.length} calls`;
+    const counts = {};
+    for (const { dataset } of cards) {
+      counts[dataset.state] = (counts[dataset.state] ?? 0) + 1;
+    }
+    const words = Object.keys(STATES)
+      .filter((state) => counts[state])
+      .flatMap((state) => [stateLabel(state, counts[state]), " "]);
+    slot(this.root, "states").replaceChildren(...words);
+  }
+}
+
+function stateLabel(state, count) {
+  const textContent = `${count} ${STATES[state].toLowerCase()}`;
+  const label = element("span", { className: "called-state", textContent });
+  label.dataset.state = state;
+  return label;
+}
+
+/** The indexes of calls that were made side by side, longest runs only. */
+function* sideBySide(items) {
+  let run = [];
+  for (const [index, item] of items.entries()) {
+    if (item?.type === "function_call") run.push(index);
+    else if (item && (item.type !== "reasoning" || textOf(item))) {
+      if (run.length > GROUPED_BEYOND) yield run;
+      run = [];
+    }
+  }
+  if (run.length > GROUPED_BEYOND) yield run;
+}

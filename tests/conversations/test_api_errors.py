@@ -165,7 +165,7 @@ BAD_BODIES: list[tuple[Any, int, str | None, str]] = [
         part(type="input_file", file_id="file_1"),
         400,
         "input[0].content[0].file_id",
-        "unknown_parameter",
+        "unknown_file",
     ),
     (
         part(type="input_file", file_data="https://example.com/a.pdf"),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.conversations import files
 from tests.serving import PASSWORD, ServerProcess
 
 pytestmark = pytest.mark.browser
@@ -350,6 +351,31 @@ def test_what_streams_looks_like_what_the_server_renders(page: Page):
     assert outline(page) == live
 
 
+def test_a_card_that_streams_looks_like_the_servers(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    page.route("**/turns/**", lambda route: None)  # no swap at the end
+    ask(page, QUESTION)
+    expect(last(page)).to_have_attribute("data-status", "completed")
+    live = cards(page)
+    page.reload()
+    assert cards(page) == live
+    assert len(live) == 2
+
+
+def cards(page: Page) -> list[list[str]]:
+    """The tags, classes and words of each card's arguments and result."""
+    return last(page).evaluate(
+        """(turn) => Array.from(turn.querySelectorAll(".called"), (card) => [
+          card.dataset.state,
+          ...Array.from(
+            card.querySelectorAll(".pieces *"),
+            (node) => `${node.tagName}.${node.className} ${node.textContent}`,
+          ).map((text) => text.trim()),
+        ])"""
+    )
+
+
 def outline(page: Page) -> list[str]:
     """The blocks of the last answer with their letters, in order."""
     return answer(page).last.evaluate(
@@ -443,3 +469,197 @@ def test_everything_that_can_be_pressed_is_big_enough_for_a_thumb(open_page: Ope
         ).filter(([, box]) => box.width && (box.width < 44 || box.height < 44))"""
     )
     assert sizes == []
+
+
+# Files
+
+
+PICTURE = {"name": "a.png", "mimeType": "image/png", "buffer": files.png(40, 30)}
+NOTES = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes\n"}
+
+
+def attach(page: Page, *given: Any) -> Any:
+    page.get_by_label("Attach files").set_input_files(list(given))
+    return page.locator(".attached-file")
+
+
+def expect_files(page: Page) -> None:
+    """The last message shows its picture, and leads to its text."""
+    picture = last(page).locator(".asked img")
+    expect(picture).to_have_js_property("naturalWidth", 40)
+    notes = last(page).get_by_role("link", name="notes.md")
+    assert page.request.get(notes.get_attribute("href") or "").body() == b"# Notes\n"
+
+
+def test_files_are_sent_with_the_first_message_and_later(page: Page):
+    expect(attach(page, PICTURE, NOTES)).to_have_count(2)
+    expect(page.locator(".attached canvas")).to_be_visible()
+    ask(page, "/echo one")
+    expect_end(page)
+    expect(answer(page)).to_have_text("one")
+    expect_files(page)
+    expect(attach(page, PICTURE)).to_have_count(1)
+    page.reload()  # what is uploaded is kept, as the words are
+    expect(page.locator(".attached-file")).to_have_count(1)
+    expect(attach(page, NOTES)).to_have_count(2)
+    ask(page, "/echo two")
+    expect(page.locator(".attached-file")).to_have_count(0)
+    expect_end(page)
+    expect(page.locator(".turn")).to_have_count(2)
+    expect_files(page)
+
+
+def test_a_message_waits_for_its_files(page: Page):
+    ask(page, "/echo one")
+    expect_end(page)
+    page.route("**/attachments/", lambda route: None)  # held
+    attach(page, PICTURE, NOTES)
+    ask(page, "/echo two")
+    expect(page.locator(".turn")).to_have_count(1)
+    page.unroute("**/attachments/")  # which lets those go that were held
+    expect_end(page)
+    expect(page.locator(".turn")).to_have_count(2)
+    expect_files(page)
+
+
+def test_files_are_pasted_dropped_and_taken_off(page: Page):
+    page.evaluate(
+        """(bytes) => {
+          for (const kind of ["paste", "drop"]) {
+            const data = new DataTransfer();
+            data.items.add(new File([new Uint8Array(bytes)], `${kind}.png`));
+            const options = { bubbles: true, cancelable: true };
+            const event = kind === "paste"
+              ? new ClipboardEvent(kind, { ...options, clipboardData: data })
+              : new DragEvent(kind, { ...options, dataTransfer: data });
+            document.querySelector("#text").dispatchEvent(event);
+          }
+        }""",
+        list(PICTURE["buffer"]),
+    )
+    expect(page.locator(".attached-file")).to_have_count(2)
+    page.get_by_role("button", name="Remove paste.png").click()
+    expect(page.locator(".attached-file")).to_contain_text("drop.png")
+    ask(page, "/echo one")
+    expect_end(page)
+    expect(last(page).locator(".asked img")).to_have_count(1)
+
+
+def test_a_refused_file_is_said_and_nothing_is_lost(
+    browser: Browser, shared_server: ServerProcess
+):
+    archive = {"name": "a.zip", "mimeType": "application/zip", "buffer": files.ZIP}
+    with signed_in(browser, shared_server) as context:
+        page = context.new_page()  # not watched: the browser tells of each refusal
+        page.goto("/")
+        attach(page, PICTURE, archive)
+        ask(page, "/echo one")
+        problem = page.locator("#composer-errors")
+        expect(problem).to_contain_text("“a.zip” is of a kind that models do not read")
+        expect(page.locator(".turn")).to_have_count(0)
+        expect(page.get_by_label("Message", exact=True)).to_have_value("/echo one")
+        page.get_by_role("button", name="Remove a.zip").click()
+        page.get_by_role("button", name="Send").click()
+        expect_end(page)
+        attach(page, archive)
+        expect(problem).to_contain_text("“a.zip” is of a kind that models do not read")
+        expect(page.locator(".attached-file")).to_have_count(0)
+
+
+def test_files_need_no_javascript(open_page: Open):
+    page = open_page("/", java_script_enabled=False)
+    page.get_by_label("Attach files").set_input_files([PICTURE, NOTES])
+    page.get_by_label("Message", exact=True).fill("/echo one")
+    page.get_by_role("button", name="Send").click()
+    while last(page).get_attribute("data-status") != "completed":
+        page.reload()
+    expect_files(page)
+
+
+# Tools
+
+
+def test_a_tool_that_is_ticked_off_is_not_used(page: Page):
+    page.locator("#tools summary").click()
+    page.get_by_role("checkbox", name="Calculator").uncheck()
+    expect(page.locator(".tools-count")).to_have_text("2")
+    ask(page, "/tool calculator {}")
+    expect_end(page)
+    expect(answer(page)).to_contain_text("I was not offered that tool")
+    page.locator("#tools summary").click()
+    with page.expect_response("**/tools/"):
+        page.get_by_role("checkbox", name="Calculator").check()
+    page.keyboard.press("Escape")
+    ask(page, '/tool calculator {"expression": "6 * 7"}')
+    expect_end(page)
+    expect(last(page).locator(".called")).to_have_attribute("data-state", "completed")
+
+
+# Questions to a person
+
+
+APPROVAL = """
+from tools.models import Tool
+Tool.objects.filter(name="calculator").update(approval="always")
+"""
+ASK = '/tool calculator {"expression": "6 * 7"}'
+
+
+@pytest.fixture
+def asking(server: ServerProcess) -> ServerProcess:
+    server.manage("shell", "--no-imports", "-c", APPROVAL)
+    return server
+
+
+def test_a_call_runs_as_a_person_allows_it(browser: Browser, asking: ServerProcess):
+    with signed_in(browser, asking) as context:
+        page = watched(context, asking.url, faults := [])
+        page.goto("/")
+        ask(page, ASK)
+        card = page.locator(".question")
+        expect(card).to_contain_text("May calculator run?")
+        expect(last(page)).to_contain_text("Waiting for a decision")
+        page.reload()
+        other = context.new_page()
+        other.goto(page.url)
+        card.get_by_text("Change the arguments").click()
+        text = card.get_by_label("Arguments as JSON")
+        text.fill("{broken")
+        card.get_by_role("button", name="Approve").click()
+        assert "no valid JSON" in text.evaluate("(field) => field.validationMessage")
+        text.fill('{"expression": "6 * 8"}')
+        card.get_by_role("button", name="Approve").click()
+        expect_end(page)
+        expect(answer(page).last).to_contain_text("48")
+        expect_end(other)
+        expect(other.locator(".question")).to_have_count(0)
+        last(page).locator(".called summary").first.click()
+        expect(last(page)).to_contain_text("Approved by admin with other arguments.")
+        assert faults == []
+
+
+def test_a_call_is_declined_without_javascript(browser: Browser, asking: ServerProcess):
+    with signed_in(browser, asking, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto("/")
+        page.get_by_label("Message", exact=True).fill(ASK)
+        page.get_by_role("button", name="Send").click()
+        while not page.locator(".question").count():
+            page.reload()
+        page.get_by_label("Note").fill("Work it out yourself.")
+        page.get_by_role("button", name="Decline").click()
+        while last(page).get_attribute("data-status") != "completed":
+            page.reload()
+        last(page).locator(".called summary").first.click()
+        expect(last(page)).to_contain_text("Declined by admin: Work it out yourself.")
+
+
+def test_a_turn_that_waits_can_be_stopped(browser: Browser, asking: ServerProcess):
+    with signed_in(browser, asking) as context:
+        page = watched(context, asking.url, [])
+        page.goto("/")
+        ask(page, ASK)
+        expect(page.locator(".question")).to_be_visible()
+        page.get_by_role("button", name="Stop the answer").click()
+        expect_end(page, "cancelled")
+        expect(page.locator(".question")).to_have_count(0)

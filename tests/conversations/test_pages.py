@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from datetime import date, timedelta
-from html import unescape
 from typing import Any
 
 import pytest
@@ -14,10 +13,24 @@ from django.utils import timezone
 from conversations import engine
 from conversations.forms import SUGGESTIONS
 from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.readable import pretty, preview
 from conversations.sidebar import PAGE, grouped
-from conversations.transcript import WINDOW, pretty, preview
+from conversations.transcript import WINDOW
 from llm.models import LanguageModel
 from llm.wire.items import function_call_output, message, text_of, user_message
+from tests.conversations.pages import (
+    CALL,
+    THOUGHT,
+    a_turn,
+    ada,
+    conversation,
+    model,
+    page_of,
+    read,
+    shown,
+    submitted,
+    web,
+)
 from tests.conversations.scene import (
     PASSWORD,
     a_finished_turn,
@@ -27,80 +40,9 @@ from tests.conversations.scene import (
     signed_in,
 )
 
-__all__ = ["scripted_host"]
+__all__ = ["ada", "conversation", "model", "scripted_host", "submitted", "web"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
-
-CALL = {
-    "type": "function_call",
-    "id": "fc_1",
-    "call_id": "call_1",
-    "name": "weather_demo",
-    "arguments": '{"city": "Paris"}',
-    "status": "completed",
-}
-THOUGHT = {
-    "type": "reasoning",
-    "id": "rs_1",
-    "status": "completed",
-    "summary": [{"type": "summary_text", "text": "It is about **Paris**."}],
-    "content": [{"type": "reasoning_text", "text": "raw"}],
-}
-
-
-@pytest.fixture(autouse=True)
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Turns that were handed to the engine."""
-    turns: list[str] = []
-    monkeypatch.setattr(engine, "submit", lambda turn, conversation: turns.append(turn))
-    return turns
-
-
-@pytest.fixture
-def model() -> LanguageModel:
-    return a_model(is_default=True, alias="fast", label="Fast one")
-
-
-@pytest.fixture
-def ada(model: LanguageModel) -> Any:
-    return a_user("ada")
-
-
-@pytest.fixture
-def web(ada: Any) -> Client:
-    return signed_in(ada)
-
-
-@pytest.fixture
-def conversation(ada: Any) -> Conversation:
-    return Conversation.objects.create(owner=ada, title="Paris")
-
-
-def page_of(conversation: Conversation) -> str:
-    return reverse("conversation", args=[conversation.pk])
-
-
-def read(response: Any) -> str:
-    """The page's words, without its markup."""
-    page = response.content.decode()
-    body = re.sub(r"<template.*?</template>|<svg.*?</svg>", "", page, flags=re.DOTALL)
-    body = re.sub(r"</?(?:span|strong|em|code)\b[^>]*>", "", body)
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
-
-
-def a_turn(
-    conversation: Conversation,
-    status: str,
-    *output: dict[str, Any],
-    **fields: Any,
-) -> Turn:
-    turn = conversation.open_turn([user_message("What is the weather?")])
-    for position, item in enumerate(output, 1):
-        Item.of(turn, position, item, origin=Item.Origin.OUTPUT).save()
-    Turn.objects.filter(pk=turn.pk).update(status=status, **fields)
-    turn.refresh_from_db()
-    return turn
-
 
 # Coming and going
 
@@ -276,10 +218,6 @@ def test_the_list_shows_ones_own_only(web: Client, conversation: Conversation):
 
 
 # What a turn looks like
-
-
-def shown(web: Client, turn: Turn) -> Any:
-    return web.get(reverse("turn", args=[turn.conversation_id, turn.pk]))
 
 
 def test_an_answer_shows_thoughts_calls_and_words(
@@ -531,8 +469,9 @@ def test_the_number_of_queries_does_not_grow(
     django_assert_num_queries: Any,
 ):
     fill(conversation, count)
-    with django_assert_num_queries(8):
-        # Session, user, conversation, turns, items, calls, models, list.
+    with django_assert_num_queries(13):
+        # Session, user, conversation, turns, items, calls, deliveries, what was asked
+        # differently, models, tools, calls in the background, list, what groups ask.
         web.get(page_of(conversation))
 
 

@@ -1,0 +1,127 @@
+"""Tools that a client declares, made canonical. Pure.
+
+In: `options.tools` as it came. Out: definitions in the shape of the Responses API, for
+functions that the client runs itself and for tools that the model's provider runs. What
+of the latter a model takes is for `llm.hosted` to say.
+
+Source: https://www.openresponses.org/specification (tools)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from conversations.api.checks import (
+    MAX_DEPTH,
+    InputError,
+    boolean,
+    is_deeper,
+    known,
+    mapping,
+    record,
+    required,
+    shown,
+    string,
+)
+from tools.arguments import spelled
+from tools.parameters import EMPTY, schema_mistakes
+
+MAX_DECLARED = 128  # tools; OpenAI takes no more
+MAX_DESCRIPTION = 10_000  # characters
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TYPE = re.compile(r"[a-z][a-z0-9_.:-]{0,63}")
+#: A turn is kept in the open, and read by whoever may read the conversation.
+_SECRET = ("authorization", "headers")
+
+
+def tools(value: Any, where: str) -> list[dict[str, Any]]:
+    """Raises InputError."""
+    if not isinstance(value, list):
+        raise InputError(where, "expected a list of tools.", code="invalid_type")
+    if len(value) > MAX_DECLARED:
+        raise InputError(where, f"at most {MAX_DECLARED} tools are taken.")
+    declared = [_tool(each, f"{where}[{n}]") for n, each in enumerate(value)]
+    names: set[str] = set()
+    for place, tool in enumerate(declared):
+        if tool["type"] != "function":
+            continue
+        if tool["name"] in names:
+            problem = f"two functions are named {tool['name']!r}."
+            raise InputError(f"{where}[{place}].name", problem)
+        names.add(tool["name"])
+    return declared
+
+
+def function_name(value: Any, where: str) -> str:
+    name = string(value, where)
+    if not _NAME.fullmatch(name):
+        raise InputError(where, "expected 1 to 64 letters, digits, '_' or '-'.")
+    return name
+
+
+def schema(value: Any, where: str) -> dict[str, Any]:
+    """Any JSON object that is not nested without end."""
+    told = dict(mapping(value, where))
+    if is_deeper(told):
+        raise InputError(where, f"nested more than {MAX_DEPTH} levels deep.")
+    return told
+
+
+def _tool(value: Any, where: str) -> dict[str, Any]:
+    fields = mapping(value, where)
+    kind = required(fields, "type", where)
+    if kind == "function":
+        return _function(fields, where)
+    if kind == "custom" or not isinstance(kind, str) or not _TYPE.fullmatch(kind):
+        raise InputError(
+            f"{where}.type",
+            f"{shown(kind)} cannot be declared; 'function' can, and tools that the"
+            " model's provider runs, such as 'web_search'.",
+        )
+    return _hosted(fields, where)
+
+
+def _function(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    told = _FUNCTION(fields, where)
+    return {
+        "type": "function",
+        "name": told["name"],
+        "description": told.get("description", ""),
+        "parameters": told.get("parameters", dict(EMPTY)),
+        "strict": told.get("strict", False),
+    }
+
+
+def _description(value: Any, where: str) -> str:
+    text = string(value, where)
+    if len(text) > MAX_DESCRIPTION:
+        raise InputError(where, f"at most {MAX_DESCRIPTION} characters are taken.")
+    return text
+
+
+def _parameters(value: Any, where: str) -> dict[str, Any]:
+    told = schema(value, where)
+    for path, text in schema_mistakes(told):
+        at = f"at {spelled(path)}: " if path else ""
+        raise InputError(where, f"{at}{text}.")
+    return told
+
+
+_FUNCTION = record(
+    {
+        "type": string,
+        "name": function_name,
+        "description": _description,
+        "parameters": _parameters,
+        "strict": boolean,
+    },
+    ["name"],
+)
+
+
+def _hosted(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known(fields, [name for name in fields if name not in _SECRET], where)
+    return schema(fields, where)

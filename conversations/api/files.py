@@ -1,0 +1,128 @@
+"""The upload door: files of a conversation, in and out, for its owner alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404
+from django.utils.cache import get_conditional_response
+from django.utils.http import content_disposition_header
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.exceptions import APIException
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.api import schema
+from conversations.api.errors import PayloadTooLarge
+from conversations.api.serializers import AttachmentSerializer, AttachmentsSerializer
+from conversations.api.views import ApiView
+from conversations.attachments import UploadRefused, examined, is_used, kept
+from conversations.file_kinds import IMAGES
+from conversations.models import Attachment, Conversation
+
+_AROUND = 1_000_000  # bytes of a request beside its files
+
+#: Nothing in a file may run, whatever a browser makes of it.
+_POLICY = "default-src 'none'; sandbox"
+
+
+class FileRefused(APIException):
+    def __init__(self, exc: UploadRefused) -> None:
+        super().__init__(str(exc), exc.code)
+        self.status_code = exc.status
+        self.param = "file"
+
+
+class NoFiles(APIException):
+    status_code = status.HTTP_400_BAD_REQUEST
+    default_detail = "Send one or more files as multipart/form-data, each named 'file'."
+    default_code = "missing"
+    param = "file"
+
+
+class FileInUse(APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = "A message names this file; delete its conversation instead."
+    default_code = "file_in_use"
+
+
+class AttachmentsView(ApiView):
+    parser_classes = [MultiPartParser]
+    serializer_class = AttachmentsSerializer
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuses by length before anything is read."""
+        most = settings.MAX_UPLOAD_SIZE * settings.MAX_UPLOAD_COUNT + _AROUND
+        if int(request.META.get("CONTENT_LENGTH") or 0) > most:
+            raise PayloadTooLarge(f"A request may be {most} bytes long.")
+        super().initial(request, *args, **kwargs)
+
+    @extend_schema(
+        request=schema.UPLOAD,
+        responses={
+            201: AttachmentsSerializer,
+            **schema.errors(400, 404, 413, 415),
+        },
+    )
+    def post(self, request: Request, pk: str) -> Response:
+        """Keep files, all of them or none. A message names them by their ids."""
+        found = get_object_or_404(Conversation.objects.of(request.user), pk=pk)
+        files = [file for _, some in request.FILES.lists() for file in some]
+        if not files:
+            raise NoFiles
+        try:
+            rows = kept(found, examined(found.owner_id, files))
+        except UploadRefused as exc:
+            raise FileRefused(exc) from exc
+        data = AttachmentSerializer(rows, many=True).data
+        return Response({"data": data}, status=status.HTTP_201_CREATED)
+
+
+class AttachmentView(ApiView):
+    serializer_class = None
+
+    @extend_schema(responses={(200, "*/*"): schema.FILE, **schema.errors(404)})
+    def get(self, request: Request, pk: str) -> HttpResponseBase:
+        """The file. Pictures show in the browser, everything else is downloaded."""
+        row = get_object_or_404(_attachments(request), pk=pk)
+        etag = f'"{row.pk}"'
+        unchanged = get_conditional_response(request._request, etag=etag)
+        return unchanged or _download(row, etag)
+
+    @extend_schema(responses={204: None, **schema.errors(404, 409)})
+    def delete(self, request: Request, pk: str) -> Response:
+        """Take a file away that no message names yet."""
+        row = get_object_or_404(_attachments(request), pk=pk)
+        if is_used(row):
+            raise FileInUse
+        row.delete()
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _attachments(request: Request) -> QuerySet[Attachment]:
+    return Attachment.objects.filter(
+        conversation__in=Conversation.objects.of(request.user)
+    )
+
+
+def _download(row: Attachment, etag: str) -> HttpResponse:
+    try:
+        with row.file.open("rb") as file:
+            data = file.read()
+    except FileNotFoundError as exc:  # its bytes were erased
+        raise Http404 from exc
+    shows = content_disposition_header(row.content_type not in IMAGES, row.name)
+    headers = {
+        "Content-Disposition": str(shows),
+        "Content-Security-Policy": _POLICY,
+        "X-Content-Type-Options": "nosniff",
+        # Whoever has lost the right to it has it no longer in the cache either.
+        "Cache-Control": "private, no-cache",
+        "ETag": etag,
+    }
+    return HttpResponse(data, content_type=row.content_type, headers=headers)

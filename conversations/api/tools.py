@@ -1,0 +1,120 @@
+"""The tools that a user may use, and how they have done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.api import schema
+from conversations.api.checks import InputError, either
+from conversations.api.errors import Refused
+from conversations.api.views import ApiView
+from conversations.models import ToolCall
+from conversations.statistics import PERIODS, ToolStatistics, report
+from tools.models import Tool
+
+INSPECT = "conversations.inspect_turn"
+
+_STATISTICS = OpenApiParameter(
+    "statistics",
+    OpenApiTypes.STR,
+    enum=list(PERIODS),
+    description="Numbers over this period: of your own calls, or, for staff who may"
+    " inspect conversations, of everybody's.",
+)
+
+
+class StatisticsSerializer(serializers.Serializer[Any]):
+    calls = serializers.IntegerField()
+    counts = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Calls by state."
+    )
+    error_rate = serializers.FloatField(
+        allow_null=True, help_text="0 to 1, of the calls that came to an end."
+    )
+    p50 = serializers.FloatField(allow_null=True, help_text="Seconds.")
+    p95 = serializers.FloatField(allow_null=True, help_text="Seconds.")
+    last_at = serializers.DateTimeField(allow_null=True)
+
+
+class ToolSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    description = serializers.CharField()
+    kind = serializers.ChoiceField(choices=Tool.Kind.choices)
+    parameters = serializers.SerializerMethodField()
+    blocking = serializers.BooleanField(
+        help_text="Whether the model waits for the result."
+    )
+    approval = serializers.ChoiceField(
+        choices=Tool.Approve.choices, help_text="When a person is asked first."
+    )
+    statistics = StatisticsSerializer(
+        required=False, help_text="Where `statistics` asks for them."
+    )
+
+    @extend_schema_field(
+        {"type": "object", "nullable": True, "description": "JSON Schema."}
+    )
+    def get_parameters(self, tool: dict[str, Any]) -> Any:
+        return tool["parameters"]
+
+
+class ToolsSerializer(serializers.Serializer[Any]):
+    data = ToolSerializer(many=True)  # type: ignore[assignment]
+
+
+class ToolsView(ApiView):
+    serializer_class = ToolsSerializer
+
+    @extend_schema(
+        parameters=[_STATISTICS],
+        responses={200: ToolsSerializer, **schema.errors(400)},
+    )
+    def get(self, request: Request) -> Response:
+        """The tools that this user may use; those without parameters are run by the
+        model's provider."""
+        tools = _tools(request.user)
+        if (period := request.query_params.get("statistics")) is not None:
+            done = _statistics(request, period)
+            for tool in tools:
+                tool["statistics"] = done.get(
+                    tool["name"], ToolStatistics(name=tool["name"])
+                )
+        return Response({"data": ToolSerializer(tools, many=True).data})
+
+
+def _tools(user: Any) -> list[dict[str, Any]]:
+    offer = Tool.objects.offer(user)
+    rows = Tool.objects.filter(name__in=[*offer.tools, *offer.hosted])
+    told = []
+    for row in rows.order_by("name").only("name", "label", "kind"):
+        tool = offer.tools.get(row.name)
+        told.append(
+            {
+                "name": row.name,
+                "label": tool.label or row.name if tool else str(row),
+                "description": tool.description if tool else "",
+                "kind": row.kind,
+                "parameters": tool.parameters if tool else None,
+                "blocking": tool.blocking if tool else True,
+                "approval": tool.approval.policy if tool and tool.approval else "never",
+            }
+        )
+    return told
+
+
+def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
+    """Of a user's own calls, also in conversations that they have deleted."""
+    if period not in PERIODS:
+        problem = f"expected {either(PERIODS)}."
+        raise Refused(InputError("statistics", problem))
+    calls = ToolCall.objects.all()
+    if not (request.user.is_staff and request.user.has_perm(INSPECT)):
+        calls = calls.filter(turn__conversation__owner=request.user.pk)
+    return report(calls, period).by_name

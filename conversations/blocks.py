@@ -1,0 +1,275 @@
+"""The items of an answer as blocks of a page: what was said, thought and done.
+
+A block is a value with the name of its template; static/js/turn-view.js builds the same
+from events while a turn runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from conversations.hosted_items import card_of
+from conversations.models import Question, ToolCall
+from conversations.readable import Found, Piece, pieces, preview, shortened
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import text_of
+
+GROUPED_BEYOND = 3  # calls beside one another; more are folded into one
+TOLD = "parley:call_id"  # on a message that tells the model a result
+
+_WEB = re.compile(r"https?://", re.IGNORECASE)
+_IN_BACKGROUND = "Goes on in the background; the result will be told as it comes."
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    url: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    template: ClassVar[str] = "conversations/_said.html"
+    key: str
+    text: str
+    is_cut: bool
+    citations: Sequence[Citation] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    template: ClassVar[str] = "conversations/_thought.html"
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    template: ClassVar[str] = "conversations/_called.html"
+    icon: ClassVar[str] = "tool"
+    key: str
+    name: str
+    preview: str
+    arguments: Sequence[Piece]
+    state: str
+    state_label: str
+    output: Sequence[Piece] = ()
+    error: str = ""
+    message: str = ""  # how it stands, while it goes on
+    seconds: float | None = None
+    whole: str = ""  # address of an output that is shown in part
+    decision: str = ""  # what a person said to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosted(Called):
+    """What a provider's own tool did."""
+
+    icon: ClassVar[str] = "globe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived(Called):
+    """The result of a call in the background, as the model was told it."""
+
+    icon: ClassVar[str] = "inbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Calls that were made side by side."""
+
+    template: ClassVar[str] = "conversations/_called_group.html"
+    key: str
+    calls: Sequence[Called]
+
+    @property
+    def states(self) -> list[tuple[str, str]]:
+        """`("failed", "1 failed")`, …: what became of them, in the order of states."""
+        counts = Counter(call.state for call in self.calls)
+        labels = {call.state: call.state_label for call in self.calls}
+        order = [str(state) for state in ToolCall.State]
+        return [
+            (state, f"{counts[state]} {labels[state].lower()}")
+            for state in sorted(counts, key=order.index)
+        ]
+
+
+Block = Said | Thought | Called | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is known of an answer's calls beside its items."""
+
+    calls: Mapping[str, ToolCall] = field(default_factory=dict)  # by call id
+    delivered: Mapping[str, ToolCall] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)  # addresses, by call id
+
+
+def blocks(items: Sequence[ItemPayload], rows: Rows) -> list[Block]:
+    outputs = {
+        item["call_id"]: item["output"]
+        for item in items
+        if item["type"] == "function_call_output"
+    }
+    made: list[Block] = []
+    run: list[Called] = []  # calls that were made side by side
+    for number, item in enumerate(items):
+        key = str(number)  # the item's output_index
+        if item["type"] == "function_call":
+            run.append(_called(key, item, rows, outputs.get(item["call_id"])))
+            continue
+        block = _block(key, item, rows)
+        if block is not None or item["type"] == "function_call_output":
+            made += _grouped(run)
+            run = []
+        if block is not None:
+            made.append(block)
+    return made + _grouped(run)
+
+
+def _grouped(run: Sequence[Called]) -> list[Block]:
+    if len(run) > GROUPED_BEYOND:
+        return [Group(f"group-{run[0].key}", tuple(run))]
+    return list(run)
+
+
+def _block(key: str, item: ItemPayload, rows: Rows) -> Block | None:
+    match item["type"]:
+        case "message" if TOLD in item:
+            return _arrived(key, item, rows.delivered.get(item[TOLD]))
+        case "message":
+            is_cut = bool(item.get("parley:interrupted"))
+            return Said(key, text_of(item), is_cut, citations_of(item))
+        case "reasoning":
+            thought = _thought(item)
+            return Thought(key, thought) if thought else None
+        case "function_call_output":
+            return None
+    return _hosted(key, item)
+
+
+def citations_of(item: ItemPayload) -> list[Citation]:
+    """The web pages that a message names, each once."""
+    parts = item["content"] if isinstance(item["content"], list) else []
+    found = {
+        note["url"]: Citation(note["url"], note.get("title") or _host(note["url"]))
+        for part in parts
+        for note in part.get("annotations") or ()
+        if note.get("type") == "url_citation" and _WEB.match(note.get("url") or "")
+    }
+    return list(found.values())
+
+
+def _host(url: str) -> str:
+    return url.split("/")[2]
+
+
+def _thought(item: ItemPayload) -> str:
+    """The summary, else the raw reasoning; "" where the provider keeps it secret."""
+    for name in ("summary", "content"):
+        parts = [part["text"] for part in item.get(name) or () if part.get("text")]
+        if parts:
+            return "\n\n".join(parts)
+    return ""
+
+
+# Calls of ours
+
+
+def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
+    call = rows.calls.get(item["call_id"])
+    state = _state(item, call, output)
+    message = ""
+    if call and not call.blocking:  # what the model was told is not the result
+        output = call.output
+        message = "" if call.state in ToolCall.OVER else _IN_BACKGROUND
+    elif output is None and call:
+        output = call.output
+    return Called(
+        key=key,
+        name=item["name"],
+        preview=preview(item["arguments"]),
+        arguments=pieces(item["arguments"]),
+        state=state,
+        state_label=str(state.label).capitalize(),
+        output=pieces(output),
+        error=call.error if call else "",
+        message=(call.progress if call else "") or message,
+        seconds=call.seconds if call else None,
+        whole=rows.whole.get(item["call_id"], ""),
+        decision=_decision(call) if call else "",
+    )
+
+
+def _state(item: ItemPayload, call: ToolCall | None, output: Any) -> ToolCall.State:
+    if call:
+        return ToolCall.State(call.state)
+    # The client's to answer, or cut off as it was written.
+    if output is not None:
+        return ToolCall.State.COMPLETED
+    if item.get("status") == "incomplete":
+        return ToolCall.State.CANCELLED
+    return ToolCall.State.PENDING
+
+
+def _decision(call: ToolCall) -> str:
+    """What a person said to the call, in a sentence; "" while nobody was asked."""
+    for question in call.questions.all():
+        if question.kind != Question.Kind.APPROVAL:
+            continue
+        who = f" by {question.decided_by}" if question.decided_by else ""
+        note = f": {question.note}" if question.note else "."
+        match question.state:
+            case Question.State.ACCEPTED if question.is_edited:
+                return f"Approved{who} with other arguments{note}"
+            case Question.State.ACCEPTED:
+                return f"Approved{who}{note}"
+            case Question.State.DECLINED:
+                return f"Declined{who}{note}"
+            case Question.State.EXPIRED:
+                return "Nobody approved it in time."
+    return ""
+
+
+def _arrived(key: str, item: ItemPayload, call: ToolCall | None) -> Arrived:
+    heading, _, rest = text_of(item).partition("\n\n")
+    state = ToolCall.State(call.state) if call else ToolCall.State.COMPLETED
+    output = call.output if call and call.output is not None else rest
+    return Arrived(
+        key=key,
+        name=f"Result of {call.name}" if call else heading.removesuffix(":"),
+        preview=shortened(rest),
+        arguments=(),
+        state=state,
+        state_label=str(state.label).capitalize(),
+        output=pieces(output),
+        error=call.error if call else "",
+        seconds=call.seconds if call else None,
+    )
+
+
+# Tools of providers
+
+_HOSTED_LABELS = {"completed": "Completed", "failed": "Failed", "incomplete": "Cut off"}
+
+
+def _hosted(key: str, item: ItemPayload) -> Hosted:
+    card = card_of(item)
+    state = card["state"]
+    found = card["results"]
+    return Hosted(
+        key=key,
+        name=card["title"],
+        preview=shortened(card["query"]),
+        arguments=pieces(card["code"]),
+        state="cancelled" if state == "incomplete" else state,
+        state_label=_HOSTED_LABELS.get(state, "Executing"),
+        output=[Found(found, card["more"])] if found else [],
+        error=card["error"],
+    )

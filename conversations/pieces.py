@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from llm.client import Call
+from llm.wire.deltas import Delta
+from llm.wire.request import Request
+
+if TYPE_CHECKING:
+    from conversations.loop import Stream
+
+
+def piece_by_piece(stream: Stream) -> Stream:
+    """`stream`, each delta by itself, for clients of other APIs: they get the pieces as
+    the provider cut them. Elsewhere those that came in one read become one."""
+
+    async def cut(request: Request, call: Call) -> AsyncGenerator[list[Delta], None]:
+        batches = stream(request, call)
+        async with aclosing(batches):
+            async for deltas in batches:
+                for delta in deltas:
+                    yield [delta]
+
+    return cut

@@ -1,0 +1,223 @@
+"""A question to a person as a form: leave to run a call, or what a tool wants to know.
+
+A tool's form is a flat JSON Schema, of which `fields_of` makes fields of HTML. What is
+sent becomes JSON again; whether it fits the schema, `Question.decide` has the last
+word.
+
+Source: https://modelcontextprotocol.io/specification/2025-06-18/client/elicitation
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, Literal, cast
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from conversations import engine
+from conversations.models import Question
+from conversations.readable import pretty
+
+NOTE_LENGTH = 500  # characters
+
+
+class QuestionForm(forms.Form):
+    """What every question can be answered with."""
+
+    action = forms.ChoiceField(choices=[("accept", ""), ("decline", "")])
+    note = forms.CharField(required=False, max_length=NOTE_LENGTH)
+
+    def __init__(self, data: Any = None, *, question: Question) -> None:
+        super().__init__(data, prefix=None)
+        self.question = question
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What `Question.decide` takes besides the action and the note."""
+        raise NotImplementedError
+
+    def decide(self, user: Any) -> bool:
+        """False where the answer does not fit, and says so. Raises AlreadyDecided."""
+        action: Literal["accept", "decline"] = self.cleaned_data["action"]
+        answer = self.answer if action == "accept" else {}
+        try:
+            may_go_on = self.question.decide(
+                user, action, note=self.cleaned_data["note"], **answer
+            )
+        except ValidationError as exc:
+            self.add_error(None, exc.messages)
+            return False
+        if may_go_on:
+            turn = self.question.tool_call.turn
+            engine.submit(turn.pk, turn.conversation_id)
+        engine.decided(self.question)
+        return True
+
+    def _declines(self) -> bool:
+        return bool(self.data.get("action") == "decline")
+
+
+class ApprovalForm(QuestionForm):
+    arguments = forms.CharField(
+        required=False,
+        widget=forms.Textarea(
+            attrs={"spellcheck": "false", "autocomplete": "off", "data-json": ""}
+        ),
+    )
+
+    def __init__(self, data: Any = None, *, question: Question) -> None:
+        super().__init__(data, question=question)
+        text = pretty(question.arguments or {})
+        self.initial["arguments"] = text
+        self.fields["arguments"].widget.attrs["rows"] = min(16, text.count("\n") + 2)
+
+    def clean_arguments(self) -> dict[str, Any] | None:
+        """None where they are as the model wrote them."""
+        text = self.cleaned_data["arguments"]
+        if self._declines() or not text.strip():
+            return None
+        try:
+            arguments = json.loads(text)
+        except (ValueError, RecursionError) as exc:
+            place = getattr(exc, "lineno", 0)
+            where = f" (line {place})" if place else ""
+            raise ValidationError(f"The arguments are no valid JSON{where}.") from exc
+        if not isinstance(arguments, dict):
+            raise ValidationError("The arguments must be a JSON object.")
+        return None if arguments == self.question.arguments else arguments
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return {"arguments": self.cleaned_data["arguments"]}
+
+
+class SchemaForm(QuestionForm):
+    """The fields of a tool's form, each named `content-…`."""
+
+    def __init__(self, data: Any = None, *, question: Question) -> None:
+        super().__init__(data, question=question)
+        if self._declines():
+            return  # nothing needs to be filled in for it
+        for name, field in fields_of(question.schema or {}).items():
+            self.fields[f"content-{name}"] = field
+
+    @property
+    def asked(self) -> list[Any]:
+        """The bound fields of the tool's own."""
+        return [self[name] for name in self.fields if name.startswith("content-")]
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        given = {
+            name.removeprefix("content-"): _as_json(value)
+            for name, value in self.cleaned_data.items()
+            if name.startswith("content-") and value not in (None, "", [])
+        }
+        return {"content": given}
+
+
+def form_for(question: Question, data: Any = None) -> ApprovalForm | SchemaForm:
+    is_approval = question.kind == Question.Kind.APPROVAL
+    return (ApprovalForm if is_approval else SchemaForm)(data, question=question)
+
+
+# Fields of a schema
+
+
+def fields_of(schema: Mapping[str, Any]) -> dict[str, forms.Field]:
+    required = schema.get("required") or ()
+    properties = schema.get("properties") or {}
+    return {
+        name: _field(name, inner, name in required)
+        for name, inner in properties.items()
+        if isinstance(inner, Mapping)
+    }
+
+
+def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
+    common: dict[str, Any] = {
+        "label": schema.get("title") or name.replace("_", " ").capitalize(),
+        "help_text": schema.get("description") or "",
+        "required": required,
+        "initial": schema.get("default"),
+    }
+    if choices := _choices(schema):
+        blank = [] if required and schema.get("default") is not None else [("", "–")]
+        return forms.TypedChoiceField(
+            choices=[*blank, *choices], coerce=_coerced(schema), **common
+        )
+    match schema.get("type"):
+        case "boolean":
+            return forms.BooleanField(**{**common, "required": False})
+        case "integer":
+            return forms.IntegerField(**common, **_limits(schema))
+        case "number":
+            return forms.FloatField(**common, **_limits(schema))
+        case "array" if choices := _choices(schema.get("items") or {}):
+            return forms.MultipleChoiceField(
+                choices=choices, widget=forms.CheckboxSelectMultiple, **common
+            )
+        case "object" | "array":
+            return forms.JSONField(**common)
+    return _text_field(schema, common)
+
+
+def _text_field(schema: Mapping[str, Any], common: dict[str, Any]) -> forms.Field:
+    lengths: dict[str, Any] = {
+        "min_length": schema.get("minLength"),
+        "max_length": schema.get("maxLength"),
+    }
+    match schema.get("format"):
+        case "email":
+            return forms.EmailField(**common, **lengths)
+        case "uri":
+            return forms.URLField(**common, **lengths, assume_scheme="https")
+        case "date":
+            return forms.DateField(**common, widget=_picker("date"))
+        case "date-time":
+            zone = f"Time zone: {settings.TIME_ZONE}."
+            common["help_text"] = f"{common['help_text']} {zone}".strip()
+            return forms.DateTimeField(**common, widget=_picker("datetime-local"))
+    return forms.CharField(**common, **lengths, strip=False)
+
+
+def _picker(kind: str) -> forms.Widget:
+    if kind == "date":
+        widget: Any = forms.DateInput(format="%Y-%m-%d")
+    else:
+        widget = forms.DateTimeInput(format="%Y-%m-%dT%H:%M")
+    widget.input_type = kind
+    return cast(forms.Widget, widget)
+
+
+def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if options := schema.get("oneOf") or schema.get("anyOf"):
+        if all(isinstance(one, Mapping) and "const" in one for one in options):
+            return [
+                (str(one["const"]), str(one.get("title") or one["const"]))
+                for one in options
+            ]
+        return []
+    values = schema.get("enum") or ()
+    names = schema.get("enumNames") or values
+    return [(str(value), str(name)) for value, name in zip(values, names, strict=False)]
+
+
+def _coerced(schema: Mapping[str, Any]) -> Any:
+    """A choice comes as text; the schema may have meant a number."""
+    options = schema.get("oneOf") or schema.get("anyOf") or ()
+    values = schema.get("enum") or [one["const"] for one in options]
+    known = {str(value): value for value in values}
+    return lambda text: known.get(text, text)
+
+
+def _limits(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"min_value": schema.get("minimum"), "max_value": schema.get("maximum")}
+
+
+def _as_json(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date | datetime) else value

@@ -1,0 +1,120 @@
+"""The pages on which people decide: a question by itself, and all that wait for one.
+
+In the chat the same card stands in its turn. static/js/questions.js sends it without
+leaving the page and is given the card back, as it stands then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods
+
+from conversations.models import AlreadyDecided, Question
+from conversations.question_forms import ApprovalForm, SchemaForm, form_for
+
+_LONGEST_LIST = 100
+_NOT_YOURS = "This is for others to decide; your answer was not used."
+_TOO_LATE = "This had been decided already; your answer was not used."
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A question as a person sees it."""
+
+    question: Question
+    form: ApprovalForm | SchemaForm | None  # where this person may answer
+    is_own: bool  # it is about a conversation of theirs
+    notice: str = ""
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def question(request: HttpRequest, question_id: str) -> HttpResponse:
+    """A question's card; in answer to a script by itself, else as a page."""
+    found = get_object_or_404(_visible(request), pk=question_id)
+    if request.method != "POST":
+        return _render(request, card(found, request.user))
+    asked = card(found, request.user, request.POST)
+    if asked.form is None:
+        return _refused(request, found)
+    if not asked.form.is_valid():
+        return _render(request, asked, status=400)
+    try:
+        fits = asked.form.decide(request.user)
+    except AlreadyDecided:
+        found.refresh_from_db()
+        return _refused(request, found)
+    return _decided(request, found) if fits else _render(request, asked, status=400)
+
+
+@login_required
+@never_cache
+@require_GET
+def questions(request: HttpRequest) -> HttpResponse:
+    """All that this person may decide, the oldest first."""
+    rows = _with_parts(Question.objects.open().answerable_by(request.user))
+    cards = [card(row, request.user) for row in rows.distinct()[:_LONGEST_LIST]]
+    return render(request, "conversations/questions.html", {"cards": cards})
+
+
+def card(row: Question, user: Any, data: Any = None, notice: str = "") -> Card:
+    is_own = row.tool_call.turn.conversation.owner_id == user.pk
+    may_answer = row.state == Question.State.OPEN and _may_answer(row, user, is_own)
+    return Card(row, form_for(row, data) if may_answer else None, is_own, notice)
+
+
+def _may_answer(row: Question, user: Any, is_own: bool) -> bool:
+    if row.group_id is None:
+        return is_own
+    return bool(user.groups.filter(pk=row.group_id).exists())
+
+
+def _visible(request: HttpRequest) -> Any:
+    """Those to answer, and those of one's own conversations, whoever answers them."""
+    own = Q(
+        tool_call__turn__conversation__owner_id=request.user.pk,
+        tool_call__turn__conversation__deleted_at=None,
+    )
+    answerable = Question.objects.answerable_by(request.user)
+    return _with_parts(Question.objects.filter(own | Q(pk__in=answerable.values("pk"))))
+
+
+def _with_parts(rows: Any) -> Any:
+    return rows.select_related(
+        "group", "decided_by", "tool_call__turn__conversation__owner"
+    )
+
+
+def _refused(request: HttpRequest, row: Question) -> HttpResponse:
+    is_open = row.state == Question.State.OPEN
+    notice, status = (_NOT_YOURS, 403) if is_open else (_TOO_LATE, 409)
+    return _render(request, card(row, request.user, notice=notice), status)
+
+
+def _decided(request: HttpRequest, row: Question) -> HttpResponse:
+    if _is_script(request):
+        return _render(request, card(row, request.user))
+    turn = row.tool_call.turn
+    if turn.conversation.owner_id != request.user.pk:
+        return redirect("questions")
+    page = reverse("conversation", args=[turn.conversation_id])
+    return redirect(f"{page}#turn-{turn.pk}")
+
+
+def _render(request: HttpRequest, shown: Card, status: int = 200) -> HttpResponse:
+    name = "_question" if _is_script(request) else "question"
+    template = f"conversations/{name}.html"
+    return render(request, template, {"card": shown}, status=status)
+
+
+def _is_script(request: HttpRequest) -> bool:
+    return request.headers.get("X-Requested-With") == "fetch"

@@ -1,0 +1,65 @@
+"""Which of the tools that a user may use a conversation uses.
+
+Kept as the names that are off, `options["disabled_tools"]`, so that a tool that staff
+add is on everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.models import Conversation
+from conversations.readable import shortened
+from tools.models import Tool
+
+DESCRIPTION_LENGTH = 140  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    name: str
+    label: str
+    description: str
+    is_on: bool
+
+
+def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoice]:
+    offer = Tool.objects.offer(user)
+    off = _disabled(conversation)
+    labels = {name: tool.label for name, tool in offer.tools.items()}
+    described = {name: tool.description for name, tool in offer.tools.items()}
+    described |= dict.fromkeys(offer.hosted, "Run by the model's provider.")
+    return [
+        ToolChoice(
+            name,
+            labels.get(name) or name,
+            shortened((words or "").partition("\n\n")[0], DESCRIPTION_LENGTH),
+            name not in off,
+        )
+        for name, words in sorted(described.items())
+    ]
+
+
+def choose_tools(user: Any, conversation: Conversation, used: Collection[str]) -> None:
+    """Of the tools that are shown, only those `used` are on.
+
+    What else is off stays so: a tool that the user may not use now may come back.
+    """
+    shown = {choice.name for choice in tool_choices(user, conversation)}
+    off = (_disabled(conversation) - shown) | (shown - set(used))
+    if off == _disabled(conversation):
+        return
+    options = {**conversation.options, "disabled_tools": sorted(off)}
+    conversation.options = options if off else _without(options, "disabled_tools")
+    conversation.save(update_fields=["options"])
+
+
+def _disabled(conversation: Conversation | None) -> set[str]:
+    options = conversation.options if conversation else {}
+    return set(options.get("disabled_tools") or ())
+
+
+def _without(options: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != name}

@@ -1,0 +1,266 @@
+// Files of a message: picked, pasted or dropped, shown with their progress, taken off.
+//
+// In a conversation each is uploaded at once, and the message names it by its id. The
+// first message of a new one takes them along, in the form that makes the conversation.
+
+import { $, cloned, icon, slot } from "./dom.js";
+
+const STORED = "parley:files:";
+const THUMBNAIL = 96; // pixels
+
+/** `12 kB`, `3.4 MB`; conversations/file_kinds.py says the same. */
+export function sizeInWords(size) {
+  for (const [unit, factor] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    if (size >= factor) return `${(size / factor).toFixed(1).replace(/\.0$/, "")} ${unit}`;
+  }
+  return `${size} bytes`;
+}
+
+export class Files {
+  #entries = [];
+  #list = $("#attached");
+  #form = $("#composer");
+  #input = $("#file");
+  #url;
+  #stored;
+  #complain;
+  #waiting = null; // what to do when all are there
+
+  /** `url` takes uploads; without one the form brings the files. */
+  constructor({ conversation, url, complain }) {
+    this.#url = url;
+    this.#stored = STORED + conversation;
+    this.#complain = complain;
+    this.#input.addEventListener("change", () => this.#picked());
+    this.#form.addEventListener("paste", (event) => this.#pasted(event));
+    this.#dropping();
+    if (url) this.#restore();
+  }
+
+  get isEmpty() {
+    return this.#entries.length === 0;
+  }
+
+  get isBusy() {
+    return this.#entries.some((entry) => entry.request);
+  }
+
+  whenReady(act) {
+    this.#waiting = act;
+  }
+
+  /** The parts of the message, which takes them away from here. */
+  take() {
+    const parts = this.#entries.map(({ known }) => partOf(known));
+    for (const entry of this.#entries) entry.item.remove();
+    this.#entries = [];
+    this.#changed();
+    return parts;
+  }
+
+  /** Parts of a message that was refused come back. */
+  giveBack(parts) {
+    for (const part of parts) {
+      const name = part.filename ?? "Picture";
+      const content_type = part.type === "input_image" ? "image/" : "";
+      this.#show({ known: { id: part.file_id, name, content_type, size: null } });
+    }
+    this.#changed();
+  }
+
+  /** Send the form with its files; resolves to the address of the page that answers. */
+  post(submitter) {
+    const data = new FormData(this.#form, submitter);
+    data.delete("file");
+    for (const { file } of this.#entries) data.append("file", file, file.name);
+    const entries = [...this.#entries];
+    return new Promise((resolve, reject) => {
+      const request = new XMLHttpRequest();
+      request.open("POST", this.#form.action);
+      request.responseType = "document";
+      request.upload.onprogress = (event) => entries.forEach((e) => progress(e, event));
+      request.onerror = () => reject(new Error("The files could not be sent. Try again."));
+      request.onload = () => {
+        entries.forEach(({ item }) => (slot(item, "progress").hidden = true));
+        if (request.status < 400) resolve(request.responseURL);
+        else reject(new Error(problemOf(request.responseXML)));
+      };
+      request.send(data);
+    });
+  }
+
+  add(files) {
+    for (const file of files) {
+      const problem = this.#problem(file);
+      if (problem) this.#complain(problem);
+      else this.#upload(this.#show({ file }));
+    }
+    this.#changed();
+  }
+
+  #problem({ name, size }) {
+    const { maxSize, maxCount } = this.#form.dataset;
+    if (this.#entries.length >= maxCount) return `A message may have ${maxCount} files.`;
+    if (!size) return `“${name}” is empty.`;
+    if (size <= maxSize) return "";
+    return `“${name}” has ${sizeInWords(size)}, and a file may have ${sizeInWords(maxSize)}.`;
+  }
+
+  #show({ file = null, known = null }) {
+    const item = cloned("file");
+    const { name, size, type } = file ?? { ...known, type: known.content_type };
+    const entry = { item, file, known, request: null };
+    slot(item, "name").textContent = name;
+    slot(item, "size").textContent = size == null ? "" : sizeInWords(size);
+    slot(item, "remove").ariaLabel = `Remove ${name}`;
+    slot(item, "remove").addEventListener("click", () => this.#remove(entry));
+    this.#entries.push(entry);
+    this.#list.append(item);
+    if (type.startsWith("image/")) showThumbnail(slot(item, "picture"), entry);
+    return entry;
+  }
+
+  #upload(entry) {
+    if (!this.#url) return;
+    const request = new XMLHttpRequest();
+    const data = new FormData();
+    data.append("file", entry.file, entry.file.name);
+    entry.request = request;
+    request.open("POST", this.#url);
+    request.setRequestHeader("X-CSRFToken", $("[name=csrfmiddlewaretoken]").value);
+    request.responseType = "json";
+    request.upload.onprogress = (event) => progress(entry, event);
+    request.onload = () => this.#uploaded(entry, request);
+    request.onerror = () => this.#failed(entry, "could not be sent. Try again.");
+    request.send(data);
+  }
+
+  #uploaded(entry, { status, response }) {
+    if (status !== 201) {
+      const problem = response?.error?.message ?? "it could not be taken.";
+      return this.#failed(entry, problem);
+    }
+    entry.request = null;
+    [entry.known] = response.data;
+    slot(entry.item, "progress").hidden = true;
+    slot(entry.item, "name").textContent = entry.known.name;
+    this.#changed();
+  }
+
+  #failed(entry, problem) {
+    entry.request = null;
+    this.#drop(entry);
+    this.#complain(problem.includes("“") ? problem : `“${entry.file.name}” ${problem}`);
+  }
+
+  #remove(entry) {
+    entry.request?.abort();
+    entry.request = null;
+    if (entry.known) {
+      const headers = { "X-CSRFToken": $("[name=csrfmiddlewaretoken]").value };
+      const url = `/api/attachments/${entry.known.id}/`;
+      fetch(url, { method: "DELETE", headers }).catch(() => {});
+    }
+    this.#drop(entry);
+    $("#text").focus();
+  }
+
+  #drop(entry) {
+    this.#entries = this.#entries.filter((other) => other !== entry);
+    entry.item.remove();
+    this.#changed();
+  }
+
+  #changed() {
+    this.#list.hidden = this.isEmpty;
+    this.#store();
+    if (this.isBusy || !this.#waiting) return;
+    const act = this.#waiting;
+    this.#waiting = null;
+    act();
+  }
+
+  // What is uploaded outlives a reload, as the words do.
+
+  #store() {
+    if (!this.#url) return;
+    const known = this.#entries.map((entry) => entry.known).filter(Boolean);
+    try {
+      if (known.length) localStorage.setItem(this.#stored, JSON.stringify(known));
+      else localStorage.removeItem(this.#stored);
+    } catch {
+      // No room, or none allowed: the page works without.
+    }
+  }
+
+  #restore() {
+    const kept = JSON.parse(localStorage.getItem(this.#stored) ?? "[]");
+    for (const known of kept) this.#show({ known });
+    this.#list.hidden = this.isEmpty;
+  }
+
+  // Ways in
+
+  #picked() {
+    this.add(this.#input.files);
+    this.#input.value = "";
+  }
+
+  #pasted(event) {
+    const { files } = event.clipboardData;
+    if (!files.length) return;
+    event.preventDefault();
+    this.add(files);
+  }
+
+  #dropping() {
+    const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+    const mark = (isOver) => document.body.classList.toggle("is-dropping", isOver);
+    addEventListener("dragover", (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      mark(true);
+    });
+    addEventListener("dragleave", (event) => event.relatedTarget ?? mark(false));
+    addEventListener("drop", (event) => {
+      mark(false);
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      this.add(event.dataTransfer.files);
+    });
+  }
+}
+
+function partOf({ id, name, content_type }) {
+  if (content_type.startsWith("image/")) return { type: "input_image", file_id: id };
+  return { type: "input_file", file_id: id, filename: name };
+}
+
+function progress({ item }, { loaded, total }) {
+  const bar = slot(item, "progress");
+  bar.hidden = false;
+  bar.value = total ? loaded / total : 0;
+}
+
+/** Drawn, not shown by address: the page's policy allows no blob: addresses. */
+async function showThumbnail(place, { file, known }) {
+  try {
+    const picture = file ?? (await (await fetch(`/api/attachments/${known.id}/`)).blob());
+    const bitmap = await createImageBitmap(picture);
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = THUMBNAIL;
+    const side = Math.min(bitmap.width, bitmap.height);
+    const [x, y] = [(bitmap.width - side) / 2, (bitmap.height - side) / 2];
+    const context = canvas.getContext("2d");
+    context.drawImage(bitmap, x, y, side, side, 0, 0, THUMBNAIL, THUMBNAIL);
+    bitmap.close();
+    place.replaceChildren(canvas);
+  } catch {
+    place.replaceChildren(icon("file"));
+  }
+}
+
+function problemOf(page) {
+  const found = page?.querySelector("#composer-errors .is-error");
+  return found?.textContent.trim() ?? "The files could not be taken.";
+}

@@ -1,0 +1,99 @@
+// Questions to a person: the server renders their cards, and takes the answers.
+//
+// A card is fetched when its question is asked, and again when it is decided, here or by
+// somebody else. An answer is the card's own form, sent without leaving the page.
+
+import { notice } from "./dom.js";
+
+const SCRIPT = { "X-Requested-With": "fetch" };
+const underWay = new Set(); // ids of cards being fetched
+
+/** Bring the cards in `place` to the states of `questions`, by id. */
+export function showQuestions(place, questions) {
+  for (const [id, state] of Object.entries(questions)) {
+    const card = place.querySelector(`[data-question="${CSS.escape(id)}"]`);
+    const isNew = !card && state === "open";
+    const isDecided = card?.dataset.state === "open" && state !== "open";
+    if (isNew || isDecided) refresh(place, id, card);
+  }
+}
+
+async function refresh(place, id, card) {
+  if (underWay.has(id)) return;
+  underWay.add(id);
+  try {
+    const response = await fetch(`/questions/${id}/`, { headers: SCRIPT });
+    if (response.ok) put(place, card, await cardIn(response));
+  } catch {
+    // A reload shows it; so does the next event of the turn.
+  }
+  underWay.delete(id);
+}
+
+function put(place, card, fresh) {
+  if (card) card.replaceWith(fresh);
+  else place.append(fresh);
+}
+
+export function answerOnSubmit() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("[data-question-form]");
+    if (!form) return;
+    event.preventDefault();
+    if (event.submitter.value === "decline" || isJSON(form)) send(form, event.submitter);
+  });
+  document.addEventListener("input", ({ target }) => {
+    if (target.matches("[data-json]")) target.setCustomValidity("");
+  });
+}
+
+function isJSON(form) {
+  for (const field of form.querySelectorAll("[data-json]")) {
+    const problem = problemOf(field.value);
+    field.setCustomValidity(problem);
+    if (!problem) continue;
+    field.closest("details").open = true;
+    field.reportValidity();
+    return false;
+  }
+  return true;
+}
+
+function problemOf(text) {
+  try {
+    const value = text.trim() ? JSON.parse(text) : {};
+    const isObject = value && typeof value === "object" && !Array.isArray(value);
+    return isObject ? "" : "The arguments must be a JSON object.";
+  } catch (error) {
+    return `This is no valid JSON: ${error.message}`;
+  }
+}
+
+async function send(form, submitter) {
+  const card = form.closest(".question");
+  const body = new FormData(form, submitter);
+  const buttons = form.querySelectorAll("button");
+  for (const button of buttons) button.disabled = true;
+  try {
+    const url = form.getAttribute("action"); // its buttons are named action, too
+    const response = await fetch(url, { method: "POST", body, headers: SCRIPT });
+    const fresh = await cardIn(response);
+    card.replaceWith(fresh);
+    fresh.querySelector("[role=alert], .question-state")?.scrollIntoView({
+      block: "nearest",
+    });
+  } catch {
+    form.querySelector(".notice.is-error")?.remove();
+    form.prepend(notice("This could not be sent. Try again."));
+    for (const button of buttons) button.disabled = false;
+  }
+}
+
+async function cardIn(response) {
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const card = page.querySelector(".question");
+  if (!card) throw new Error(`no card, but status ${response.status}`);
+  const fresh = document.adoptNode(card);
+  document.dispatchEvent(new CustomEvent("parley:rendered", { detail: fresh }));
+  return fresh;
+}

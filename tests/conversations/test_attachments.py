@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from django.core.files.storage import default_storage
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from conversations.attachments import (
+    Content,
+    UnknownFile,
+    UploadRefused,
+    admitted,
+    attachments_of,
+    contents,
+    examined,
+    inlined,
+    is_used,
+    kept,
+    parts_for,
+)
+from conversations.history import estimate
+from conversations.models import Attachment, Conversation
+from llm.wire.items import function_call_output, message, user_message
+from tests.conversations import files
+from tests.conversations.scene import a_user
+
+KINDS = {
+    "file_png": Content("photo.png", "image/png", b"\x89PNG"),
+    "file_pdf": Content("report.pdf", "application/pdf", b"%PDF-"),
+    "file_txt": Content('a "b".txt', "text/plain", "Grüße\n".encode("utf-16")),
+}
+
+
+def asked(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {**message("user", ""), "content": list(parts)}
+
+
+@pytest.fixture
+def conversation(db: None, tmp_path: Any, settings: Any) -> Conversation:
+    settings.MEDIA_ROOT = tmp_path
+    return Conversation.objects.create(owner=a_user("ada"))
+
+
+def upload(name: str = "notes.txt", data: bytes = files.TEXT) -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, data, content_type="image/png")  # a lie, mostly
+
+
+def keep(conversation: Conversation, *uploads: SimpleUploadedFile) -> list[Attachment]:
+    return kept(conversation, examined(conversation.owner_id, uploads))
+
+
+def stored() -> list[str]:
+    """Every file that is kept."""
+    pending, found = ["attachments"], []
+    while pending:
+        folder = pending.pop()
+        if not default_storage.exists(folder):
+            continue
+        folders, names = default_storage.listdir(folder)
+        pending += [f"{folder}/{name}" for name in folders]
+        found += names
+    return found
+
+
+# Into a prompt
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        (
+            {"type": "input_image", "file_id": "file_png", "detail": "low"},
+            {
+                "type": "input_image",
+                "image_url": "data:image/png;base64,iVBORw==",
+                "detail": "low",
+            },
+        ),
+        (
+            {"type": "input_file", "file_id": "file_png"},
+            {
+                "type": "input_image",
+                "image_url": "data:image/png;base64,iVBORw==",
+                "detail": "auto",
+            },
+        ),
+        (
+            {"type": "input_file", "file_id": "file_pdf"},
+            {
+                "type": "input_file",
+                "filename": "report.pdf",
+                "file_data": "data:application/pdf;base64,JVBERi0=",
+            },
+        ),
+        (
+            {"type": "input_file", "file_id": "file_txt"},
+            {
+                "type": "input_text",
+                "text": "<file name=\"a 'b'.txt\">\nGrüße\n\n</file>",
+            },
+        ),
+        (
+            {"type": "input_image", "file_id": "file_gone"},
+            {
+                "type": "input_text",
+                "text": "[A file stood here that is no longer kept.]",
+            },
+        ),
+    ],
+)
+def test_a_file_takes_the_place_of_its_id(part: dict[str, Any], sent: dict[str, Any]):
+    words = {"type": "input_text", "text": "What is this?"}
+    [item] = inlined([asked(part, words)], KINDS)
+    assert item["content"] == [sent, words]
+    [output] = inlined([function_call_output("call_1", [part])], KINDS)
+    assert output["output"] == [sent]
+
+
+def test_what_names_no_file_of_ours_stays_the_same_object():
+    theirs = {"type": "input_file", "file_id": "file-of-the-provider"}
+    items = [user_message("Hi"), asked(theirs), function_call_output("call_1", "x")]
+    assert all(a is b for a, b in zip(inlined(items, KINDS), items, strict=True))
+
+
+def test_what_is_stored_is_not_changed():
+    items = [asked({"type": "input_image", "file_id": "file_png"})]
+    before = copy.deepcopy(items)
+    inlined(items, KINDS)
+    assert items == before
+
+
+def test_ids_are_told_once_in_their_order():
+    parts = [{"type": "input_file", "file_id": f"file_{n}"} for n in "bab"]
+    assert attachments_of([user_message("Hi"), asked(*parts)]) == ["file_b", "file_a"]
+
+
+def test_a_large_file_is_not_taken_for_a_long_text():
+    big = Content("big.pdf", "application/pdf", b"%PDF-" + b"x" * 3_000_000)
+    part = {"type": "input_file", "file_id": "file_big"}
+    assert estimate("", inlined([asked(part)], {"file_big": big})) < 2000
+
+
+# Keeping
+
+
+def test_a_file_is_kept_under_its_id_and_read_again(conversation: Conversation):
+    photo, notes = keep(conversation, upload("p.png", files.PNG), upload())
+    assert (photo.name, photo.content_type) == ("p.png", "image/png")
+    assert (notes.content_type, notes.size) == ("text/plain", len(files.TEXT))
+    assert {name.partition(".")[0] for name in stored()} == {photo.pk, notes.pk}
+    found = contents(conversation.pk, [photo.pk, notes.pk, "file_none"])
+    assert found[photo.pk] == Content("p.png", "image/png", files.PNG)
+    assert found[notes.pk].data == files.TEXT
+    assert [part["type"] for part in parts_for([photo, notes])] == [
+        "input_image",
+        "input_file",
+    ]
+
+
+def test_files_of_another_conversation_are_not_read(conversation: Conversation):
+    [row] = keep(conversation, upload())
+    other = Conversation.objects.create(owner=conversation.owner)
+    assert contents(other.pk, [row.pk]) == {}
+
+
+def test_a_file_whose_bytes_are_gone_is_left_out(conversation: Conversation):
+    [row] = keep(conversation, upload())
+    row.file.storage.delete(row.file.name)
+    assert contents(conversation.pk, [row.pk]) == {}
+
+
+def test_none_is_no_query(conversation: Conversation, django_assert_num_queries: Any):
+    with django_assert_num_queries(0):
+        assert contents(conversation.pk, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("uploads", "code", "words"),
+    [
+        (
+            [("a.zip", files.ZIP)],
+            "unsupported_file",
+            "“a.zip” is of a kind that models",
+        ),
+        ([("a.txt", b"")], "empty_file", "“a.txt” is empty."),
+        ([("a.pdf", files.PDF * 99)], "file_too_large", "has 2.3 kB, and a file may"),
+        ([("a.txt", b"x" * 600)], "file_too_large", "and a text file may have 500"),
+        ([("a.txt", b"x")] * 4, "too_many_files", "may have 3 files, and these are 4"),
+        ([("a.pdf", files.PDF * 30)] * 3, "quota_exceeded", "more than the 2 kB that"),
+    ],
+)
+def test_what_cannot_be_taken_is_said_and_nothing_is_kept(
+    conversation: Conversation,
+    settings: Any,
+    uploads: list[tuple[str, bytes]],
+    code: str,
+    words: str,
+):
+    settings.MAX_UPLOAD_SIZE, settings.MAX_UPLOAD_COUNT = 1000, 3
+    settings.MAX_INPUT_SIZE, settings.UPLOAD_QUOTA = 500, 2000
+    good = [upload()] if len(uploads) == 1 else []
+    with pytest.raises(UploadRefused, match=words) as refused:
+        keep(conversation, *good, *(upload(*one) for one in uploads))
+    assert refused.value.code == code
+    assert not Attachment.objects.exists()
+    assert not stored()
+
+
+def test_deleted_conversations_count_until_they_are_erased(
+    conversation: Conversation, settings: Any, django_capture_on_commit_callbacks: Any
+):
+    settings.UPLOAD_QUOTA = len(files.TEXT)
+    keep(conversation, upload())
+    conversation.delete_softly()
+    other = Conversation.objects.create(owner=conversation.owner)
+    with pytest.raises(UploadRefused, match="until they are erased"):
+        keep(other, upload())
+    with django_capture_on_commit_callbacks(execute=True):
+        conversation.delete()
+    assert not stored()
+    keep(other, upload())
+
+
+def test_what_fails_half_way_leaves_nothing(conversation: Conversation):
+    good = examined(conversation.owner_id, [upload(), upload()])
+    good[1].file.close()
+    with pytest.raises(ValueError, match="closed file"):
+        kept(conversation, good)
+    assert not Attachment.objects.exists()
+    assert not stored()
+
+
+# Naming
+
+
+def test_a_message_may_name_files_of_its_own_conversation_only(
+    conversation: Conversation,
+):
+    [row] = keep(conversation, upload("report.pdf", files.PDF))
+    part = {"type": "input_file", "file_id": row.pk}
+    [item] = admitted(conversation, [asked(part)])
+    assert item["content"] == [{**part, "filename": "report.pdf"}]
+    other = Conversation.objects.create(owner=conversation.owner)
+    unknown = {"type": "input_file", "file_id": "file_none"}
+    told = []
+    for place, named in ((other, part), (conversation, unknown)):
+        with pytest.raises(UnknownFile) as refused:
+            admitted(place, [user_message("Hi"), asked(named)])
+        told.append((str(refused.value), refused.value.param))
+    assert (
+        told
+        == [
+            (
+                "there is no such file in this conversation.",
+                "input[1].content[0].file_id",
+            )
+        ]
+        * 2
+    )
+
+
+def test_what_is_no_picture_cannot_be_sent_as_one(conversation: Conversation):
+    [row] = keep(conversation, upload())
+    with pytest.raises(UnknownFile, match="no picture"):
+        admitted(conversation, [asked({"type": "input_image", "file_id": row.pk})])
+
+
+def test_a_message_has_no_more_files_than_may_be_sent(
+    conversation: Conversation, settings: Any
+):
+    rows = [*keep(conversation, upload()), *keep(conversation, upload())]
+    settings.MAX_UPLOAD_COUNT = 1
+    with pytest.raises(UnknownFile, match="may have 1 files"):
+        admitted(conversation, [asked(*parts_for(rows))])
+
+
+def test_a_file_is_in_use_once_it_was_sent(conversation: Conversation):
+    [row] = keep(conversation, upload())
+    assert not is_used(row)
+    conversation.open_turn([asked(*parts_for([row]))])
+    assert is_used(row)
