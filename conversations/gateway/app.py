@@ -1,0 +1,123 @@
+"""The doors under `/v1`, in front of Django, which they do not trouble.
+
+`Gateway` takes the paths of the APIs that SDKs know and passes all else on. Every
+answer, refusals included, has the shape of the caller's own API.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+
+from conversations import engine
+from conversations.gateway import compaction, counting, create, kept, model_list
+from conversations.gateway.dialects import CHAT, MESSAGES, RESPONSES, Dialect
+from conversations.gateway.door import Handler, Visit
+from conversations.gateway.faults import Fault, GoingDown, NotAllowed, NotFound
+from conversations.gateway.http import Exchange, HungUp
+from conversations.gateway.means import means
+from conversations.sse import App, Receive, Scope, Send
+from llm.errors import LLMError
+from llm.wire.facades import errors
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "/v1/"
+
+
+class Gateway:
+    """ASGI middleware in front of what serves all other paths."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path.startswith(PREFIX) or path == "/v1":
+            await serve(Exchange(scope, receive, send))
+        elif path == "/" and scope["method"] == "HEAD":
+            # Coding agents look whether anybody is there before they ask.
+            await Exchange(scope, receive, send).answer(200, None)
+        else:
+            await self._app(scope, receive, send)
+
+
+async def serve(exchange: Exchange) -> None:
+    dialect = _dialect(exchange)
+    try:
+        await _serve(exchange, dialect)
+    except HungUp:
+        return
+    except Exception as exc:
+        if isinstance(exc, LLMError) and not exchange.started:
+            await _refuse(exchange, dialect, exc)
+            return
+        logger.exception("request %s failed: %s", exchange.id, exchange.path)
+        if exchange.started:
+            raise  # so that the server cuts the connection: this is no clean end
+        told = Fault(f"Something went wrong on our side, on record as {exchange.id}.")
+        await _refuse(exchange, dialect, told)
+
+
+async def _serve(exchange: Exchange, dialect: Dialect) -> None:
+    handlers, named = _handlers(exchange.path)
+    if exchange.method == "HEAD" and "GET" not in handlers:
+        await exchange.answer(200, None)
+        return
+    method = "GET" if exchange.method == "HEAD" else exchange.method
+    if (handler := handlers.get(method)) is None:
+        allowed = ", ".join(sorted(handlers))
+        raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
+    if engine.is_draining():
+        raise GoingDown
+    shared = means()
+    token = await shared.tokens.find(exchange.headers)
+    body = await exchange.json() if method == "POST" else {}
+    visit = Visit(exchange, shared, token, dialect, body, named)
+    await exchange.while_there(handler(visit))
+
+
+async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
+    headers = errors.headers_of(exc)
+    if exc.status == 401:
+        headers["www-authenticate"] = 'Bearer realm="api"'
+    await exchange.answer(exc.status, dialect.error(exc, exchange.id), headers)
+
+
+def _dialect(exchange: Exchange) -> Dialect:
+    if exchange.path.startswith("/v1/messages"):
+        return MESSAGES
+    if exchange.path.startswith("/v1/chat/"):
+        return CHAT
+    if b"anthropic-version" in exchange.headers:
+        return MESSAGES
+    return RESPONSES
+
+
+_DOORS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
+    (re.compile(path), handlers)
+    for path, handlers in (
+        ("/v1/chat/completions", {"POST": create.answer}),
+        ("/v1/messages", {"POST": create.answer}),
+        ("/v1/messages/count_tokens", {"POST": counting.count_tokens}),
+        ("/v1/models", {"GET": model_list.models}),
+        ("/v1/models/(?P<name>.+)", {"GET": model_list.model}),
+        ("/v1/responses", {"POST": create.respond}),
+        ("/v1/responses/compact", {"POST": compaction.compact}),
+        ("/v1/responses/input_tokens", {"POST": counting.input_tokens}),
+        ("/v1/responses/(?P<id>[^/]+)", {"GET": kept.retrieve, "DELETE": kept.delete}),
+        ("/v1/responses/(?P<id>[^/]+)/cancel", {"POST": kept.cancel}),
+        ("/v1/responses/(?P<id>[^/]+)/input_items", {"GET": kept.input_items}),
+    )
+]
+
+
+def _handlers(path: str) -> tuple[Mapping[str, Handler], dict[str, str]]:
+    """Raises NotFound."""
+    for pattern, handlers in _DOORS:
+        if found := pattern.fullmatch(path.rstrip("/")):
+            return handlers, found.groupdict()
+    if path.rstrip("/") == "/v1":
+        return {}, {}
+    raise NotFound(f"There is nothing at {path!r}; see docs/gateway.md.")

@@ -1,0 +1,335 @@
+"""A body in, what is asked of which model out.
+
+What the client's API calls things is read by `llm.wire.facades`; here the request is
+made out to its model: with the staff's wishes, with our own tools where the caller
+wants them, and without what only another host understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from conversations.engine.database import Database
+from conversations.gateway import routes, tokens
+from conversations.gateway.dialects import Dialect, unreadable
+from conversations.gateway.names import AllBut
+from conversations.gateway.proofs import proven
+from conversations.gateway.routes import Way
+from conversations.models import AccessToken
+from llm import hosted
+from llm.capabilities import Capabilities
+from llm.errors import BadRequest
+from llm.options import fit
+from llm.provider import Route
+from llm.wire.items import Item
+from llm.wire.request import Request
+from tools.registry import Tool
+
+OWN_TOOLS = "parley:tools"
+
+#: Fields that hosts of the same wire format understand and we have no word for.
+_PASSED = {
+    "chat": frozenset(
+        {
+            "chat_template_kwargs",
+            "guided_choice",
+            "guided_json",
+            "guided_regex",
+            "logit_bias",
+            "min_p",
+            "modalities",
+            "prediction",
+            "repetition_penalty",
+            "top_k",
+            "user",
+            "web_search_options",
+        }
+    ),
+    "messages": frozenset(
+        {
+            "container",
+            "mcp_servers",
+            "output_config",
+            "service_tier",
+            "thinking",
+            "top_k",
+        }
+    ),
+    "responses": frozenset(
+        {"max_tool_calls", "prompt_cache_options", "prompt_cache_retention", "user"}
+    ),
+}
+_SAMPLING = ("frequency_penalty", "presence_penalty", "seed", "temperature", "top_p")
+_UNASKED: tuple[Any, ...] = (None, (), [], {})
+_OPTIONS = {item.name for item in fields(Request)} - {
+    "extra",
+    "instructions",
+    "issuer",
+    "items",
+    "model",
+    "stream",
+    "tools",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a caller may say to us in `parley`, beyond any API."""
+
+    receipts: bool = False  # see what our own tools were asked and said
+    buffer_tool_calls: bool = False
+    ignore_invalid_options: bool = False
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Wishes:
+        """Raises BadRequest."""
+        told = body.get("parley") or {}
+        if not isinstance(told, Mapping):
+            raise BadRequest("'parley' must be an object.", param="parley")
+        wishes = {}
+        for wish in fields(cls):
+            value = told.get(wish.name, body.get(f"parley.{wish.name}"))
+            if value is not None and not isinstance(value, bool):
+                where = f"parley.{wish.name}"
+                raise BadRequest(f"{where!r} must be true or false.", param=where)
+            wishes[wish.name] = bool(value)
+        return cls(**wishes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request that was read and admitted."""
+
+    dialect: Dialect
+    token: AccessToken
+    body: Mapping[str, Any]  # without what is only for us
+    wishes: Wishes
+    way: Way
+    request: Request
+    own_tools: Mapping[str, Tool] = field(default_factory=dict)
+    #: Options that this model does not take and that were left out.
+    degraded: Sequence[str] = ()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What an answer tells beside its body: what the model was not asked."""
+        told = ", ".join(self.degraded)
+        return {"x-parley-degraded": told} if told else {}
+
+    @property
+    def stops_here(self) -> bool:
+        """True where we must look for the stop sequences ourselves: the model knows
+        none, or the caller wants to know which one it was."""
+        if not self.request.stop:
+            return False
+        can = Capabilities.read(self.route.capabilities)
+        return self.dialect.names_stops or can.stop is False
+
+    @property
+    def route(self) -> Route:
+        return self.way.first
+
+    @property
+    def is_spoken_there(self) -> bool:
+        """True where the model's host speaks the client's own API."""
+        return speaks(self.dialect, self.route)
+
+    @property
+    def client_tools(self) -> frozenset[str]:
+        """Names of the functions that the client runs."""
+        named = {str(tool.get("name")) for tool in self.request.tools}
+        return frozenset(named - self.own_tools.keys())
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        """Those of them that take free text."""
+        custom = [tool for tool in self.request.tools if tool["type"] == "custom"]
+        return frozenset(str(tool.get("name")) for tool in custom)
+
+
+async def read(
+    body: dict[str, Any], dialect: Dialect, token: AccessToken, database: Database
+) -> Asked:
+    """Raises LLMError: BadRequest, ModelNotAvailable, whatever stands against it."""
+    dialect.check(body, _own_names(body))
+    wishes = Wishes.of(body)
+    way = await routes.way_to(body["model"], token, database)
+    tokens.admit(token, body["model"], way.first)
+    names, tools, left = _divided(body.get("tools"), dialect, way.first)
+    own = await _chosen(names, token, database)
+    plain = {
+        name: value for name, value in body.items() if not name.startswith("parley")
+    }
+    if "tools" in plain:
+        plain["tools"] = tools
+    try:
+        request = dialect.request_of(plain, way.first)
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        raise unreadable(exc) from exc
+    if dialect.wire_is_ours:
+        items = proven(request.items, plain.get("input"), token.user_id)
+        request = replace(request, items=items)
+    request = _addressed(request, dialect, way.first)
+    request, degraded = _fitted(request, dialect, way.first)
+    # A name that the client declares is the client's.
+    taken = {tool.get("name") for tool in request.tools}
+    own = {name: tool for name, tool in own.items() if name not in taken}
+    offered = [*request.tools, *(tool.definition for tool in own.values())]
+    return Asked(
+        dialect=dialect,
+        token=token,
+        body=plain,
+        wishes=wishes,
+        way=way,
+        request=_offering(request, offered),
+        own_tools=own,
+        degraded=[*left, *degraded],
+    )
+
+
+# Tools
+
+
+def _own_names(body: Mapping[str, Any]) -> Collection[str]:
+    """The tools of ours that a body names, for checks of what may be chosen."""
+    tools = body.get("tools")
+    names: Collection[str] = ()
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict) and tool.get("type") == OWN_TOOLS:
+            given = tool.get("names")
+            if not isinstance(given, list):
+                return AllBut()
+            names = [*names, *given]
+    return names
+
+
+def _divided(
+    tools: Any, dialect: Dialect, route: Route
+) -> tuple[list[str] | None, list[dict[str, Any]], list[str]]:
+    """Names of our own tools, None for all of them; the tools of the client; and the
+    types of those that this model cannot be given: agents offer all they know."""
+    names: list[str] | None = []
+    theirs, left = [], []
+    for tool in tools or ():
+        if tool.get("type") == OWN_TOOLS:
+            names = _named(tool, names)
+        elif _can_be_given(tool, dialect, route):
+            theirs.append(tool)
+        else:
+            left.append(f"tools ({tool['type']})")
+    return names, theirs, left
+
+
+def _can_be_given(tool: Mapping[str, Any], dialect: Dialect, route: Route) -> bool:
+    if tool.get("type") in (None, "function", "custom"):
+        return True
+    if not (speaks(dialect, route) or (dialect.wire_is_ours and hosted.kind_of(tool))):
+        return False
+    can = Capabilities.read(route.capabilities)
+    return hosted.takes(route.endpoint.codec, can, tool, model=route.model) is None
+
+
+def _named(tool: Mapping[str, Any], before: list[str] | None) -> list[str] | None:
+    names = tool.get("names")
+    if names is None or before is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise BadRequest("'names' must be a list of names of tools.", param="tools")
+    return [*before, *names]
+
+
+async def _chosen(
+    names: Sequence[str] | None, token: AccessToken, database: Database
+) -> dict[str, Tool]:
+    """Raises BadRequest for a tool that there is not, or that a person must allow."""
+    if names is not None and not names:
+        return {}
+    available = await routes.own_tools(token, database)
+    for name in names or ():
+        if name not in available:
+            raise BadRequest(f"There is no tool {name!r} for you.", param="tools")
+    wanted = available if names is None else names
+    return {name: available[name] for name in wanted}
+
+
+def _offering(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
+    """A choice among tools that are not offered is none; and who may call nothing is
+    shown nothing, unless there are calls that it must understand."""
+    called = any(item.get("type") == "function_call" for item in request.items)
+    if request.tool_choice == "none" and not called:
+        offered = ()
+    if offered:
+        return replace(request, tools=offered)
+    return replace(request, tools=(), tool_choice=None, parallel_tool_calls=None)
+
+
+# The request
+
+
+def speaks(dialect: Dialect, route: Route) -> bool:
+    """True where the model's host speaks the client's own API."""
+    return route.endpoint.codec.name.startswith(dialect.wire)
+
+
+def _addressed(request: Request, dialect: Dialect, route: Route) -> Request:
+    changed: dict[str, Any] = {
+        name: value
+        for name, value in route.defaults.items()
+        if name in _OPTIONS and value is not None and getattr(request, name) in _UNASKED
+    }
+    if request.max_output_tokens is None and "max_output_tokens" not in changed:
+        changed["max_output_tokens"] = route.max_output_tokens
+    extra = dict(route.defaults.get("extra") or {})
+    if speaks(dialect, route):
+        passed = _PASSED[dialect.name]
+        extra |= {n: v for n, v in request.extra.items() if n in passed}
+    else:
+        changed |= dialect.translated(request)
+    items = request.items
+    if route.endpoint.codec.name.startswith("openai_chat"):
+        items = [_in_one_piece(item) for item in items]
+    return replace(
+        request,
+        items=items,
+        model=route.model,
+        issuer=route.endpoint.issuer(route.model),
+        extra=extra,
+        **changed,
+    )
+
+
+def _in_one_piece(item: Item) -> Item:
+    """Text in several parts as one: hosts of Chat Completions get lines else."""
+    parts = item.get("content")
+    if item.get("role") == "assistant" or not isinstance(parts, list):
+        return item
+    if len(parts) < 2 or any(part.get("type") != "input_text" for part in parts):
+        return item
+    text = "".join(part["text"] for part in parts)
+    return {**item, "content": [{"type": "input_text", "text": text}]}
+
+
+def _fitted(
+    request: Request, dialect: Dialect, route: Route
+) -> tuple[Request, Sequence[str]]:
+    """Without what another API's clients send as a matter of course and this model
+    does not take; and what that was. Its own clients are told by a refusal."""
+    if speaks(dialect, route):
+        return request, ()
+    can = Capabilities.read(route.capabilities)
+    dropped: list[str] = []
+    if can.reasoning is False and (request.reasoning or {}).get("effort"):
+        request = replace(request, reasoning=None)
+        dropped.append("reasoning")
+    asked = {name: getattr(request, name) for name in _SAMPLING}
+    fitted = fit(
+        Request(model=request.model, items=(), reasoning=request.reasoning, **asked),
+        can,
+        model_name=route.name,
+        ignore_invalid=True,
+    )
+    kept = {name: getattr(fitted.request, name) for name in _SAMPLING}
+    lost = [each for each in fitted.dropped if each.partition(" ")[0] in _SAMPLING]
+    return replace(request, **kept), [*dropped, *lost]

@@ -1,0 +1,154 @@
+"""The WebSocket form of `/v1/responses`: one message asks, the events answer.
+
+Requests are answered one after another, in a task of their own, so that a caller who
+hangs up is noticed whatever the answer is waiting for. With `store: false` the
+connection itself remembers what was said on it, and nobody else does.
+
+Source: https://www.openresponses.org/specification#websocket
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+import orjson
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from conversations import engine
+from conversations.gateway import kept, kept_rows
+from conversations.gateway.asked import read
+from conversations.gateway.compaction import unfolded
+from conversations.gateway.create import check_unkept
+from conversations.gateway.dialects import RESPONSES
+from conversations.gateway.faults import Fault, GoingDown
+from conversations.gateway.history import history_of, with_history
+from conversations.gateway.light import Answer
+from conversations.gateway.means import means
+from conversations.gateway.tokens import Unauthorized
+from llm.errors import BadRequest, LLMError
+from llm.wire.items import Event, Item
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 100  # responses of a connection
+_HTTP_ONLY = ("stream", "stream_options", "background")
+
+
+class ResponsesConsumer(AsyncWebsocketConsumer):
+    async def connect(self) -> None:
+        self._asked: asyncio.Queue[str] = asyncio.Queue()
+        self._answering: asyncio.Task[None] | None = None
+        self._said: dict[str, list[Item]] = {}  # by response, all up to its end
+        self._headers = dict(self.scope["headers"])
+        try:
+            await means().tokens.find(self._headers)
+        except Unauthorized:
+            await self.close(code=4401)
+            return
+        await self.accept()
+        self._answering = asyncio.ensure_future(self._answer_all())
+
+    async def disconnect(self, code: int) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._answering
+
+    async def receive(
+        self, text_data: str | None = None, bytes_data: bytes | None = None
+    ) -> None:
+        self._asked.put_nowait(text_data or "")
+
+    async def _answer_all(self) -> None:
+        while True:
+            message = await self._asked.get()
+            try:
+                await self._answer(message)
+            except LLMError as exc:
+                await self._refuse(exc)
+            except Exception:
+                logger.exception("a response over a WebSocket failed")
+                await self._refuse(Fault())
+
+    async def _answer(self, message: str) -> None:
+        if engine.is_draining():
+            raise GoingDown
+        # Looked at with each request: a token can be revoked while we are connected.
+        token = await means().tokens.find(self._headers)
+        body = _body(message)
+        if "input" in body:
+            body["input"] = unfolded(body["input"], token.user_id)
+        previous = body.get("previous_response_id")
+        try:
+            if body.get("store") is False:
+                await self._unkept(body, token)
+            else:
+                await self._kept(body, token)
+        except BaseException:
+            self._said.pop(str(previous), None)
+            raise
+
+    async def _unkept(self, body: dict[str, Any], token: Any) -> None:
+        check_unkept(body)
+        if (previous := body.get("previous_response_id")) is not None:
+            before = self._said.get(str(previous))
+            if before is None:
+                before = await means().database.read(
+                    history_of, token.user_id, previous
+                )
+            body["input"] = with_history(before, body.get("input"))
+        asked = await read(body, RESPONSES, token, means().database)
+        answer = Answer(asked, means().records)
+        writer = RESPONSES.writer(asked, answer, "")
+        async with aclosing(answer.events()) as batches:
+            async for events in batches:
+                await self._tell(writer.feed(events))
+        if answer.builder.error:
+            self._said.pop(str(previous), None)
+            return
+        while len(self._said) >= REMEMBERED:
+            del self._said[next(iter(self._said))]
+        response = answer.builder.response()
+        self._said[response["id"]] = [*asked.request.items, *response["output"]]
+
+    async def _kept(self, body: dict[str, Any], token: Any) -> None:
+        asked = await read(body, RESPONSES, token, means().database)
+        turn = await kept.open_turn(asked, means())
+        writer = turn.writer()
+        try:
+            async with aclosing(kept.events_of(turn)) as batches:
+                async for events in batches:
+                    await self._tell(writer.feed(events))
+        except asyncio.CancelledError:
+            kept_rows.stop_soon(turn.id, means().records)
+            raise
+        if not writer.ended:
+            raise GoingDown
+
+    async def _tell(self, events: list[Event]) -> None:
+        for event in events:
+            await self.send(text_data=orjson.dumps(event).decode())
+
+    async def _refuse(self, exc: LLMError) -> None:
+        error: Mapping[str, Any] = RESPONSES.error(exc, "")["error"]
+        event = {"type": "error", "status": exc.status, "error": error}
+        await self.send(text_data=orjson.dumps(event).decode())
+
+
+def _body(message: str) -> dict[str, Any]:
+    """Raises BadRequest."""
+    try:
+        told = orjson.loads(message)
+    except orjson.JSONDecodeError as exc:
+        raise BadRequest("The message is not valid JSON.") from exc
+    if not isinstance(told, dict) or told.get("type") != "response.create":
+        raise BadRequest("Send {'type': 'response.create', …}.", param="type")
+    for name in _HTTP_ONLY:
+        if told.get(name):
+            raise BadRequest(f"{name!r} is not for WebSockets.", param=name)
+    asked = {n: v for n, v in told.items() if n not in ("type", *_HTTP_ONLY)}
+    return {**asked, "stream": True}

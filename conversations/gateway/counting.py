@@ -1,0 +1,40 @@
+"""How many tokens a prompt has: estimated, as `conversations.history` does it.
+
+No provider is asked, so the number is there at once and costs nothing; the header
+`x-parley-token-count: estimate` says so.
+"""
+
+from __future__ import annotations
+
+from conversations.gateway.asked import read
+from conversations.gateway.compaction import unfolded
+from conversations.gateway.door import Visit
+from conversations.gateway.history import history_of, with_history
+from conversations.history import estimate
+
+_HEADERS = {"x-parley-token-count": "estimate"}
+
+
+async def count_tokens(visit: Visit) -> None:
+    """Anthropic's; `max_tokens` is not asked for here."""
+    tokens = await _tokens(visit, {"max_tokens": 1, **visit.body})
+    await visit.exchange.answer(200, {"input_tokens": tokens}, _HEADERS)
+
+
+async def input_tokens(visit: Visit) -> None:
+    """OpenAI's."""
+    body, user_id = visit.body, visit.token.user_id
+    given = body.get("input") or []
+    if before := body.get("previous_response_id"):
+        items = await visit.means.database.read(history_of, user_id, before)
+        given = with_history(items, given)
+    tokens = await _tokens(visit, {**body, "input": unfolded(given, user_id)})
+    told = {"object": "response.input_tokens", "input_tokens": tokens}
+    await visit.exchange.answer(200, told, _HEADERS)
+
+
+async def _tokens(visit: Visit, body: dict[str, object]) -> int:
+    means = visit.means
+    asked = await read(body, visit.dialect, visit.token, means.database)
+    request = asked.request
+    return max(1, estimate(request.instructions, request.items, request.tools))

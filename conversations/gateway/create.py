@@ -1,0 +1,45 @@
+"""Asking a model: Chat Completions, Messages, and Responses, kept or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from conversations.gateway import kept, light
+from conversations.gateway.asked import read
+from conversations.gateway.compaction import unfolded
+from conversations.gateway.door import Visit
+from conversations.gateway.history import history_of, with_history
+from llm.errors import BadRequest
+
+
+async def answer(visit: Visit) -> None:
+    """Nothing is kept but the usage."""
+    asked = await read(visit.body, visit.dialect, visit.token, visit.means.database)
+    visit.exchange.told |= asked.headers
+    await light.answer(visit.exchange, asked, visit.means.records)
+
+
+async def respond(visit: Visit) -> None:
+    """Kept as a conversation of the token's user, unless `store` is false."""
+    body = {**visit.body}
+    if "input" in body:
+        body["input"] = unfolded(body["input"], visit.token.user_id)
+    if body.get("store") is not False:
+        await kept.create(replace(visit, body=body))
+        return
+    check_unkept(body)
+    if (before := body.get("previous_response_id")) is not None:
+        items = await visit.means.database.read(history_of, visit.token.user_id, before)
+        body["input"] = with_history(items, body.get("input"))
+    await answer(replace(visit, body=body))
+
+
+def check_unkept(body: dict[str, Any]) -> None:
+    """Raises BadRequest for what needs a response that is kept."""
+    for name in ("background", "conversation"):
+        if body.get(name):
+            raise BadRequest(
+                f"{name!r} needs a response that is kept; leave out 'store: false'.",
+                param=name,
+            )

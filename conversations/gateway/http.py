@@ -1,0 +1,200 @@
+"""One HTTP request over ASGI, and the ways to answer it: a body, or a stream of events.
+
+A caller who hangs up is noticed at once, whatever the answer is waiting for: the task
+that makes it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+from django.conf import settings
+
+from conversations.sse import HEARTBEAT, Receive, Scope, Send
+from llm.errors import BadRequest
+from llm.wire import sse
+from llm.wire.items import new_id
+
+PATIENCE = 1.0  # seconds an error may take to be told by its status
+_JSON = (b"content-type", b"application/json")
+_STREAM = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+_COMMENT = sse.comment("heartbeat")
+
+
+class TooLarge(BadRequest):
+    """The request is too large."""
+
+    code, status = "E_TOO_LARGE", 413
+    openai_code = "request_too_large"
+
+
+class HungUp(Exception):
+    """The caller has gone; nobody wants an answer."""
+
+
+class Exchange:
+    """A request, and whether and how it is answered."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.id = new_id("req")
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.started = False
+        self.told: dict[str, str] = {}  # more headers of the answer
+        self._query: bytes = scope.get("query_string", b"")
+        self._receive = receive
+        self._send = send
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The first value of each name."""
+        told = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
+        return {name: values[0] for name, values in told.items()}
+
+    async def body(self) -> bytes:
+        """Raises TooLarge, HungUp."""
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if int(self.headers.get(b"content-length") or 0) > limit:
+            raise TooLarge(f"The request is too large; {limit} bytes are taken.")
+        chunks, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise HungUp
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit:
+                raise TooLarge(f"The request is too large; {limit} bytes are taken.")
+            more = message.get("more_body", False)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def json(self) -> dict[str, Any]:
+        """The body's object. Raises BadRequest, HungUp."""
+        body = await self.body()
+        try:
+            told = orjson.loads(body)
+        except orjson.JSONDecodeError as exc:
+            raise BadRequest(f"The body is not valid JSON: {exc}.") from exc
+        if not isinstance(told, dict):
+            raise BadRequest("The body must be a JSON object.")
+        return told
+
+    async def while_there(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Run `answering` until it ends or the caller hangs up."""
+        task = asyncio.ensure_future(answering)
+        watch = asyncio.ensure_future(self._gone(task))
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not watch.done():
+                task.cancel()  # the server ends this request
+                await asyncio.gather(task, return_exceptions=True)
+                raise
+        finally:
+            watch.cancel()
+
+    async def _gone(self, task: asyncio.Task[None]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        task.cancel()
+
+    async def answer(
+        self, status: int, value: Any, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """`value` as JSON; None has no body."""
+        body = b"" if value is None else orjson.dumps(value)
+        told = [_JSON, (b"content-length", str(len(body)).encode())]
+        self.told |= headers or {}
+        await self._start(status, told)
+        # `HEAD` is told what `GET` would be, and not sent it.
+        body = b"" if self.method == "HEAD" else body
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start_stream(self) -> None:
+        await self._start(200, list(_STREAM))
+
+    async def write(self, body: bytes, *, last: bool = False) -> None:
+        if body or last:
+            await self._send(
+                {"type": "http.response.body", "body": body, "more_body": not last}
+            )
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        headers.append((b"x-request-id", self.id.encode()))
+        headers += [(n.encode(), v.encode("latin-1")) for n, v in self.told.items()]
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": headers}
+        )
+
+
+class EventStream:
+    """The events of an answer on their way to the caller.
+
+    It begins with the first `write`, or after `PATIENCE` with a comment and what is
+    `held`; until then an error can still be told by its status. Whenever nothing is
+    said for a while a comment is, so that no proxy takes silence for death.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._held = b""
+        self._loop = asyncio.get_running_loop()
+        self._said_at = self._loop.time()
+        self._timer = self._loop.call_later(PATIENCE, self._ring)
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._exchange.started
+
+    def hold(self, body: bytes) -> None:
+        """To be sent with what comes next, or before the first comment."""
+        self._held += body
+
+    async def write(self, body: bytes) -> None:
+        if not body:
+            return
+        if self._beating is not None:
+            await self._beating
+        await self._put(body)
+
+    async def end(self, body: bytes) -> None:
+        """The last of it."""
+        self.stop()
+        if self._beating is not None:
+            await self._beating
+        await self._put(body, last=True)
+
+    def stop(self) -> None:
+        """No comments any more."""
+        self._timer.cancel()
+
+    async def _put(self, body: bytes, *, last: bool = False) -> None:
+        if self._held:
+            body, self._held = self._held + body, b""
+        self._said_at = self._loop.time()
+        if not self._exchange.started:
+            await self._exchange.start_stream()
+        await self._exchange.write(body, last=last)
+
+    def _ring(self) -> None:
+        quiet = self._loop.time() - self._said_at
+        if self.begun and quiet < HEARTBEAT:
+            self._timer = self._loop.call_later(HEARTBEAT - quiet, self._ring)
+            return
+        self._timer = self._loop.call_later(HEARTBEAT, self._ring)
+        self._beating = asyncio.ensure_future(self._beat())
+
+    async def _beat(self) -> None:
+        await self._put(_COMMENT)
+        self._beating = None

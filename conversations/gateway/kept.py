@@ -1,0 +1,195 @@
+"""Responses that are kept: a conversation of their owner's, run by the engine.
+
+They can be followed, stopped, read again and gone on from, on any process. Whoever asks
+in the foreground and hangs up has stopped the answer; one in the `background` goes on.
+
+Source: https://platform.openai.com/docs/api-reference/responses
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from conversations import engine
+from conversations.gateway import kept_rows
+from conversations.gateway.asked import Asked, read
+from conversations.gateway.dialects import RESPONSES
+from conversations.gateway.door import Visit
+from conversations.gateway.faults import GoingDown
+from conversations.gateway.http import EventStream
+from conversations.gateway.kept_rows import Kept
+from conversations.gateway.means import Means
+from llm.errors import BadRequest, LLMError, ProviderDown
+from llm.wire.facades.errors import openai_error_of
+from llm.wire.items import Event
+from llm.wire.response import TERMINAL
+
+_STOPPING = 5.0  # seconds that a stopped turn gets to end in order
+_PAGE = 20  # items
+
+
+async def create(visit: Visit) -> None:
+    body, means = visit.body, visit.means
+    if body.get("stream") and body.get("starting_after") is not None:
+        raise BadRequest("'starting_after' is for GET.", param="starting_after")
+    asked = await read(body, visit.dialect, visit.token, means.database)
+    visit.exchange.told |= asked.headers
+    turn = await open_turn(asked, means)
+    if asked.request.stream:
+        answering = _stream(visit, turn)
+    elif body.get("background"):
+        await visit.exchange.answer(200, turn.response("queued"))
+        return
+    else:
+        answering = _whole(visit, turn)
+    try:
+        await answering
+    except asyncio.CancelledError:
+        if not turn.background:
+            kept_rows.stop_soon(turn.id, means.records)
+        raise
+
+
+async def open_turn(asked: Asked, means: Means) -> Kept:
+    """Raises LLMError."""
+    turn = await means.database.write(kept_rows.open_turn, asked)
+    engine.submit(turn.id, turn.conversation_id)
+    return turn
+
+
+async def retrieve(visit: Visit) -> None:
+    turn = await _found(visit)
+    if visit.exchange.query.get("stream") == "true":
+        after = visit.exchange.query.get("starting_after", "-1")
+        if not after.removeprefix("-").isdecimal():
+            raise BadRequest(
+                "'starting_after' must be the number of an event.",
+                param="starting_after",
+            )
+        await _stream(visit, turn, int(after))
+    else:
+        await visit.exchange.answer(200, turn.told())
+
+
+async def cancel(visit: Visit) -> None:
+    """Answers once it has stopped; harmless where it is over."""
+    turn = await _found(visit)
+    if not turn.is_over:
+        await visit.means.database.write(kept_rows.stop, turn.id)
+        async with asyncio.timeout(_STOPPING):
+            await engine.response_of(turn.id)
+        turn = await _found(visit)
+    await visit.exchange.answer(200, turn.told())
+
+
+async def delete(visit: Visit) -> None:
+    turn = await _found(visit)
+    await visit.means.database.write(kept_rows.delete, turn.id)
+    engine.forget(turn.id)
+    told = {"id": turn.id, "object": "response", "deleted": True}
+    await visit.exchange.answer(200, told)
+
+
+async def input_items(visit: Visit) -> None:
+    turn = await _found(visit)
+    query = visit.exchange.query
+    limit = query.get("limit", str(_PAGE))
+    if not (limit.isdecimal() and 1 <= int(limit) <= 100):
+        raise BadRequest("'limit' must be a number from 1 to 100.", param="limit")
+    items = list(turn.inputs)
+    if query.get("order", "desc") != "asc":
+        items.reverse()
+    if after := query.get("after"):
+        places = [n for n, item in enumerate(items) if item["id"] == after]
+        items = items[places[0] + 1 :] if places else []
+    page = items[: int(limit)]
+    told = {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(items) > len(page),
+    }
+    await visit.exchange.answer(200, told)
+
+
+async def _found(visit: Visit) -> Kept:
+    key = visit.token.user_id, visit.named["id"]
+    return await visit.means.database.read(kept_rows.find, *key)
+
+
+# Following
+
+
+async def _whole(visit: Visit, turn: Kept) -> None:
+    error: Mapping[str, Any] | None = None
+    response: dict[str, Any] = {}
+    async with aclosing(events_of(turn)) as batches:
+        async for events in batches:
+            for event in events:
+                if event["type"] == "error":
+                    error = event["error"]
+            if events[-1]["type"] in TERMINAL:
+                response = events[-1]["response"]
+    if not response:
+        raise GoingDown
+    shown = turn.writer().whole(response)
+    if response["status"] == "failed" and not shown["output"]:
+        raise as_error(response, error)
+    await visit.exchange.answer(200, shown)
+
+
+async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
+    stream, writer = EventStream(visit.exchange), turn.writer(starting_after)
+    error: Mapping[str, Any] | None = None
+    try:
+        async with aclosing(events_of(turn)) as batches:
+            async for events in batches:
+                if not stream.begun and events[-1]["type"] == "response.failed":
+                    error = next((e["error"] for e in events if "error" in e), None)
+                    if not events[-1]["response"]["output"] and starting_after < 0:
+                        raise as_error(events[-1]["response"], error)
+                frames = writer.feed_bytes(events)
+                if stream.begun or any(map(_says_something, events)):
+                    await stream.write(frames)
+                else:
+                    stream.hold(frames)
+        if not writer.ended and not stream.begun:
+            raise GoingDown
+        if not writer.ended:
+            # The turn goes on elsewhere; `starting_after` finds the rest of it.
+            error = RESPONSES.error(GoingDown(), "")["error"]
+            told = {"type": "error", "sequence_number": 0, "error": error}
+            await stream.write(writer.feed_bytes([told]))
+        await stream.end(b"")
+    finally:
+        stream.stop()
+
+
+async def events_of(turn: Kept) -> AsyncGenerator[list[Event], None]:
+    """From the beginning, each response as its caller asked for it."""
+    async with aclosing(engine.follow(turn.id)) as batches:
+        async for entries in batches:
+            yield [turn.echoed(entry.event) for entry in entries]
+
+
+def _says_something(event: Event) -> bool:
+    kind = event["type"]
+    return kind.startswith("response.output") or kind in TERMINAL
+
+
+def as_error(response: Mapping[str, Any], told: Mapping[str, Any] | None) -> LLMError:
+    """The error of a turn that came to nothing, with the status it has elsewhere."""
+    error = openai_error_of(response, told)
+    kinds: list[type[LLMError]] = [LLMError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    code = (response.get("error") or {}).get("code")
+    # The more special where two share a code.
+    fitting = {kind.code: kind for kind in kinds}.get(str(code), ProviderDown)
+    raised = fitting(error["message"], param=error["param"])
+    raised.type, raised.openai_code = error["type"], error["code"]
+    return raised

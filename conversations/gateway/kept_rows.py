@@ -1,0 +1,259 @@
+"""The rows of responses that are kept. Synchronous, for the gateway's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from conversations import engine
+from conversations.engine.replay import replay
+from conversations.gateway.asked import Asked
+from conversations.gateway.history import turn_of
+from conversations.gateway.names import AllBut
+from conversations.gateway.records import Records
+from conversations.models import Conversation, Item, Turn
+from llm.errors import BadRequest
+from llm.models import LanguageModel
+from llm.wire.facades.responses_writer import ResponsesWriter
+from llm.wire.items import Event, message, new_id
+from llm.wire.items import Item as ItemPayload
+from llm.wire.request import Request
+from llm.wire.response import ResponseBuilder
+
+#: What a turn is asked by its options and not by its items.
+_OPTIONS = (
+    "extra",
+    "frequency_penalty",
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "temperature",
+    "text",
+    "tool_choice",
+    "top_logprobs",
+    "top_p",
+)
+
+
+_UNASKED: tuple[Any, ...] = (None, (), [], {})
+
+
+class ResponseNotFound(BadRequest):
+    """There is no such response; it may have been deleted, or never kept."""
+
+    code, status = "E_RESPONSE_NOT_FOUND", 404
+    openai_code = "response_not_found"
+
+
+class ConversationNotFound(BadRequest):
+    """There is no such conversation of yours."""
+
+    code, status = "E_CONVERSATION_NOT_FOUND", 404
+    openai_code = "conversation_not_found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A response that is kept, as far as its doors need to know it."""
+
+    id: str
+    conversation_id: str
+    echo: Mapping[str, Any]
+    server_tools: Collection[str]
+    receipts: bool = False
+    created_at: int = 0
+    is_over: bool = False
+    background: bool = False
+    inputs: Sequence[ItemPayload] = ()
+    #: As it stands; without what is only in the log.
+    built: Mapping[str, Any] = field(default_factory=dict)
+
+    def writer(self, starting_after: int = -1) -> ResponsesWriter:
+        return ResponsesWriter(
+            server_tools=self.server_tools,
+            receipts=self.receipts,
+            starting_after=starting_after,
+        )
+
+    def echoed(self, event: Event) -> Event:
+        """A response says what it was asked, whatever the engine made of it."""
+        if "response" in event:
+            return {**event, "response": {**event["response"], **self.echo}}
+        return event
+
+    def response(self, status: str) -> dict[str, Any]:
+        """One that has not begun."""
+        builder = ResponseBuilder(
+            id=self.id, model="", echo=self.echo, created_at=self.created_at
+        )
+        return {**builder.response([]), "status": status}
+
+    def told(self) -> dict[str, Any]:
+        return self.writer().whole({**self.built, **self.echo})
+
+
+@transaction.atomic
+def open_turn(asked: Asked) -> Kept:
+    """Raises BadRequest, PreviousNotFound, ConversationNotFound."""
+    conversation, parent = _place(asked)
+    model = _model(asked)
+    if conversation is None:
+        conversation = Conversation.objects.create(
+            owner_id=asked.token.user_id, language_model=model
+        )
+    echo = {**asked.dialect.echo(asked.body, asked.request)}
+    echo |= {"model": asked.body["model"], "store": True}
+    own = asked.own_tools
+    turn = conversation.open_turn(
+        [_stored(item) for item in asked.request.items],
+        language_model=model,
+        parent=parent,
+        options={
+            **_options(asked.request),
+            "tools": [t for t in asked.request.tools if t.get("name") not in own],
+            "server_tools": sorted(own),
+            "instructions": asked.request.instructions,
+            "ignore_invalid_options": asked.wishes.ignore_invalid_options,
+            "gateway": {"echo": echo, "receipts": asked.wishes.receipts},
+        },
+    )
+    return _kept(turn)
+
+
+def find(user_id: int, response_id: str) -> Kept:
+    """Raises ResponseNotFound."""
+    turns = Turn.objects.filter(
+        conversation__owner_id=user_id, conversation__deleted_at=None
+    )
+    turn = turns.select_related("language_model__provider").filter(pk=response_id)
+    if (found := turn.first()) is None:
+        raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
+    return _kept(found, whole=True)
+
+
+def stop(response_id: str) -> None:
+    engine.cancel(Turn(pk=response_id))
+
+
+def stop_soon(response_id: str, records: Records) -> None:
+    """For the event loop, where nobody is left to wait for it."""
+    records.add(partial(stop, response_id))
+
+
+@transaction.atomic
+def delete(response_id: str) -> None:
+    """What goes on from it keeps what came before it."""
+    turn = Turn.objects.select_related("conversation").get(pk=response_id)
+    if not turn.is_finished:
+        engine.cancel(turn)
+    if turn.conversation.turns.count() == 1:
+        turn.conversation.delete_softly()
+        return
+    turn.children.update(parent=turn.parent)
+    turn.delete()
+
+
+def _kept(turn: Turn, *, whole: bool = False) -> Kept:
+    options = turn.options.get("gateway") or {}
+    echo = options.get("echo") or {"model": _model_name(turn)}
+    rows = list(Item.objects.filter(turn=turn).order_by("position")) if whole else []
+    return Kept(
+        id=turn.pk,
+        conversation_id=turn.conversation_id,
+        echo={**echo, "conversation": {"id": turn.conversation_id}},
+        server_tools=_server_tools(turn),
+        receipts=options.get("receipts") is True,
+        created_at=int(turn.created_at.timestamp()),
+        is_over=turn.is_finished,
+        background=echo.get("background") is True,
+        inputs=[row.payload for row in rows if row.origin == Item.Origin.INPUT],
+        built=_built(turn, rows) if whole else {},
+    )
+
+
+def _server_tools(turn: Turn) -> Collection[str]:
+    """A chat's turn may call all of ours."""
+    named = turn.options.get("server_tools")
+    if named is not None:
+        return frozenset(named)
+    declared = turn.options.get("tools") or ()
+    return AllBut([str(tool.get("name")) for tool in declared])
+
+
+def _model(asked: Asked) -> LanguageModel:
+    assert asked.route.model_id is not None, "names lead to rows"
+    return LanguageModel.objects.get(pk=asked.route.model_id)
+
+
+def _model_name(turn: Turn) -> str:
+    return turn.language_model.public_name if turn.language_model else ""
+
+
+def _built(turn: Turn, rows: Sequence[Item]) -> dict[str, Any]:
+    if over := replay(turn.pk):
+        response: dict[str, Any] = over.entries[-1].event["response"]
+        if turn.status == Turn.Status.CANCELLED:
+            response["status"] = "cancelled"
+        return response
+    builder = ResponseBuilder(
+        id=turn.pk, model="", created_at=int(turn.created_at.timestamp())
+    )
+    said = [row.payload for row in rows if row.origin == Item.Origin.OUTPUT]
+    builder.restore(said, turn.usage)
+    waits = turn.status == Turn.Status.QUEUED
+    return {**builder.response(), "status": "queued" if waits else "in_progress"}
+
+
+def _place(asked: Asked) -> tuple[Conversation | None, Turn | None]:
+    """The conversation it belongs to, and the turn it goes on from."""
+    user_id, body = asked.token.user_id, asked.body
+    before, named = body.get("previous_response_id"), body.get("conversation")
+    if before is not None and named is not None:
+        raise BadRequest(
+            "Send 'previous_response_id' or 'conversation', not both.",
+            param="conversation",
+        )
+    if before is not None:
+        parent = turn_of(user_id, before)
+        return parent.conversation, parent
+    if named is None:
+        return None, None
+    id = named.get("id") if isinstance(named, dict) else named
+    found = Conversation.objects.filter(owner_id=user_id, deleted_at=None)
+    conversation = found.filter(pk=str(id)).first()
+    if conversation is None:
+        raise ConversationNotFound(param="conversation")
+    return conversation, None
+
+
+def _options(request: Request) -> dict[str, Any]:
+    told = {name: getattr(request, name) for name in _OPTIONS}
+    return {name: value for name, value in told.items() if value not in _UNASKED}
+
+
+def _stored(item: ItemPayload) -> ItemPayload:
+    """An item of a request as items are kept: with an id and parts, without proofs."""
+    kind = item.get("type", "message")
+    plain = {name: value for name, value in item.items() if name != "provider_data"}
+    if kind == "message" and isinstance(item.get("content"), str):
+        plain = message(item["role"], item["content"]) | (
+            {"id": item["id"]} if item.get("id") else {}
+        )
+    prefix = {"message": "msg", "function_call_output": "fco"}.get(kind, "item")
+    return {
+        **plain,
+        "type": kind,
+        "id": plain.get("id") or new_id(prefix),
+        "status": plain.get("status") or "completed",
+    }

@@ -1,0 +1,210 @@
+"""Answers that nobody keeps: from the model to the client, and a row for the call.
+
+One loop serves them all. Without tools of our own it asks the model once; with them it
+goes on until the model has its last word or the client has calls to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+
+from conversations.gateway.asked import Asked
+from conversations.gateway.http import EventStream, Exchange
+from conversations.gateway.names import AllBut
+from conversations.gateway.records import Records
+from conversations.gateway.stops import Stops, stopping
+from conversations.loop import Task, respond
+from llm import policy
+from llm.client import Call
+from llm.errors import LLMError
+from llm.inline import Files
+from llm.models import ModelCall
+from llm.provider import Route
+from llm.wire.deltas import Delta
+from llm.wire.items import Event, Issuer, Item, new_id, user_message
+from llm.wire.request import Request
+from llm.wire.response import ResponseBuilder
+from tools.execute import Outcome
+from tools.registry import Context
+
+#: For the loop, which asks where somebody has; the model is told the request's items.
+_SOMEBODY_ASKS = [user_message("")]
+
+
+class Builder(ResponseBuilder):
+    """Remembers why it failed. Tells every piece as the provider cut it: clients count
+    on it, and all that came together still goes out together."""
+
+    error: LLMError | None = None
+
+    def feed(self, deltas: list[Delta]) -> list[Event]:
+        if len(deltas) == 1:
+            return super().feed(deltas)
+        return [
+            event for delta in deltas for event in super(Builder, self).feed([delta])
+        ]
+
+    def fail(self, error: LLMError) -> list[Event]:
+        self.error = error
+        return super().fail(error)
+
+
+class Answer:
+    """One answer. `builder.error` says why there is none."""
+
+    def __init__(self, asked: Asked, records: Records) -> None:
+        self._asked = asked
+        self._records = records
+        self._call: Call | None = None  # the last
+        self._stops = Stops(asked.request.stop) if asked.stops_here else None
+        self.builder = Builder(
+            id=new_id("resp"),
+            model=asked.body["model"],
+            echo=asked.dialect.echo(asked.body, asked.request),
+        )
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """From `response.created` to the end. Cancelled, it ends in order."""
+        yield self.builder.start()
+        batches = respond(self._task(), builder=self.builder, record=self)
+        async with aclosing(batches):
+            async for events in batches:
+                yield events
+
+    @property
+    def issuer(self) -> Issuer:
+        """Who is answering, a model that was fallen back on perhaps."""
+        route = (self._call and self._call.route) or self._asked.route
+        return route.endpoint.issuer(route.model)
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The one that ended it, where that is known."""
+        return self._stops.found if self._stops else None
+
+    def _task(self) -> Task:
+        asked = self._asked
+        stream = partial(
+            policy.stream,
+            asked.way.routes,
+            policy=asked.way.policy,
+            ignore_invalid=_ignores(asked),
+            files=Files(),
+        )
+
+        def begun(request: Request, call: Call) -> AsyncGenerator[list[Delta], None]:
+            self._call = call
+            return stream(request, call)
+
+        return Task(
+            question=_SOMEBODY_ASKS,
+            prepare=self._prepare,
+            stream=stopping(begun, self._stops) if self._stops else begun,
+            tools=asked.own_tools,
+            # Without tools of ours all calls are the client's, whatever their names.
+            client_tools=asked.client_tools if asked.own_tools else AllBut(),
+            context=Context(user_id=asked.token.user_id),
+            parallel=asked.request.parallel_tool_calls is not False,
+            max_steps=settings.TURN_MAX_STEPS,
+        )
+
+    def _prepare(self, answered: Sequence[Item]) -> Request:
+        request = self._asked.request
+        if not answered:
+            return request
+        choice = request.tool_choice
+        if any(item["type"] == "function_call" for item in answered):
+            # A tool that must be called is called once; then the model may answer.
+            choice = choice if choice in (None, "none", "auto") else "auto"
+        return replace(request, items=[*request.items, *answered], tool_choice=choice)
+
+    # Record
+
+    has_news = False
+
+    async def called(
+        self, calls: Sequence[Item], *, background: Collection[str]
+    ) -> None:
+        """Nobody takes this answer up again, so nothing is on record."""
+
+    async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+        """As `called`."""
+
+    async def arrived(self) -> Sequence[Item]:
+        return ()
+
+    async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
+        raise AssertionError("no tool of ours asks for approval here")
+
+    def asked(self, call: Call) -> None:
+        builder = self.builder
+        for made in policy.calls_made(
+            call,
+            start=builder.start_delta,
+            usage=builder.call_usage,
+            finish=builder.finish,
+        ):
+            if made.started_at:  # else we refused it ourselves and nothing was sent
+                route = made.route or self._asked.route
+                cancelled = made.error is None and made.finish is None
+                self._records.add(partial(_record, made, route, cancelled))
+
+
+def _record(call: Call, route: Route, cancelled: bool) -> None:
+    ModelCall.objects.record(
+        call,
+        route,
+        attempt=call.attempt,
+        start=call.start,
+        usage=call.usage,
+        finish=call.finish,
+        cancelled=cancelled,
+    )
+
+
+def _ignores(asked: Asked) -> bool:
+    ours = asked.route.defaults.get("ignore_invalid_options") is True
+    return ours or asked.wishes.ignore_invalid_options
+
+
+async def answer(exchange: Exchange, asked: Asked, records: Records) -> None:
+    """Raises LLMError where nothing has been told yet."""
+    reply = _stream if asked.request.stream else _whole
+    await reply(exchange, asked, Answer(asked, records))
+
+
+async def _whole(exchange: Exchange, asked: Asked, answer: Answer) -> None:
+    async with aclosing(answer.events()) as batches:
+        async for _ in batches:
+            pass
+    if answer.builder.error:
+        raise answer.builder.error
+    await exchange.answer(200, asked.dialect.whole(asked, answer))
+
+
+async def _stream(exchange: Exchange, asked: Asked, answer: Answer) -> None:
+    stream = EventStream(exchange)
+    writer = asked.dialect.writer(asked, answer, exchange.id)
+    try:
+        async with aclosing(answer.events()) as batches:
+            async for events in batches:
+                if stream.begun or _comes_from_the_model(events):
+                    await stream.write(writer.feed_bytes(events))
+                elif answer.builder.error:
+                    raise answer.builder.error
+                else:
+                    stream.hold(writer.feed_bytes(events))
+        await stream.end(b"")
+    finally:
+        stream.stop()
+
+
+def _comes_from_the_model(events: Sequence[Event]) -> bool:
+    kind: str = events[0]["type"]
+    return kind.startswith("response.output")

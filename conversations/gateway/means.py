@@ -1,0 +1,41 @@
+"""What the gateway's doors share: the way to the database, and who may come in."""
+
+from __future__ import annotations
+
+import asyncio
+
+from conversations.engine.database import Database
+from conversations.gateway.records import Records
+from conversations.gateway.tokens import Tokens
+
+
+class Means:
+    """Of one event loop. `close` writes what is not written yet."""
+
+    def __init__(self) -> None:
+        self.database = Database()
+        self.records = Records(self.database)
+        self.tokens = Tokens(self.database, self.records)
+
+    async def close(self) -> None:
+        await self.records.close()
+        await self.database.close()
+
+
+_means: dict[asyncio.AbstractEventLoop, Means] = {}
+
+
+def means() -> Means:
+    """Those of the running loop, made when first needed."""
+    loop = asyncio.get_running_loop()
+    if (found := _means.get(loop)) is None:
+        for ended in [other for other in _means if other.is_closed()]:
+            del _means[ended]
+        found = _means[loop] = Means()
+    return found
+
+
+async def close() -> None:
+    """When the server goes down and has answered its last request."""
+    if found := _means.pop(asyncio.get_running_loop(), None):
+        await found.close()

@@ -1,0 +1,94 @@
+"""Where a model's name leads, for who asks; looked up once in a few seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db.models.signals import m2m_changed, post_delete, post_save
+
+from conversations.engine.database import Database
+from conversations.gateway.cache import Cache, forget_on_change
+from conversations.models import AccessToken
+from llm import policy, router
+from llm.errors import ModelNotAvailable
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.provider import Route
+from llm.retry import Policy
+from tools.models import Tool as ToolRow
+from tools.registry import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A model, and those to fall back on, with the staff's wishes for it."""
+
+    routes: list[Route]
+    policy: Policy
+
+    @property
+    def first(self) -> Route:
+        return self.routes[0]
+
+
+async def way_to(model: str, token: AccessToken, database: Database) -> Way:
+    """Raises ModelNotAvailable, InvalidKey."""
+    if len(model) > 300:  # no name is that long; and what is kept, is kept by name
+        raise ModelNotAvailable("There is no model of this name.", param="model")
+    return await _ways.get((token.user_id, model), database)
+
+
+async def own_tools(token: AccessToken, database: Database) -> dict[str, Tool]:
+    """The tools of ours that may run inside a call of the token's user, by name.
+
+    Nobody waits behind a call, so one that a person must agree to cannot run in it, and
+    none goes on after it.
+    """
+    return await _tools.get(token.user_id, database)
+
+
+def _user(user_id: int) -> Any:
+    return get_user_model()._default_manager.get(pk=user_id)
+
+
+def _find(key: tuple[int, str]) -> Way:
+    user_id, model = key
+    user = _user(user_id)
+    route = router.resolve(model, user=user)
+    return Way(policy.routes_of(route, user=user), policy.policy_of(route))
+
+
+def _find_tools(user_id: int) -> dict[str, Tool]:
+    return {
+        name: replace(tool, blocking=True)
+        for name, tool in ToolRow.objects.available(_user(user_id)).items()
+        if tool.approval is None
+    }
+
+
+def forgotten_with_models(cache: Cache[Any, Any]) -> Any:
+    """`cache`, cleared when a model, its provider or who may use it changes."""
+    _clear_with(
+        cache,
+        rows=(Provider, ApiKey, LanguageModel),
+        relations=(LanguageModel.groups, LanguageModel.fallbacks),
+    )
+    return cache
+
+
+def _clear_with(
+    cache: Cache[Any, Any], *, rows: Iterable[Any], relations: Iterable[Any]
+) -> None:
+    changed = forget_on_change(cache)
+    for model in rows:
+        for signal in (post_save, post_delete):
+            signal.connect(changed, sender=model, weak=False)
+    for relation in (*relations, get_user_model().groups):
+        m2m_changed.connect(changed, sender=relation.through, weak=False)
+
+
+_ways: Cache[tuple[int, str], Way] = forgotten_with_models(Cache(_find))
+_tools: Cache[int, dict[str, Tool]] = Cache(_find_tools)
+_clear_with(_tools, rows=(ToolRow,), relations=(ToolRow.groups,))

@@ -1,0 +1,160 @@
+"""Responses that are kept: gone on from, read again, stopped, deleted."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import openai
+import pytest
+
+from tests import openresponses
+from tests.conversations.gateway.programs import CHECK, FAST, PATIENCE, Gateway, text_of
+
+SLOW = "/slow 30 Count from 1 to 40"
+
+
+def status_of(gateway: Gateway, id: str) -> str:
+    return str(gateway.get(f"/responses/{id}").json()["status"])
+
+
+def until(gateway: Gateway, id: str, *wanted: str) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE
+    while (told := gateway.get(f"/responses/{id}").json())["status"] not in wanted:
+        assert time.monotonic() < deadline, told
+    return dict(told)
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_response_goes_on_from_another(gateway: Gateway, store: bool):
+    first = gateway.respond("My name is Ada")
+    second = gateway.respond(
+        "What is my name?", previous_response_id=first["id"], store=store
+    )
+    assert "Ada" in text_of(second)
+    assert second["previous_response_id"] == first["id"]
+    assert (gateway.get(f"/responses/{second['id']}").status_code == 200) is store
+
+
+def test_two_may_go_on_from_the_same_and_know_nothing_of_each_other(gateway: Gateway):
+    first = gateway.respond("Reply with exactly: hi")
+    gateway.respond("My name is Ada", previous_response_id=first["id"])
+    other = gateway.respond("What is my name?", previous_response_id=first["id"])
+    assert "Ada" not in text_of(other)
+
+
+def test_an_output_finds_its_call_in_the_previous_response(gateway: Gateway):
+    first = gateway.respond('/tool check_stock {"article": "tea"}', tools=[CHECK])
+    [call] = [i for i in first["output"] if i["type"] == "function_call"]
+    output = {"type": "function_call_output", "call_id": call["call_id"]}
+    for store in (True, False):
+        told = gateway.respond(
+            [{**output, "output": "seven left"}],
+            previous_response_id=first["id"],
+            tools=[CHECK],
+            store=store,
+        )
+        assert "seven left" in text_of(told)
+
+
+def test_its_owner_sees_it_as_a_conversation(gateway: Gateway):
+    told = gateway.respond("Reply with exactly: seen in the chat")
+    id = told["conversation"]["id"]
+    path = f"{gateway.server.url}/api/conversations/{id}/"
+    assert gateway.get(path).json()["title"] == "Reply with exactly: seen in the chat"
+    again = gateway.respond("Reply with exactly: again", conversation=id)
+    assert again["conversation"]["id"] == id
+    missing = gateway.post(
+        "/responses", {"model": FAST, "input": "hi", "conversation": "conv_none"}
+    )
+    assert missing.status_code == 404
+
+
+def test_what_is_not_kept_leaves_no_trace_but_its_usage(gateway: Gateway):
+    before = gateway.rows("Turn.objects.count(), Item.objects.count()")
+    gateway.respond("Reply with exactly: secret", store=False)
+    assert gateway.rows("Turn.objects.count(), Item.objects.count()") == before
+    deadline = time.monotonic() + PATIENCE
+    last = "ModelCall.objects.order_by('id').last()"
+    while gateway.rows(f"{last}.model_name, {last}.status, {last}.turn_id") != (
+        f"{FAST} completed"
+    ):
+        assert time.monotonic() < deadline
+
+
+def test_it_is_read_again_and_deleted(gateway: Gateway):
+    openresponses.need_schema()
+    client = gateway.openai()
+    made = client.responses.create(model=FAST, input="Reply with exactly: keep")
+    read = client.responses.retrieve(made.id)
+    assert read.output_text == "keep"
+    event = {
+        "type": "response.completed",
+        "sequence_number": 0,
+        "response": gateway.get(f"/responses/{made.id}").json(),
+    }
+    assert openresponses.problems(event) == []
+    items = client.responses.input_items.list(made.id).data
+    assert [item.type for item in items] == ["message"]
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+
+
+def test_deleting_one_in_the_middle_keeps_what_came_before_it(gateway: Gateway):
+    first = gateway.respond("My name is Ada")
+    second = gateway.respond("Say hi", previous_response_id=first["id"])
+    third = gateway.respond("Say ho", previous_response_id=second["id"])
+    with gateway.http() as http:
+        assert http.delete(f"/responses/{second['id']}").json()["deleted"] is True
+    last = gateway.respond("What is my name?", previous_response_id=third["id"])
+    assert "Ada" in text_of(last)
+
+
+def test_nobody_else_s_response_is_found(gateway: Gateway):
+    id = gateway.respond("Reply with exactly: mine")["id"]
+    gateway.server.manage(
+        "shell",
+        "-c",
+        "from django.contrib.auth.models import User;"
+        " User.objects.get_or_create(username='eve')",
+    )
+    headers = {"Authorization": f"Bearer {gateway.server.create_token('eve')}"}
+    for path in (f"/responses/{id}", f"/responses/{id}/input_items"):
+        assert gateway.get(path, **headers).status_code == 404
+    assert gateway.post(f"/responses/{id}/cancel", {}, **headers).status_code == 404
+    body = {"model": FAST, "input": "hi", "previous_response_id": id}
+    for store in (True, False):
+        answer = gateway.post("/responses", {**body, "store": store}, **headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "previous_response_not_found"
+
+
+def test_one_in_the_background_is_there_at_once_and_can_be_stopped(gateway: Gateway):
+    begun = gateway.respond(SLOW, background=True)
+    assert begun["status"] == "queued"
+    assert begun["background"] is True
+    assert status_of(gateway, begun["id"]) in ("queued", "in_progress")
+    stopped = gateway.post(f"/responses/{begun['id']}/cancel", {}).json()
+    assert stopped["status"] == "cancelled"
+    assert status_of(gateway, begun["id"]) == "cancelled"
+    done = gateway.respond("Reply with exactly: done", background=True)
+    assert text_of(until(gateway, done["id"], "completed")) == "done"
+
+
+def test_a_stream_is_taken_up_where_it_was_left(gateway: Gateway):
+    body = {"model": FAST, "input": "Count from 1 to 40", "background": True}
+    frames = gateway.stream("/responses", body)
+    whole = [frame.json() for frame in frames if frame.data != b"[DONE]"]
+    id = whole[0]["response"]["id"]
+    for after in (-1, 0, 3, len(whole) - 2):
+        path = f"/responses/{id}?stream=true&starting_after={after}"
+        rest = [f.json() for f in gateway.stream(path, {}) if f.data != b"[DONE]"]
+        assert rest == whole[after + 1 :]
+
+
+def test_a_place_that_is_none_is_refused(gateway: Gateway):
+    id = gateway.respond("Reply with exactly: hi")["id"]
+    for query in ("stream=true&starting_after=x",):
+        assert gateway.get(f"/responses/{id}?{query}").status_code == 400
+    assert gateway.get(f"/responses/{id}/input_items?limit=0").status_code == 400

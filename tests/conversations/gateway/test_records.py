@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from django.contrib.auth.models import User
+
+from conversations.engine.database import Database
+from conversations.gateway.records import Records
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def records() -> AsyncIterator[Records]:
+    database = Database()
+    yield Records(database)
+    await database.close()
+
+
+async def test_closing_writes_what_was_not_written_yet(records: Records):
+    for name in "abc":
+        records.add(lambda name=name: User.objects.create(username=name))
+    await records.close()
+    assert {user.username async for user in User.objects.all()} == set("abc")
+
+
+async def test_one_that_cannot_be_written_takes_no_other_with_it(
+    records: Records, caplog: pytest.LogCaptureFixture
+):
+    for name in ("a", "a", "b"):
+        records.add(lambda name=name: User.objects.create(username=name))
+    await records.close()
+    assert {user.username async for user in User.objects.all()} == {"a", "b"}
+    assert "a record of the gateway could not be kept" in caplog.text

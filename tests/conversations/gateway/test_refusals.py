@@ -1,0 +1,153 @@
+"""Every refusal in the shape of the caller's own API, with its true status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conversations.gateway.programs import FAST, Gateway
+
+MESSAGE = [{"role": "user", "content": "hi"}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/chat/completions": {"model": FAST, "messages": MESSAGE},
+    "/messages": {"model": FAST, "max_tokens": 9, "messages": MESSAGE},
+    "/responses": {"model": FAST, "input": "hi"},
+}
+EVERY_API = pytest.mark.parametrize("path", BODIES)
+
+
+def told(answer: Any, path: str) -> tuple[int, str | None, str]:
+    """Status, OpenAI's code or Anthropic's type, and the sentence."""
+    body = answer.json()
+    assert answer.headers["x-request-id"].startswith("req_")
+    if path.startswith("/messages"):
+        assert body["type"] == "error"
+        return answer.status_code, body["error"]["type"], body["error"]["message"]
+    assert body["error"].keys() == {"message", "type", "param", "code"}
+    return answer.status_code, body["error"]["code"], body["error"]["message"]
+
+
+@EVERY_API
+def test_a_wrong_token(gateway: Gateway, path: str):
+    for headers in (
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "", "x-api-key": "wrong"},
+        {"Authorization": ""},
+    ):
+        answer = gateway.post(path, BODIES[path], **headers)
+        status, code, _ = told(answer, path)
+        assert status == 401
+        assert code in ("invalid_api_key", "authentication_error")
+        assert "www-authenticate" in answer.headers
+
+
+@EVERY_API
+def test_the_token_is_taken_from_either_header(gateway: Gateway, path: str):
+    headers = {"Authorization": "", "x-api-key": gateway.token}
+    assert gateway.post(path, BODIES[path], **headers).status_code == 200
+
+
+@EVERY_API
+def test_an_unknown_model(gateway: Gateway, path: str):
+    answer = gateway.post(path, {**BODIES[path], "model": "no-such-model"})
+    status, code, message = told(answer, path)
+    assert (status, code) in [(404, "model_not_found"), (404, "not_found_error")]
+    assert "'no-such-model'" in message
+
+
+@EVERY_API
+@pytest.mark.parametrize("body", [b"{bad", b"[]", b"", b"\xff"])
+def test_a_body_that_is_no_object(gateway: Gateway, path: str, body: bytes):
+    assert told(gateway.post(path, body), path)[0] == 400
+
+
+@EVERY_API
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": None},
+        {"model": 4},
+        {"messages": "nope", "input": 42},
+        {"messages": [4], "input": [4]},
+        {"messages": [], "input": None},
+        {"tools": "all"},
+        {"tools": [{"type": "parley:tools", "names": "all"}]},
+        {"tools": [{"type": "parley:tools", "names": ["no_such_tool"]}]},
+        {"stream": "yes"},
+        {"parley": 1},
+        {"parley": {"receipts": "yes"}},
+        {"temperature": "hot"},
+    ],
+)
+def test_a_field_that_makes_no_sense(gateway: Gateway, path: str, wrong: Any):
+    status, _, message = told(gateway.post(path, {**BODIES[path], **wrong}), path)
+    assert status in (400, 404), message
+    assert message
+
+
+def test_what_is_known_and_not_supported_is_named(gateway: Gateway):
+    for field, value in {"n": 2, "logprobs": True}.items():
+        path = "/chat/completions"
+        status, _, message = told(
+            gateway.post(path, {**BODIES[path], field: value}), path
+        )
+        assert status == 400
+        assert field in message
+
+
+def test_a_message_without_max_tokens(gateway: Gateway):
+    body = {"model": FAST, "messages": MESSAGE}
+    status, kind, message = told(gateway.post("/messages", body), "/messages")
+    assert (status, kind) == (400, "invalid_request_error")
+    assert "max_tokens" in message
+
+
+@EVERY_API
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("fault", "status"), [("429", 429), ("500", 503)])
+def test_an_error_before_the_first_byte_is_a_status(
+    gateway: Gateway, path: str, stream: bool, fault: str, status: int
+):
+    text = f"/fail {fault}"
+    asked = {"input": text} if path == "/responses" else {}
+    if not asked:
+        asked = {"messages": [{"role": "user", "content": text}]}
+    answer = gateway.post(path, {**BODIES[path], **asked, "stream": stream})
+    assert told(answer, path)[0] == status
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_an_error_after_it_is_an_event_and_an_ending(gateway: Gateway, store: bool):
+    body = {"model": FAST, "input": "/fail stream Count from 1 to 40", "store": store}
+    events = [frame.event for frame in gateway.stream("/responses", body)]
+    assert events[-3:-1] == ["error", "response.failed"]
+
+
+def test_a_cut_answer_is_no_clean_end(gateway: Gateway):
+    text = "/cut Count from 1 to 40"
+    body = {"model": FAST, "messages": [{"role": "user", "content": text}]}
+    frames = list(gateway.stream("/chat/completions", body))
+    chunks = [frame.json() for frame in frames if frame.data != b"[DONE]"]
+    assert "error" in chunks[-1]
+    finished = [c["choices"][0]["finish_reason"] for c in chunks if c.get("choices")]
+    assert "stop" not in finished
+    frames = list(gateway.stream("/messages", {**body, "max_tokens": 99}))
+    assert [frame.event for frame in frames][-1] == "error"
+
+
+def test_addresses_and_methods(gateway: Gateway):
+    assert told(gateway.get("/nothing"), "")[:2] == (404, "unknown_url")
+    assert told(gateway.get("/messages/nothing"), "/messages")[0] == 404
+    refused = gateway.get("/chat/completions")
+    assert told(refused, "")[:2] == (405, "method_not_allowed")
+    with gateway.http(Authorization="") as http:
+        assert http.head("/messages").status_code == 200
+        assert http.head("/responses").content == b""
+        assert http.head(gateway.server.url + "/").status_code == 200
+
+
+def test_a_body_that_is_too_large(gateway: Gateway):
+    big = b'{"model": "m", "input": "%b"}' % (b"x" * (21 * 1024 * 1024))
+    assert told(gateway.post("/responses", big), "")[0] == 413

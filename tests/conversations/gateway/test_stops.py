@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.gateway.stops import Stops, stopping
+from llm.client import Call
+from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta, UsageDelta
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+
+def text_of(deltas: Sequence[Delta]) -> str:
+    return "".join(d.text for d in deltas if isinstance(d, TextDelta))
+
+
+@given(
+    st.text("abc", max_size=30),
+    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.integers(0, 30), max_size=5),
+)
+def test_text_ends_before_the_first_stop_wherever_it_is_cut(
+    text: str, sequences: list[str], cuts: list[int]
+):
+    borders = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
+    pieces = [text[a:b] for a, b in pairwise(borders)]
+    stops, told = Stops(sequences), ""
+    for piece in pieces:
+        told += text_of(stops.feed([TextDelta(0, piece)]))
+        if stops.found:
+            break
+    told += text_of(stops.close())
+    found = [text.find(s) for s in sequences if s in text]
+    if not found:
+        assert (told, stops.found) == (text, None)
+        return
+    # A longer piece shows an earlier place; a shorter one ends where a stop is whole.
+    assert stops.found
+    assert text.startswith(told + stops.found)
+    assert not any(sequence in told for sequence in sequences)
+
+
+def test_what_is_held_back_comes_before_what_follows_it():
+    stops = Stops(["stop"])
+    assert stops.feed([TextDelta(0, "do st")]) == [TextDelta(0, "do ")]
+    call = ToolCallDelta(1, "call_1", "f")
+    assert stops.feed([call]) == [TextDelta(0, "st"), call]
+
+
+def test_after_the_stop_only_the_usage_counts():
+    stops = Stops(["b"])
+    usage = UsageDelta(3, 4)
+    told = stops.feed(
+        [TextDelta(0, "ab"), TextDelta(0, "c"), usage, FinishDelta("length")]
+    )
+    assert told == [TextDelta(0, "a"), FinishDelta("stop", "stop_sequence"), usage]
+
+
+async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
+    closed: list[bool] = []
+
+    async def stream(request: Request, call: Call) -> AsyncGenerator[Any, None]:
+        assert request.stop == ()
+        try:
+            for piece in ("one ", "two ", "three"):
+                yield [TextDelta(0, piece)]
+        finally:
+            closed.append(True)
+
+    stops = Stops(["two"])
+    request = Request(model="m", items=[user_message("count")], stop=["two"])
+    told: list[Delta] = []
+    async for deltas in stopping(stream, stops)(request, Call()):
+        told += deltas
+    assert closed == [True]
+    assert text_of(told) == "one "
+    assert isinstance(told[-1], UsageDelta)
+    assert told[-1].output_tokens
+    assert stops.found == "two"
