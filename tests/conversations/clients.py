@@ -22,9 +22,12 @@ PATIENCE = 60  # seconds
 class Program:
     """Calls the API with a token."""
 
-    def __init__(self, server: ServerProcess, user: str = "admin") -> None:
+    def __init__(
+        self, server: ServerProcess, user: str = "admin", token: str = ""
+    ) -> None:
         self._server = server
-        self._headers = {"Authorization": f"Bearer {server.create_token(user)}"}
+        token = token or server.create_token(user)
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def http(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(

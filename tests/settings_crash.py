@@ -1,0 +1,10 @@
+"""Settings of a server that crashes where `CRASH_AT` says."""
+
+from __future__ import annotations
+
+import os
+
+from project.settings import *  # noqa: F403
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashing"]  # noqa: F405
+CRASH_AT = os.environ.get("CRASH_AT", "")
