@@ -10,15 +10,23 @@ UV_FLAGS := --quiet --no-config
 export UV_PYTHON_DOWNLOADS = never
 export PYTHONDONTWRITEBYTECODE =  # a start that compiles everything takes twice as long
 
+# What holds in both deliveries is tested in both.
+SCALED_TESTS := tests/conversations/test_engine.py tests/conversations/test_redis_log.py
+
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
-.PHONY: run test lint lock bench
+.PHONY: run test scaled lint lock bench
 
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
 
 test: .venv/dev.stamp
-	.venv/bin/python -m pytest -q -n auto
+	.venv/bin/python -m pytest -q -n auto -m "not scaled"
+	.venv/bin/python -m pytest -q -m scaled
+	.venv/bin/python -m pytest -q --ds=tests.settings_scaled $(SCALED_TESTS)
+
+scaled: .venv/run.stamp
+	@exec deploy/scaled.sh
 
 lint: .venv/dev.stamp
 	.venv/bin/ruff format --check .

@@ -1,4 +1,5 @@
-"""What the server serves: Django, streams, the demo provider, WebSockets."""
+"""What the server serves: the gateway, Django, streams, the demo provider,
+WebSockets."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from conversations.routing import websocket_urlpatterns  # noqa: E402
+from conversations.gateway.app import Gateway  # noqa: E402
+from conversations.routing import programs_first, websocket_urlpatterns  # noqa: E402
 from conversations.sse import App, Streams  # noqa: E402
 from llm.demo.app import application as demo  # noqa: E402
 from project.handler import Handler  # noqa: E402
+from project.lifespan import lifespan  # noqa: E402
 
 streams = Streams(cast(App, Handler()))
 
@@ -32,9 +35,12 @@ async def http(scope: Any, receive: Any, send: Any) -> None:
 
 application = ProtocolTypeRouter(
     {
-        "http": http,
-        "websocket": AllowedHostsOriginValidator(
-            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+        "http": Gateway(http),
+        "websocket": programs_first(
+            AllowedHostsOriginValidator(
+                AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+            )
         ),
+        "lifespan": lifespan,
     }
 )

@@ -39,7 +39,8 @@ from project.config_tables import (
 )
 from tools.http.checks import header_problems
 from tools.mcp.rows import McpServer
-from tools.models import Tool
+from tools.models import Tool, ToolVersion
+from tools.versions import Snapshot, snapshot_of
 
 Table = Mapping[str, Any]
 
@@ -85,16 +86,19 @@ def dump() -> dict[str, Any]:
     providers = Provider.objects.prefetch_related(
         "keys", "models__groups", "models__fallbacks__provider"
     )
-    # What an HTTP tool asks is no part of the file, so neither is the tool.
-    code = Tool.objects.filter(kind=Tool.Kind.PYTHON)
-    tools = code.prefetch_related("groups")
+    # What an HTTP tool asks is no part of the file, so neither is the tool; that of an
+    # MCP server comes with the server.
+    kept = Tool.objects.filter(
+        kind__in=[Tool.Kind.PYTHON, Tool.Kind.HOSTED], mcp_server=None
+    )
+    tools = kept.select_related("approvers").prefetch_related("groups")
     sources = ContextSource.objects.select_related("mcp_server")
     presets = Preset.objects.select_related("language_model__provider")
     presets = presets.prefetch_related("tools", "groups", "links__source")
     variables = _Variables()
     document = {
         "providers": [_provider_table(row, variables) for row in providers],
-        "tools": [table_of(row, TOOL) | _links_of(row, TOOL) for row in tools],
+        "tools": [_tool_table(row) for row in tools],
         "sources": [_source_table(row, variables) for row in sources],
         "presets": [_preset_table(row) for row in presets],
     }
@@ -141,6 +145,11 @@ def _key_table(
         del table["state"]  # that will pass
     name = variables.name_for(f"{provider.name} {key.label}")
     return table | {"secret": f"env:{name}"}
+
+
+def _tool_table(tool: Tool) -> dict[str, Any]:
+    table = table_of(tool, TOOL) | _links_of(tool, TOOL)
+    return table | ({"approvers": tool.approvers.name} if tool.approvers else {})
 
 
 def _source_table(source: ContextSource, variables: _Variables) -> dict[str, Any]:
@@ -191,6 +200,8 @@ class _Loader:
     #: Links are made last, when every row is there that they may name.
     _links: list[Callable[[], None]] = field(default_factory=list)
     _defaults: list[str] = field(default_factory=list)  # places of default models
+    #: Tools of the file, and what they were before; None of a new one.
+    _tools: list[tuple[Tool, Snapshot | None]] = field(default_factory=list)
 
     def load(self, document: Table) -> None:
         known = ["providers", "tools", "sources", "presets"]
@@ -198,7 +209,7 @@ class _Loader:
         for place, table in self._tables(document, "providers", PROVIDER):
             self._provider(place, table)
         for place, table in self._tables(document, "tools", TOOL):
-            self._row(place, table, TOOL, {})
+            self._tool(place, table)
         for place, table in self._tables(document, "sources", SOURCE):
             self._source(place, table)
         presets = []
@@ -211,6 +222,9 @@ class _Loader:
         if not self.problems:
             for link in self._links:
                 link()
+            for tool, before in self._tools:
+                note = "Configuration file"
+                ToolVersion.objects.record(tool, note=note, before=before)
 
     def _check_defaults(self, places: Sequence[str], what: str) -> None:
         if len(places) > 1:
@@ -227,6 +241,24 @@ class _Loader:
             if model.get("is_default") is True:
                 self._defaults.append(f"{inner}.is_default")
             self._row(inner, model, MODEL, owner)
+
+    def _tool(self, place: str, table: Table) -> None:
+        told = dict(table)
+        name = told.pop("approvers", "")
+        row: Tool = TOOL.find(table["name"], {})
+        before = snapshot_of(row) if row.pk else None
+        if not isinstance(name, str):
+            self.problems.append(f"{place}.approvers: write a text.")
+        elif self._row(place, told, TOOL, {}, found=row):
+            self._links.append(partial(self._link_approvers, place, row, name))
+            self._tools.append((row, before))
+
+    def _link_approvers(self, place: str, row: Tool, name: str) -> None:
+        group = self._group(f"{place}.approvers", name) if name else None
+        if group != row.approvers:
+            row.approvers = group
+            row.save(update_fields=["approvers"])
+            self.changes.append(f"{place}.approvers: now {name or 'nobody'}")
 
     def _source(self, place: str, table: Table) -> None:
         told = dict(table)
@@ -426,7 +458,7 @@ class _Loader:
             self.problems.append(f"{place}: there is no source {name!r}.")
         return row
 
-    def _group(self, place: str, name: str) -> models.Model:
+    def _group(self, place: str, name: str) -> Group:
         group, is_new = Group.objects.get_or_create(name=name)
         if is_new:
             self.changes.append(f"group {name!r}: created, with nobody in it")

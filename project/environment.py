@@ -20,6 +20,7 @@ import environ
 from cryptography.fernet import Fernet
 
 from llm.credentials import one_word
+from project import scaled
 from project.files import create_private, make_private
 
 _KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
@@ -152,6 +153,13 @@ class Environment:
         return text
 
     def database(self, name: str) -> dict[str, Any]:
+        if scaled.is_postgres(url := self.text(name, "")):
+            try:
+                return scaled.database(url)
+            except ValueError as exc:  # the address may hold a password
+                raise ConfigurationError(
+                    name, f"{exc}; write postgres://user:password@host/name."
+                ) from exc
         path = self._sqlite_path(name)
         try:
             # SQLite gives its -wal and -shm files the mode of the file itself.
@@ -179,9 +187,48 @@ class Environment:
             return self.data / "parley.sqlite3"
         if not url.startswith("sqlite:////"):
             raise ConfigurationError(
-                name, "only a SQLite file is supported; use sqlite:////path/to/file."
+                name,
+                "is neither a SQLite file nor PostgreSQL; use sqlite:////path/to/file"
+                " or postgres://user:password@host/name.",
             )
         return Path(environ.Env.db_url_config(url)["NAME"])
+
+    def redis(self, name: str) -> str:
+        """Redis' address, or ""; it goes with PostgreSQL, and PostgreSQL with it."""
+        url = self.text(name, "").strip()
+        on_postgres = scaled.is_postgres(self.text("DATABASE_URL", ""))
+        if url and not scaled.is_redis(url):
+            raise ConfigurationError(
+                name, "is no address of Redis; write redis://host:6379/0."
+            )
+        if url and not on_postgres:
+            raise ConfigurationError(
+                name,
+                "Redis goes with PostgreSQL; set DATABASE_URL=postgres://… as well,"
+                " or leave REDIS_URL unset.",
+            )
+        if on_postgres and not url:
+            raise ConfigurationError(
+                name,
+                "PostgreSQL goes with Redis; set REDIS_URL=redis://… as well, or leave"
+                " DATABASE_URL unset.",
+            )
+        return url
+
+    def mcp_servers(self, name: str) -> dict[str, Any]:
+        """What a JSON file says under "mcpServers": programs that we may start."""
+        if not (path := self.text(name, "").strip()):
+            return {}
+        from tools.mcp.programs import parse_programs
+
+        try:
+            return parse_programs(Path(path).expanduser().read_text())
+        except OSError as exc:
+            raise ConfigurationError(
+                name, f"cannot read {path} ({exc.strerror}); name a JSON file."
+            ) from exc
+        except ValueError as exc:
+            raise ConfigurationError(name, f"{path}: {exc}") from exc
 
     # What is kept in the data folder
 

@@ -143,7 +143,11 @@ REST_FRAMEWORK = {
         "conversations.api.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "conversations.api.authentication.TokenPermission",
+    ],
+    "DEFAULT_THROTTLE_CLASSES": ["conversations.api.authentication.TokenThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -187,6 +191,7 @@ TURN_MAX_CLAIMS = 5
 TOOL_TIMEOUT = env.seconds("TOOL_TIMEOUT", 30)
 BACKGROUND_TOOL_TIMEOUT = env.seconds("BACKGROUND_TOOL_TIMEOUT", 24 * 3600)
 QUESTION_EXPIRES = env.seconds("QUESTION_EXPIRES", 3 * 24 * 3600)
+MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # a file that names them
 PUBLIC_URL = env.url("PUBLIC_URL")  # ours, as the world outside knows it
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)

@@ -18,4 +18,4 @@ urlpatterns = [
 
 handler400 = "conversations.api.errors.bad_request"
 handler404 = "conversations.api.errors.not_found"
-handler500 = "conversations.api.errors.server_error"
+handler500 = "project.unavailable.server_error"

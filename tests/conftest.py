@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import pytest_django
 
 from tests.programs import need_program
 from tests.serving import ServerProcess
@@ -36,6 +37,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
     return getattr(item, "fixturenames", [])
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> Iterator[None]:
+    """PostgreSQL drops no database that a thread of ours is still connected to."""
+    yield
+    from django.db import connection
+
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
 
 
 @pytest.fixture(scope="session")

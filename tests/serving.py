@@ -26,6 +26,9 @@ class ServerProcess:
     `environment` is read at each start; change it in between as you like.
     """
 
+    command = "serve"
+    last_line = "Next: "  # how the last line of its start begins
+
     def __init__(self, data: Path, environment: Mapping[str, str] | None = None):
         self.data = data
         self.port = free_port()
@@ -64,7 +67,7 @@ class ServerProcess:
         assert self.process is None, "it runs already"
         with self.log_path.open("a") as log:
             self.process = subprocess.Popen(
-                manage("serve"),
+                manage(self.command),
                 cwd=BASE,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -123,7 +126,7 @@ class ServerProcess:
         with Deadline(process):
             for line in process.stdout:
                 lines.append(line.rstrip("\n"))
-                if line.startswith("Next: "):
+                if line.startswith(self.last_line):
                     return lines
         self._end(signal.SIGKILL)
         raise AssertionError(f"The server did not start:\n{self.log()}")

@@ -33,6 +33,7 @@ __all__ = [
     "cancel_call",
     "decided",
     "drain",
+    "enqueue",
     "follow",
     "forget",
     "is_draining",
@@ -40,31 +41,47 @@ __all__ = [
     "response_of",
     "start",
     "submit",
+    "tell",
 ]
 
 _engine: Engine | None = None
+_draining: asyncio.Future[None] | None = None
 
 
 class NotRunning(Exception):
     """No server runs turns in this process; start one with `manage.py serve`."""
 
 
-async def start() -> None:
-    """Begin to run turns on this event loop."""
+async def start(*, works: bool = True) -> None:
+    """Begin on this event loop. Scaled, only a process that `works` runs turns; the
+    others follow them."""
     global _engine
-    from conversations.engine.core import Engine
-
     assert _engine is None, "one engine a process"
-    _engine = EmbeddedEngine()
+    if settings.REDIS_URL:
+        from conversations.engine.scaled import ScaledEngine
+
+        _engine = ScaledEngine(works=works)
+    else:
+        from conversations.engine.embedded import EmbeddedEngine
+
+        _engine = EmbeddedEngine()
     await _engine.start()
 
 
 async def drain() -> None:
-    """Stop taking turns up; let those that run end, or hand them over."""
-    global _engine
-    if _engine is not None:
-        await _engine.drain(settings.DRAIN_GRACE)
-        _engine = None
+    """Stop taking turns up; let those that run end, or hand them over.
+
+    Who calls meanwhile waits for the same end.
+    """
+    global _engine, _draining
+    if _engine is None:
+        return
+    if _draining is None:
+        _draining = asyncio.ensure_future(_engine.drain(settings.DRAIN_GRACE))
+    try:
+        await asyncio.shield(_draining)
+    finally:
+        _engine = _draining = None
 
 
 def is_draining() -> bool:
@@ -75,6 +92,17 @@ def submit(turn_id: str, conversation_id: str = "") -> None:
     """A committed turn waits to be run. Where no engine runs here, a sweep finds it."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.submitted, turn_id, conversation_id)
+
+
+def enqueue(turn_id: str) -> None:
+    """A turn that is written in this transaction is to be taken up.
+
+    Call it where a turn becomes claimable, and `submit` once it is committed.
+    """
+    if settings.REDIS_URL:
+        from conversations.engine import jobs
+
+        jobs.enqueue(turn_id)
 
 
 def cancel(turn: Turn) -> None:
@@ -111,6 +139,12 @@ def forget(turn_id: str) -> None:
     """Rows of a turn that is over have changed; tell it from them from now on."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.forget, turn_id)
+
+
+def tell(kind: str) -> None:
+    """All other processes that something of this kind has changed; see `hints.on`."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(_engine.tell, kind)
 
 
 async def follow(

@@ -299,7 +299,10 @@ def wake(conversation_id: str) -> str | None:
         return None
     options = {k: v for k, v in origin.options.items() if k != "tool_choice"}
     turn = origin.conversation.open_turn(
-        [], language_model=origin.language_model, options=options
+        [],
+        language_model=origin.language_model,
+        options=options,
+        access_token=origin.access_token,
     )
     enqueue(turn.pk)
     return turn.pk

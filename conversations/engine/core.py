@@ -15,6 +15,7 @@ from contextlib import suppress
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
+from conversations import ledger
 from conversations.engine import rows
 from conversations.engine.background import Background
 from conversations.engine.database import Database
@@ -110,6 +111,9 @@ class Engine:
     def wake_background(self) -> None:
         """There may be calls in the background to take up, or to cancel."""
         self.background.wake()
+
+    def tell(self, kind: str) -> None:
+        """There are no other processes to be told."""
 
     async def _work(self, turn_id: str) -> None:
         next_turn = None
@@ -224,11 +228,16 @@ class Engine:
                 run.cancel()
 
     async def _sweep(self) -> None:
-        for turn_id in await self._database.read(rows.to_sweep, SWEPT):
-            self.put(turn_id)
+        if (room := self._room()) > 0:
+            for turn_id in await self._database.read(rows.to_sweep, room):
+                self.put(turn_id)
         for turn_id in await self._database.write(rows.expire_questions):
             self.put(turn_id)
+        await self._database.write(ledger.release_expired)
         await self.background.sweep()
+
+    def _room(self) -> int:
+        return SWEPT
 
     async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         while True:

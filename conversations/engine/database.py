@@ -1,35 +1,49 @@
 """The way of asynchronous code to the database: bounded, and not Channels' one thread.
 
-Writes go through one thread, because SQLite has one writer and so the order of writes
-is the order of calls. Reads have a few threads of their own.
+Writes of one turn go through one thread, so their order is the order of calls. SQLite
+has one writer, so there it is one thread for all. Reads have a few threads of their
+own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+import zlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from django.db import connections
+from django.db import OperationalError, connections
+
+from conversations.engine import faults
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 READERS = 4  # threads
+PAUSE = 0.1  # seconds between tries to connect
 
 
 class Database:
-    def __init__(self) -> None:
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="parley-write")
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="parley-read")
+    """`patience`: for how many seconds a call waits for a database that is away."""
+
+    def __init__(
+        self, *, writers: int = 1, readers: int = READERS, patience: float = 0.0
+    ) -> None:
+        self._writers = [
+            ThreadPoolExecutor(1, thread_name_prefix="parley-write")
+            for _ in range(writers)
+        ]
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="parley-read")
+        self._patience = patience
         self._opened: dict[int, Any] = {}
 
     def write(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]:
         """Runs even if whoever waits for it is cancelled."""
-        return self._run(self._writer, function, *args, **kwargs)
+        return self._run(self._writer(*args), function, *args, **kwargs)
 
     def read(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -40,8 +54,18 @@ class Database:
         """What was asked for is done; then the connections go."""
         await asyncio.to_thread(self._close)
 
+    def _writer(self, *args: object) -> ThreadPoolExecutor:
+        """Of the turn that the write is about: a claim or an id comes first."""
+        if len(self._writers) == 1 or not args:
+            return self._writers[0]
+        about = getattr(args[0], "turn_id", args[0])
+        if not isinstance(about, str):
+            return self._writers[0]
+        return self._writers[zlib.crc32(about.encode()) % len(self._writers)]
+
     def _close(self) -> None:
-        self._writer.shutdown(wait=True)
+        for writer in self._writers:
+            writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
         for connection in self._opened.values():
             connection.inc_thread_sharing()  # its own thread is gone
@@ -59,6 +83,29 @@ class Database:
             connection = connections["default"]
             self._opened[id(connection)] = connection
             connection.close_if_unusable_or_obsolete()
-            return function(*args, **kwargs)
+            if self._patience:
+                _reach(connection, self._patience)
+            if not faults.IS_ARMED:
+                return function(*args, **kwargs)
+            name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+            faults.at(f"{name}:before")
+            result = function(*args, **kwargs)
+            faults.at(f"{name}:after")
+            return result
 
         return asyncio.get_running_loop().run_in_executor(executor, call)
+
+
+def _reach(connection: Any, patience: float) -> None:
+    """Nothing has been sent yet, so nothing can happen twice. Raises OperationalError
+    when the patience is at its end."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.close_if_health_check_failed()
+            connection.ensure_connection()
+            return
+        except OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(PAUSE)

@@ -1,12 +1,11 @@
-"""Hints for open pages, through the channel layer. Nothing depends on their arrival."""
+"""Hints for open pages, through the channel layer, and for what other processes keep in
+memory, through the engine. Nothing depends on their arrival."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 
 from channels.layers import get_channel_layer
-
-logger = logging.getLogger(__name__)
 
 
 def group_of(conversation_id: str) -> str:
@@ -21,3 +20,16 @@ async def announce(conversation_id: str, turn_id: str) -> None:
         await layer.group_send(
             group_of(conversation_id), {"type": "turn.queued", "turn": turn_id}
         )
+
+
+_listeners: dict[str, list[Callable[[], None]]] = {}
+
+
+def on(kind: str, act: Callable[[], None]) -> None:
+    """Have `act` called when another process says `kind`, see `engine.tell`."""
+    _listeners.setdefault(kind, []).append(act)
+
+
+def heard(kind: str) -> None:
+    for act in _listeners.get(kind, ()):
+        act()

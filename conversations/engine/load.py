@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
+from conversations.admission import check_model
 from conversations.attachments import attachments_of, contents, inlined
 from conversations.engine import approvals, background_rows
 from conversations.engine.gathering import Gathering, gathering
 from conversations.engine.log import Position
 from conversations.engine.rows import Asked, Claim
 from conversations.history import ContextBlock, render_prompt
-from conversations.loop import PLACEHOLDER, Task
+from conversations.loop import PLACEHOLDER, Stream, Task
+from conversations.metering import Meter
 from conversations.models import Item, ToolCall, Turn
 from conversations.pieces import piece_by_piece
 from conversations.presets import Preset, PresetNotAvailable
+from conversations.tokens import AccessToken
 from llm import hosted, policy, router
 from llm.capabilities import Capabilities
 from llm.errors import ModelNotAvailable
@@ -78,6 +81,7 @@ class Work:
     inputs: int  # number of the turn's own items
     cancel_requested: bool
     has_news: bool  # results of calls in the background that the model was not told
+    meter: Meter | None = None  # of the access token it is asked under
 
     def question_of(self, call: ItemPayload) -> Asked:
         """What a person is asked before `call` runs."""
@@ -91,6 +95,7 @@ def load(claim: Claim) -> Work:
         "conversation__language_model__provider",
         "conversation__preset__language_model__provider",
         "language_model__provider",
+        "access_token",
     ).get(pk=claim.turn_id)
     conversation = turn.conversation
     owner = conversation.owner
@@ -124,12 +129,15 @@ def load(claim: Claim) -> Work:
         question,
         route,
     )
-    stream = partial(
+    meter = Meter.of(turn.access_token, route)
+    stream: Stream = partial(
         policy.stream,
-        policy.routes_of(route, user=owner),
+        _allowed(policy.routes_of(route, user=owner), turn.access_token),
         ignore_invalid=options.get("ignore_invalid_options") is True,
         files=Files(),
+        admit=meter.admit if meter else None,
     )
+    stream = meter.counting(stream) if meter else stream
     return Work(
         task=Task(
             question=question,
@@ -167,6 +175,7 @@ def load(claim: Claim) -> Work:
         inputs=len(inputs),
         cancel_requested=turn.cancel_requested,
         has_news=background_rows.has_news(conversation.pk),
+        meter=meter,
     )
 
 
@@ -217,6 +226,17 @@ def _route(turn: Turn) -> Route:
     if not LanguageModel.objects.permitted(owner).filter(pk=model.pk).exists():
         raise ModelNotAvailable
     return router.route_of(model)
+
+
+def _allowed(routes: Sequence[Route], token: AccessToken | None) -> Sequence[Route]:
+    """Those that the token may ask, which may have changed since it asked.
+
+    Raises ModelNotAvailable.
+    """
+    if token is None:
+        return routes
+    check_model(token, routes[0].model_id, routes[0].name)
+    return [route for route in routes if token.may_ask(route.model_id)]
 
 
 class _Row(NamedTuple):

@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from conversations.engine import background_rows, rows
+from conversations.context import render
+from conversations.engine import background_rows, faults, gathering, rows
 from conversations.engine.database import Database
 from conversations.engine.load import Work, load
 from conversations.engine.log import Fenced, Journal, Position
@@ -24,7 +26,8 @@ from conversations.engine.rows import (
     Progress,
     Snapshot,
 )
-from conversations.loop import respond
+from conversations.history import ContextBlock
+from conversations.loop import Gathered, respond
 from conversations.models import Question, Turn
 from llm.client import Call
 from llm.errors import LLMError
@@ -138,6 +141,8 @@ class Run:
             await self._respond(work)
 
     def _begin(self, work: Work) -> None:
+        if work.meter:
+            work.meter.database = self._database
         self._builder = ResponseBuilder(
             id=self.claim.turn_id,
             model=work.route.name,
@@ -157,8 +162,11 @@ class Run:
         loop = asyncio.get_running_loop()
         self._in_loop = asyncio.current_task()
         deadline = loop.call_later(settings.TURN_DEADLINE, self.cancel, "deadline")
+        task = replace(work.task, context=replace(work.task.context, ask=self.ask))
+        if work.gathering.sources:
+            task = replace(task, gather=partial(self._gather, work))
         batches = respond(
-            replace(work.task, context=replace(work.task.context, ask=self.ask)),
+            task,
             builder=self._builder,
             record=self,
             stop_reason=lambda: self._stop or "cancelled",
@@ -176,11 +184,21 @@ class Run:
             deadline.cancel()
         await _absorb_late_cancel()
         if self._stop == "released":
-            partial = self._uncommitted()
+            said = self._uncommitted()
             made, self._calls_made = self._calls_made, []
-            await self._database.write(rows.release, self.claim, partial, made)
+            await self._database.write(rows.release, self.claim, said, made)
         elif self._stop != "fenced" and ending:  # else it waits for a person
             await self._finish(ending)
+
+    async def _gather(self, work: Work) -> Gathered:
+        """Kept before the model is told of it. Raises Fenced."""
+        found = await render(work.gathering.sources, work.gathering.reader)
+        await self._shielded(gathering.keep, self.claim, found)
+        blocks = [ContextBlock(e.source.title, e.text) for e in found if not e.reason]
+        return Gathered(
+            partial(work.prepare, context=blocks),
+            [{"source": e.source.name, "reason": e.reason} for e in found if e.reason],
+        )
 
     async def _finish(self, ending: list[Event]) -> None:
         """The rows first, then the terminal event."""
@@ -373,7 +391,11 @@ class Run:
     ) -> None:
         if self._stop == "fenced":
             return
+        if faults.IS_ARMED:
+            faults.at("append:before")
         self._log.append(self.claim.epoch, events, told)
+        if faults.IS_ARMED:
+            faults.at("append:after")
 
 
 def told_question(question: Question, call: Item) -> dict[str, Any]:

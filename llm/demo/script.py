@@ -59,6 +59,8 @@ _BEFORE = re.compile(
     r"|\bmy (?:last|previous) (?:message|question)\b",
     re.IGNORECASE,
 )
+#: How Parley tells what a call in the background has brought.
+_ARRIVED = re.compile(r"Result of the call \S+ of (\S+) in the background:\s*")
 _THANKS = re.compile(r"\s*(thanks|thank you|thx|cheers)\b", re.IGNORECASE)
 
 
@@ -90,6 +92,9 @@ def _directed(prompt: Prompt) -> tuple[Prompt, Script]:
 
 
 def _steps(prompt: Prompt) -> list[Step]:
+    if arrived := _ARRIVED.match(prompt.question):
+        result = prompt.question[arrived.end() :][:500]
+        return [Say(f"The result of `{arrived[1]}` is there: {result}")]
     text = _instructed(prompt)
     if text is not None and not prompt.must_call:
         return [Say(text)]

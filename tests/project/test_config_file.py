@@ -515,3 +515,65 @@ def test_a_file_that_cannot_be_read_is_told(file: Path, content: bytes, said: st
 def test_a_file_that_is_not_there_is_told(tmp_path: Path):
     with pytest.raises(CommandError, match="No such file"):
         run("load_config", tmp_path / "missing.toml")
+
+
+# What staff say of tools
+
+
+APPROVED = """
+[[tools]]
+name = "weather"
+approval = "always"
+approvers = "meteorologists"
+
+[[tools]]
+name = "web"
+kind = "hosted"
+definition = {type = "web_search"}
+"""
+
+
+def test_who_must_agree_and_what_a_provider_is_told_are_in_the_file():
+    load(document(APPROVED), {})
+    tool = Tool.objects.get(name="weather")
+    assert (tool.approval, tool.approvers.name) == ("always", "meteorologists")
+    assert Tool.objects.offer(None).hosted == {"web": {"type": "web_search"}}
+    before = dump()
+    assert {table["name"]: table.get("approvers") for table in before["tools"]} == {
+        "weather": "meteorologists",
+        "web": None,
+    }
+    assert load(before, {}).changes == []
+    Tool.objects.all().delete()
+    load(before, {})
+    assert dump() == before
+    nobody = APPROVED.replace('approvers = "meteorologists"', "")
+    assert load(document(nobody), {}).changes == [
+        "tools[weather].approvers: now nobody"
+    ]
+
+
+def test_a_load_that_changes_a_tool_is_a_version_of_it():
+    Tool.objects.create(name="weather")
+    load(document(APPROVED), {})
+    load(document(APPROVED), {})
+    versions = Tool.objects.get(name="weather").versions.values_list("number", "note")
+    assert list(versions) == [(2, "Configuration file"), (1, "")]
+    load(document(FILE), ENVIRONMENT, dry_run=True)
+    assert len(versions.all()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("approvers = 7", "tools[weather].approvers: write a text."),
+        (
+            'kind = "hosted"\ndefinition = {type = "teleport"}',
+            "No provider has a tool of the type 'teleport'",
+        ),
+    ],
+)
+def test_what_makes_no_sense_of_a_tool_is_told(line: str, told: str):
+    with pytest.raises(ConfigError) as raised:
+        load(document(f'[[tools]]\nname = "weather"\n{line}'), {})
+    assert any(told in problem for problem in raised.value.problems)

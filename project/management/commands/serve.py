@@ -1,23 +1,19 @@
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 from argparse import ArgumentParser, ArgumentTypeError
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand
-from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connection
 
 from project.address import Address
-from project.environment import ConfigurationError
-from project.files import InUse, lock_folder
-from project.first_start import Outcome, first_start
+from project.first_start import Outcome
+from project.preparation import alone, prepare
 
 if TYPE_CHECKING:
     from project.server import Server
@@ -42,11 +38,9 @@ class Command(BaseCommand):
         address = Address(host, port)
         _settle(address)
         # What may fail comes before the first start, which shows a password once.
-        with _lock(), address.listen() as listening:
+        with alone(), address.listen() as listening:
             server = _server(listening)
-            _connect()
-            _migrate()
-            outcome = first_start()
+            outcome = prepare()
             connection.close()  # the server's threads have their own
             server.serve(lambda: self._tell(address, outcome))
 
@@ -73,49 +67,17 @@ def _settle(address: Address) -> None:
         settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, *address.names()]
 
 
-def _lock() -> IO[str]:
-    try:
-        return lock_folder(settings.DATA)
-    except InUse as exc:
-        raise ConfigurationError(
-            "PARLEY_DATA", f"{exc}; stop that or name another folder."
-        ) from exc
-
-
-def _connect() -> None:
-    try:
-        connection.ensure_connection()
-    except DatabaseError as exc:
-        path = settings.DATABASES["default"]["NAME"]
-        raise ConfigurationError(
-            "DATABASE_URL", f"cannot use {path} ({exc}); name another file."
-        ) from exc
-
-
-def _migrate() -> None:
-    """`migrate`, which takes a second, only where there is something to do."""
-    executor = MigrationExecutor(connection)
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        call_command("migrate", verbosity=0, interactive=False)
-
-
 def _server(listening: socket.socket) -> Server:
     # Not above: importing these makes the event loop and reads the settings.
     import_module(settings.ROOT_URLCONF)  # or the first request would wait for it
-    from conversations import engine
-    from llm import client, prices
+    from project import lifespan
     from project.asgi import application
     from project.server import Hooks, Server, log_access
-
-    async def start() -> None:
-        await engine.start()
-        # The price list takes half a second to read; no answer shall wait for it.
-        asyncio.get_running_loop().run_in_executor(None, prices.warm)
 
     return Server(
         application,
         listening,
-        Hooks(start=start, drain=engine.drain, close=client.aclose),
+        Hooks(start=lifespan.start, drain=lifespan.drain, close=lifespan.close),
         grace=settings.DRAIN_GRACE,
         action_logger=log_access if settings.ACCESS_LOG else None,
         # A message too large is for the application to refuse, in words.

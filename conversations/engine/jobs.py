@@ -1,0 +1,109 @@
+"""Wake-ups for workers, as jobs of procrastinate: written in the same transaction as
+what they are about.
+
+A job says no more than "look at this turn". Whether there is something to do, and who
+does it, is decided by the claim; so a job may come twice, late, or not at all, and
+procrastinate's own locks and retries have no part in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+from procrastinate.contrib.django import app
+
+from conversations.engine.ending import end
+from tools.execute import where
+
+logger = logging.getLogger(__name__)
+
+QUEUE, TASK = "turns", "parley.run_turn"
+KEPT = timedelta(days=1)  # for which a job is kept that no worker has ended
+CONNECTIONS = 2  # of a worker, beside the one that listens
+BACKOFF = 5.0  # seconds at the most between two tries
+
+Admit = Callable[[str], Awaitable[None]]
+_admit: Admit | None = None
+
+
+@app.task(name=TASK, queue=QUEUE)
+async def run_turn(turn_id: str) -> None:
+    if _admit is not None:
+        await _admit(turn_id)
+
+
+def clean_up() -> None:
+    """Drop what workers that died have left; a job that ends is dropped at once."""
+    before = timezone.now() - KEPT
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM procrastinate_jobs AS job WHERE queue_name = %s AND NOT EXISTS"
+            " (SELECT FROM procrastinate_events AS event WHERE event.job_id = job.id"
+            " AND event.at > %s)",
+            [QUEUE, before],
+        )
+
+
+def enqueue(turn_id: str) -> None:
+    """Wake a worker for the turn, once the caller's transaction is committed."""
+    run_turn.defer(turn_id=turn_id)
+
+
+class Jobs:
+    """Takes this process's share of the jobs. `admit` returns when there is room for
+    the next one."""
+
+    def __init__(self, admit: Admit, *, concurrency: int) -> None:
+        self._admit = admit
+        self._concurrency = concurrency
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        global _admit
+        _admit = self._admit
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        global _admit
+        await end([self._task])
+        _admit = None
+
+    async def _run(self) -> None:
+        pause = 0.2
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._work()
+            except Exception as exc:
+                logger.warning("no jobs from PostgreSQL: %s", where(exc))
+            if asyncio.get_running_loop().time() - began > BACKOFF:
+                pause = 0.2
+            await asyncio.sleep(pause)  # the sweep takes turns up meanwhile
+            pause = min(2 * pause, BACKOFF)
+
+    async def _work(self) -> None:
+        from procrastinate import App, PsycopgConnector
+        from procrastinate.contrib.django.utils import connector_params
+
+        connector = PsycopgConnector(
+            kwargs=connector_params(), min_size=1, max_size=CONNECTIONS
+        )
+        options: dict[str, Any] = {
+            "queues": [QUEUE],
+            "concurrency": self._concurrency,
+            "install_signal_handlers": False,
+            "delete_jobs": "always",
+            "shutdown_graceful_timeout": 1.0,
+            "fetch_job_polling_interval": 5.0,
+        }
+        # An app of its own: the other one writes jobs in Django's transactions.
+        worker = App(connector=connector)
+        worker.tasks = app.tasks
+        async with worker.open_async():
+            await worker.run_worker_async(**options)

@@ -1,0 +1,238 @@
+"""What this process knows of the logs in Redis that somebody here follows.
+
+A hint makes us read what is new, for all turns with news in one round trip; a look once
+a second makes up for hints that were lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.engine.bus import AWAY, Bus
+from conversations.engine.ending import end
+from conversations.engine.log import KEEP, Entry, Position, TurnLog
+from conversations.engine.redis_wire import (
+    ELSEWHERE,
+    FIELD,
+    large_of,
+    stream_of,
+    unpack,
+)
+
+logger = logging.getLogger(__name__)
+
+LOOK = 1.0  # seconds
+READ = 200  # batches of one turn in one round trip
+BACKOFF = 1.0  # seconds at the most between two tries
+
+
+class Mirror(TurnLog):
+    """A turn's log as far as it has been read."""
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(turn_id)
+        self.read = asyncio.Event()  # once, or tried
+        self.heard_at = 0.0  # when something new came
+        self.has_gap = False  # what is in Redis does not begin where we end
+        self.is_waiting = False  # for an event that is kept by itself
+
+    @property
+    def place(self) -> Position:
+        """Of the last entry."""
+        return Position(self.epoch, len(self.entries) - 1)
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Entries as they are in Redis, perhaps some that are known."""
+        for entry in entries:
+            epoch, sequence = entry.place
+            if epoch > self.epoch and sequence == 0:
+                self.epoch, self.entries, self.ended = epoch, [], False
+            if epoch == self.epoch and sequence == len(self.entries):
+                self.entries.append(entry)
+                self.ended = self.ended or entry.is_last
+                self.has_gap = False
+            elif entry.place > self.place:
+                self.has_gap = True
+                return
+
+    @property
+    def lags(self) -> bool:
+        return self.has_gap or not self.entries
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    start: Position
+    data: bytes
+
+
+class Mirrors:
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._mirrors: dict[str, Mirror] = {}
+        self._news: set[str] = set()
+        self._work = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fetching: set[asyncio.Task[None]] = set()
+        self.is_connected = True
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.ensure_future(self._run()),
+            asyncio.ensure_future(self._look()),
+        ]
+
+    async def close(self) -> None:
+        await end([*self._tasks, *self._fetching])
+
+    async def follow(self, turn_id: str) -> Mirror:
+        mirror = self._mirrors.get(turn_id)
+        if mirror is None:
+            mirror = self._mirrors[turn_id] = Mirror(turn_id)
+            self.told([turn_id])
+        mirror.followers += 1
+        try:
+            await mirror.read.wait()
+        except asyncio.CancelledError:
+            self.leave(mirror)
+            raise
+        return mirror
+
+    def leave(self, mirror: TurnLog) -> None:
+        mirror.followers -= 1
+        if not mirror.followers:
+            self._expire(mirror)
+
+    def get(self, turn_id: str) -> Mirror | None:
+        return self._mirrors.get(turn_id)
+
+    def drop(self, turn_id: str) -> None:
+        """From now on the turn is told from its rows."""
+        mirror = self._mirrors[turn_id] = Mirror(turn_id)
+        mirror.is_over = True
+        mirror.read.set()
+        self._expire(mirror)
+
+    def _expire(self, mirror: TurnLog) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(KEEP, self._drop_unused, mirror)
+
+    def _drop_unused(self, mirror: TurnLog) -> None:
+        if not mirror.followers and self._mirrors.get(mirror.turn_id) is mirror:
+            del self._mirrors[mirror.turn_id]
+
+    def followed(self) -> list[Mirror]:
+        """Those that somebody waits for."""
+        mirrors = self._mirrors.values()
+        return [m for m in mirrors if m.followers and not m.ended]
+
+    def wake_all(self) -> None:
+        for mirror in self._mirrors.values():
+            mirror.wake()
+
+    # Reading
+
+    def told(self, turn_ids: Iterable[str]) -> None:
+        """Something was said in these turns."""
+        if news := self._mirrors.keys() & set(turn_ids):
+            self._news |= news
+            self._work.set()
+
+    def missed(self) -> None:
+        """Hints may have been lost."""
+        self.told(list(self._mirrors))
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK)
+            quiet = loop.time() - LOOK
+            self.told([m.turn_id for m in self.followed() if m.heard_at < quiet])
+
+    async def _run(self) -> None:
+        pause = 0.05
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            news, self._news = self._news, set()
+            mirrors = [self._mirrors[id] for id in news if id in self._mirrors]
+            try:
+                await self._read([m for m in mirrors if not m.is_waiting])
+                self.is_connected = True
+                pause = 0.05
+            except AWAY as exc:
+                if self.is_connected:
+                    logger.warning("no events from Redis: %s", type(exc).__name__)
+                self.is_connected = False
+                self._news |= news
+                self._work.set()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, BACKOFF)
+            finally:
+                for mirror in mirrors:
+                    mirror.read.set()
+
+    async def _read(self, mirrors: list[Mirror]) -> None:
+        if not mirrors:
+            return
+        pipeline = self._bus.redis.pipeline(transaction=False)
+        for mirror in mirrors:
+            after = f"({mirror.place}" if mirror.entries else "-"
+            pipeline.xrange(stream_of(mirror.turn_id), min=after, count=READ)
+        for mirror, found in zip(mirrors, await pipeline.execute(), strict=True):
+            if found:
+                self._take(mirror, [_batch(raw) for raw in found])
+            if len(found) == READ:
+                self.told([mirror.turn_id])
+
+    def _take(self, mirror: Mirror, batches: list[_Batch]) -> None:
+        entries: list[Entry] = []
+        for batch in batches:
+            if not batch.data:
+                mirror.has_gap = True
+                break
+            entries += unpack(mirror.turn_id, batch.start, batch.data)
+        large = [entry for entry in entries if entry.data == ELSEWHERE]
+        if large:
+            mirror.is_waiting = True
+            task = asyncio.ensure_future(self._fetch(mirror, entries, large))
+            self._fetching.add(task)
+            task.add_done_callback(self._fetching.discard)
+        else:
+            self._add(mirror, entries)
+
+    def _add(self, mirror: Mirror, entries: list[Entry]) -> None:
+        before = mirror.place
+        mirror.add(entries)
+        if mirror.place > before:
+            mirror.heard_at = asyncio.get_running_loop().time()
+            mirror.stand_in = []
+            mirror.wake()
+
+    async def _fetch(
+        self, mirror: Mirror, entries: list[Entry], large: list[Entry]
+    ) -> None:
+        """Events that are kept by themselves; other turns go on meanwhile."""
+        try:
+            with suppress(*AWAY):
+                for entry in large:
+                    key = large_of(mirror.turn_id, entry.place)
+                    if (data := await self._bus.redis.get(key)) is None:
+                        mirror.has_gap = True
+                        entries = entries[: entries.index(entry)]
+                        break
+                    entry.data = data
+                self._add(mirror, entries)
+        finally:
+            mirror.is_waiting = False
+            self.told([mirror.turn_id])
+
+
+def _batch(raw: Any) -> _Batch:
+    id, fields = raw
+    return _Batch(Position.parse(id.decode()), fields[FIELD])

@@ -1,0 +1,186 @@
+"""The engine of many processes: rows in PostgreSQL, events in Redis.
+
+A process that works runs turns; all processes follow them. What wakes whom is a job in
+the same transaction as the change, or a hint; the sweep of the workers makes up for
+both.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from django.conf import settings
+
+from conversations.engine import hints, stand_in
+from conversations.engine.bus import AWAY, Bus
+from conversations.engine.core import SWEPT, UNREACHABLE, Engine
+from conversations.engine.database import Database
+from conversations.engine.hints import announce
+from conversations.engine.jobs import Jobs, clean_up, enqueue
+from conversations.engine.redis_log import RedisLog
+from conversations.engine.redis_wire import stream_of
+from tools.execute import where
+
+logger = logging.getLogger(__name__)
+
+WATCH = 0.5  # seconds between looks at our own leases
+LOOK = 1.0  # seconds between looks at rows for followers of a log that says nothing
+CLEAN_UP = 6 * 3600  # seconds between looks for jobs that nobody has ended
+MARGIN = 1.0  # seconds before the end of a lease at which its run stops
+THREADS = 2  # of each kind; a process of each has a connection
+
+
+class ScaledEngine(Engine):
+    def __init__(self, *, works: bool) -> None:
+        self._bus = Bus(settings.REDIS_URL, self._heard, self._missed)
+        self._redis_log = RedisLog(self._bus)
+        database = Database(
+            writers=THREADS, readers=THREADS, patience=settings.TURN_LEASE - 2
+        )
+        super().__init__(self._redis_log, database)
+        self._works = works
+        self._jobs = Jobs(
+            self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 10)
+        )
+        self._renewed: dict[str, float] = {}  # when we last held the lease for sure
+
+    async def start(self) -> None:
+        self._bus.start()
+        self._redis_log.start()
+        self._keep(self._every(LOOK, self._look), name="heartbeat")
+        if self._works:
+            self._keep(self._every(WATCH, self._watch), name="heartbeat")
+            self._keep(self._every(CLEAN_UP, self._clean_up), name="heartbeat")
+            self._jobs.start()
+            with suppress(*UNREACHABLE):
+                await super().start()
+
+    async def drain(self, grace: float) -> None:
+        self.draining = True
+        await self._jobs.stop()
+        await super().drain(grace)
+        await self._redis_log.aclose()
+        await self._bus.close()
+
+    # Queue
+
+    def submitted(self, turn_id: str, conversation_id: str) -> None:
+        """The turn's job was committed with it; only the pages are to be told."""
+        if conversation_id:
+            self._keep(announce(conversation_id, turn_id), name="hint")
+
+    def put(self, turn_id: str) -> None:
+        if self._works:
+            super().put(turn_id)
+        elif not self.draining:
+            self._keep(self._enqueue(turn_id), name="hint")
+
+    async def _enqueue(self, turn_id: str) -> None:
+        try:
+            await self._database.write(enqueue, turn_id)
+        except UNREACHABLE as exc:
+            logger.warning("turn %s is left to the sweep: %s", turn_id, where(exc))
+
+    def cancel(self, turn_id: str) -> None:
+        if run := self.runs.get(turn_id):
+            run.cancel()
+        else:
+            self._say("cancel", turn_id)
+            self.put(turn_id)  # if nobody runs it, to end it in order
+
+    def news(self, conversation_id: str) -> None:
+        super().news(conversation_id)
+        self._say("news", conversation_id)
+
+    def decided(self, turn_id: str, question_id: str) -> None:
+        super().decided(turn_id, question_id)
+        self._say("decided", turn_id, question_id)
+
+    def wake_background(self) -> None:
+        if self._works:
+            super().wake_background()
+        self._say("background")
+
+    def forget(self, turn_id: str) -> None:
+        super().forget(turn_id)
+        self._keep(self._forget(turn_id), name="hint")
+
+    async def _forget(self, turn_id: str) -> None:
+        with suppress(*AWAY):
+            await self._bus.redis.delete(stream_of(turn_id))
+        await self._bus.say("forget", turn_id)
+
+    # Hints
+
+    def tell(self, kind: str) -> None:
+        self._say(kind)
+
+    def _say(self, kind: str, *ids: str) -> None:
+        if not self._stopped.is_set():
+            self._keep(self._bus.say(kind, *ids), name="hint")
+
+    def _heard(self, kind: str, ids: list[str]) -> None:
+        match kind, ids:
+            case "told", _:
+                self._redis_log.mirrors.told(ids)
+            case "cancel", [turn_id]:
+                if run := self.runs.get(turn_id):
+                    run.cancel()
+            case "news", [conversation_id]:
+                super().news(conversation_id)
+            case "decided", [turn_id, question_id]:
+                super().decided(turn_id, question_id)
+            case "background", _ if self._works:
+                super().wake_background()
+            case "forget", [turn_id]:
+                super().forget(turn_id)
+            case _:
+                hints.heard(kind)
+
+    def _missed(self) -> None:
+        self._redis_log.mirrors.missed()
+
+    # Beats
+
+    async def _beat(self) -> None:
+        now = self.loop.time()
+        mine = list(self.runs)
+        await super()._beat()
+        self._renewed.update(dict.fromkeys(mine, now))
+
+    async def _watch(self) -> None:
+        """A run whose lease may have ended is somebody else's by now."""
+        now = self.loop.time()
+        self._renewed = {
+            turn_id: self._renewed.get(turn_id, now) for turn_id in self.runs
+        }
+        for turn_id, renewed in self._renewed.items():
+            if now - renewed > settings.TURN_LEASE - MARGIN:
+                logger.warning("turn %s: its lease cannot be renewed", turn_id)
+                self._fence(turn_id)
+
+    async def _clean_up(self) -> None:
+        await self._database.write(clean_up)
+
+    def _room(self) -> int:
+        """A worker takes up what it has room for, and leaves the rest to others."""
+        return min(SWEPT, settings.TURN_CONCURRENCY - len(self._wanted))
+
+    async def _look(self) -> None:
+        """Tell from rows what Redis does not."""
+        quiet = self.loop.time() - LOOK
+        mirrors = self._redis_log.mirrors
+        waiting = {m.turn_id: m for m in mirrors.followed() if m.heard_at < quiet}
+        if not waiting:
+            return
+        is_away = not mirrors.is_connected
+        wanted = [id for id, m in waiting.items() if is_away or m.lags]
+        seen = await self._database.read(stand_in.look, list(waiting), wanted)
+        for turn_id in seen.over:
+            waiting[turn_id].is_over = True
+            waiting[turn_id].wake()
+        for turn_id, standing in seen.standing.items():
+            mirror = waiting[turn_id]
+            if mirror.heard_at < quiet and stand_in.lengthen(mirror, standing):
+                mirror.wake()

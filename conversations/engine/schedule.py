@@ -1,0 +1,119 @@
+"""What is done every so often, by one process of all that run turns.
+
+A day, or whatever a job's interval is, is claimed with a row before the job runs. It is
+procrastinate's table of periodic jobs, which has just this use; in the embedded
+delivery there is one process, and nobody to claim against, so a job runs at each start
+too. A job that fails waits for its next interval: none of them is urgent, and each
+makes up for what was left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection
+
+from conversations.engine.database import Database
+from tools.execute import where
+
+logger = logging.getLogger(__name__)
+
+LOOK = 60.0  # seconds between looks for jobs that are due
+DAY = 24 * 3600.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    name: str
+    seconds: float  # from one run to the next
+    #: Does it in steps, on a thread; each yields how much of what was done.
+    steps: Callable[[], Iterator[Mapping[str, int]]]
+    is_on: Callable[[], bool] = lambda: True
+    is_slow: bool = False  # a step waits for others than the database
+
+
+def _clean_up() -> Iterator[Mapping[str, int]]:
+    from conversations.retention import clean_up
+
+    yield from clean_up()
+
+
+def _sync_models() -> Iterator[Mapping[str, int]]:
+    from conversations.model_updates import sync_models
+
+    yield from sync_models()
+
+
+#: What there is to do. Another one is a line here.
+JOBS = (
+    Job(name="clean_up", seconds=DAY, steps=_clean_up),
+    Job(
+        name="sync_models",
+        seconds=DAY,
+        steps=_sync_models,
+        is_on=lambda: settings.SYNC_MODELS,
+        is_slow=True,
+    ),
+)
+
+
+class Schedule:
+    def __init__(self, database: Database, jobs: Sequence[Job] = JOBS) -> None:
+        self._database = database
+        self._jobs = jobs
+        self._seen: dict[str, int] = {}  # intervals that somebody has claimed
+
+    async def run_due(self) -> None:
+        for job in self._jobs:
+            interval = int(time.time() // job.seconds)
+            if not job.is_on() or self._seen.get(job.name) == interval:
+                continue
+            is_ours = await self._database.write(claim, job.name, interval)
+            self._seen[job.name] = interval
+            if is_ours:
+                await self._run(job)
+
+    async def _run(self, job: Job) -> None:
+        done: Counter[str] = Counter()
+        # A thread that waits for others is not the one that writes.
+        do = self._database.read if job.is_slow else self._database.write
+        steps = iter(job.steps())
+        try:
+            # Turns write between two steps.
+            while (step := await do(_next, steps)) is not None:
+                done.update(step)
+        except Exception as exc:
+            logger.error("%s failed: %s", job.name, where(exc))
+        told = ", ".join(f"{name}: {count}" for name, count in sorted(done.items()))
+        logger.info("%s: %s", job.name, told or "nothing to do")
+
+
+def _next(steps: Iterator[Mapping[str, int]]) -> Mapping[str, int] | None:
+    return next(steps, None)
+
+
+def claim(name: str, interval: int) -> bool:
+    """True for one process an interval."""
+    if not settings.REDIS_URL:
+        return True
+    mine = ["parley." + name, "parley", interval]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO procrastinate_periodic_defers"
+            " (task_name, periodic_id, defer_timestamp) VALUES (%s, %s, %s)"
+            " ON CONFLICT DO NOTHING RETURNING id",
+            mine,
+        )
+        if cursor.fetchone() is None:
+            return False
+        cursor.execute(
+            "DELETE FROM procrastinate_periodic_defers"
+            " WHERE task_name = %s AND periodic_id = %s AND defer_timestamp < %s",
+            mine,
+        )
+    return True

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# `make scaled`: two web processes, two workers and nginx on this machine. PostgreSQL
+# and Redis are those of DATABASE_URL and REDIS_URL, or else are started here, over
+# folders below PARLEY_DATA, and end with the rest. Ctrl-C ends all.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+data=${PARLEY_DATA:-$PWD/data}/scaled
+port=${PORT:-8000}
+mkdir -p "$data/nginx"
+chmod 700 "$data"
+pids=()
+
+say() { echo "scaled: $*" >&2; }
+need() { command -v "$1" || { say "$1 is not installed; install it${2:+, or $2}"; exit 1; }; }
+
+finish() {
+  trap - EXIT INT TERM
+  # Workers first, so that their turns are over or handed over before PostgreSQL goes.
+  for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+    kill -TERM "${pids[i]}" 2>/dev/null || true
+    wait "${pids[i]}" 2>/dev/null || true
+  done
+  if [ -n "${cluster:-}" ]; then as_owner "$pg_ctl" -D "$cluster" -m fast -s stop || true; fi
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# PostgreSQL refuses to run as root.
+as_owner() { if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi; }
+
+start_postgres() {
+  local bin socket pgport
+  bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1 || true)
+  initdb=$( [ -x "$bin/initdb" ] && echo "$bin/initdb" || need initdb "set DATABASE_URL")
+  pg_ctl=$( [ -x "$bin/pg_ctl" ] && echo "$bin/pg_ctl" || need pg_ctl "set DATABASE_URL")
+  pgport=${PGPORT:-15432}
+  folder=${TMPDIR:-/tmp}/parley-postgres-$(id -u)
+  if [ "$(id -u)" -ne 0 ]; then folder=$data/postgres; fi
+  as_owner mkdir -p "$folder"
+  if ! as_owner test -e "$folder/data/PG_VERSION"; then
+    as_owner "$initdb" -D "$folder/data" -U parley -A trust -E UTF8 >/dev/null
+  fi
+  as_owner "$pg_ctl" -D "$folder/data" -s -w -l "$folder/log" \
+    -o "-p $pgport -c listen_addresses=127.0.0.1 -c unix_socket_directories=''" start
+  cluster=$folder/data
+  export DATABASE_URL=postgres://parley@127.0.0.1:$pgport/postgres
+  say "PostgreSQL runs on port $pgport, over $folder"
+}
+
+start_redis() {
+  local server redisport=${REDISPORT:-16379}
+  server=$(need redis-server "set REDIS_URL")
+  "$server" --port "$redisport" --bind 127.0.0.1 --dir "$data" --save '' \
+    --appendonly no --daemonize no >"$data/redis.log" &
+  pids+=($!)
+  export REDIS_URL=redis://127.0.0.1:$redisport/0
+  say "Redis runs on port $redisport"
+}
+
+[ -n "${DATABASE_URL:-}" ] || start_postgres
+[ -n "${REDIS_URL:-}" ] || start_redis
+nginx=$(need nginx || true)
+[ -n "$nginx" ] || [ ! -x /usr/sbin/nginx ] || nginx=/usr/sbin/nginx
+[ -n "$nginx" ] || exit 1
+
+# Not in a function: a signal is for the process itself, not for a shell around it.
+python=.venv/bin/python
+export CSRF_TRUSTED_ORIGINS=${CSRF_TRUSTED_ORIGINS:-http://localhost:$port,http://127.0.0.1:$port}
+for n in 1 2; do
+  PORT=$((port + n)) "$python" manage.py serve >"$data/web$n.out" &
+  pids+=($!)
+  # One after the other: the first makes the tables, and shows a password once.
+  until grep -q '^Next: ' "$data/web$n.out"; do
+    kill -0 "${pids[-1]}" 2>/dev/null || { cat "$data/web$n.out" >&2; exit 1; }
+    sleep 0.2
+  done
+  if [ "$n" -eq 1 ]; then grep '^Sign in\|^There is no' "$data/web1.out" >&2 || true; fi
+done
+for n in 1 2; do
+  # The demo provider is in the first web process.
+  PORT=$((port + 1)) "$python" manage.py worker &
+  pids+=($!)
+done
+sed -e "s|@FOLDER@|$data/nginx|g" -e "s|@LISTEN@|${HOST:-127.0.0.1}:$port|" \
+  -e "s|@WEB_1@|127.0.0.1:$((port + 1))|" -e "s|@WEB_2@|127.0.0.1:$((port + 2))|" \
+  deploy/nginx.conf >"$data/nginx/nginx.conf"
+"$nginx" -c "$data/nginx/nginx.conf" -e stderr &
+pids+=($!)
+say "Parley is running at http://127.0.0.1:$port; Ctrl-C ends all"
+wait -n "${pids[@]}" || true
+say "a process has ended; so do the others"

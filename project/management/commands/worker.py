@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import connection
+
+from project.environment import ConfigurationError
+from project.preparation import prepare
+
+
+class Command(BaseCommand):
+    help = "Run turns, beside any number of `serve`, until SIGTERM or Ctrl-C."
+    requires_system_checks = []  # the tests run them; here they would cost a second
+
+    def handle(self, **options: Any) -> None:
+        if not settings.REDIS_URL:
+            raise ConfigurationError(
+                "REDIS_URL",
+                "workers need PostgreSQL and Redis; set REDIS_URL and DATABASE_URL, or"
+                " run `manage.py serve` alone, which runs turns itself.",
+            )
+        os.umask(0o077)
+        prepare()
+        connection.close()  # the engine's threads have their own
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._work())
+
+    async def _work(self) -> None:
+        from conversations import engine
+        from llm import client, prices
+        from tools.mcp import client as mcp
+
+        stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            # A second signal ends the process at once; others go on with its turns.
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(each, os._exit, 128 + number)
+            stopped.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        await engine.start(works=True)
+        loop.run_in_executor(None, prices.warm)
+        self.stdout.write("Parley works; Ctrl-C stops it.")
+        self.stdout.flush()
+        try:
+            await stopped.wait()
+            await engine.drain()
+        finally:
+            await mcp.close_all()
+            await client.aclose()
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:  # no wheel for some platforms
+        return None
+    return uvloop.new_event_loop if sys.platform != "win32" else None

@@ -1,0 +1,80 @@
+"""What a process makes sure of before it serves or works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from project.environment import ConfigurationError
+from project.files import InUse, lock_folder
+from project.first_start import Outcome, first_start
+
+_PREPARING = 7_262_317  # the number of PostgreSQL's lock; any that nobody else uses
+
+
+def alone() -> AbstractContextManager[Any]:
+    """The lock on the data folder, where there may be one process only."""
+    if settings.REDIS_URL:
+        return nullcontext()
+    try:
+        return lock_folder(settings.DATA)
+    except InUse as exc:
+        raise ConfigurationError(
+            "PARLEY_DATA", f"{exc}; stop that or name another folder."
+        ) from exc
+
+
+def prepare() -> Outcome:
+    """Migrations, then the first start. Of processes that start at once, one does it
+    and the others wait."""
+    _connect()
+    with _one_after_another():
+        migrate()
+        return first_start()
+
+
+def migrate() -> None:
+    """`migrate`, which takes a second, only where there is something to do."""
+    if has_migrations():
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def has_migrations() -> bool:
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def _connect() -> None:
+    try:
+        connection.ensure_connection()
+    except DatabaseError as exc:
+        if connection.vendor == "postgresql":
+            # Not the text: it may repeat the address with its password.
+            raise ConfigurationError(
+                "DATABASE_URL",
+                "cannot reach PostgreSQL there; start it, or mend the address.",
+            ) from exc
+        path = settings.DATABASES["default"]["NAME"]
+        raise ConfigurationError(
+            "DATABASE_URL", f"cannot use {path} ({exc}); name another file."
+        ) from exc
+
+
+@contextmanager
+def _one_after_another() -> Iterator[None]:
+    if connection.vendor != "postgresql":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [_PREPARING])
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [_PREPARING])

@@ -1,0 +1,64 @@
+"""Where PostgreSQL and Redis are, read from their addresses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+
+_POSTGRES = ("postgres", "postgresql", "pgsql")
+_REDIS = ("redis", "rediss", "unix")
+
+
+def is_postgres(url: str) -> bool:
+    return urlsplit(url).scheme in _POSTGRES
+
+
+def database(url: str) -> dict[str, Any]:
+    """Django's settings for a PostgreSQL address. Raises ValueError with what is
+    wrong."""
+    try:
+        found: dict[str, Any] = environ.Env.db_url_config(url)
+        is_whole = bool(found["NAME"])
+    except Exception as exc:  # django-environ raises whatever it stumbles over
+        raise ValueError("cannot be read") from exc
+    if not is_whole:
+        raise ValueError("it names no database")
+    return {
+        **found,
+        "ENGINE": "django.db.backends.postgresql",
+        # The server's threads stay, and so do their connections; one that PostgreSQL
+        # has closed is noticed before it is used.
+        "CONN_MAX_AGE": 600,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "connect_timeout": 5,  # seconds
+            "application_name": "parley",
+            **found.get("OPTIONS", {}),
+        },
+    }
+
+
+def is_redis(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_named = bool(parts.hostname or parts.scheme == "unix") and (
+            parts.port is None or parts.port > 0
+        )
+    except ValueError:
+        return False
+    return parts.scheme in _REDIS and is_named and not re.search(r"\s", url)
+
+
+def channel_layer(redis_url: str) -> dict[str, Any]:
+    if not redis_url:
+        return {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+    number = urlsplit(redis_url).path.strip("/") or "0"
+    host = {"address": redis_url, "socket_timeout": 5, "socket_connect_timeout": 3}
+    return {
+        "BACKEND": "conversations.engine.layer.Layer",
+        # Redis' databases share their channels.
+        "CONFIG": {"hosts": [host], "prefix": f"parley{number}"},
+    }

@@ -1,0 +1,35 @@
+"""What is answered while the database is away: 503, and when to come back."""
+
+from __future__ import annotations
+
+import sys
+
+from django.db import InterfaceError, OperationalError, connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from conversations.api import errors
+
+RETRY_AFTER = 2  # seconds
+_TEXT = "The database cannot be reached; nothing was lost. Try again in a moment."
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """For a fault: ours, or that of a database which is restarted."""
+    if not is_away(sys.exc_info()[1]):
+        return errors.server_error(request)
+    response: HttpResponse
+    if "text/html" in request.headers.get("Accept", ""):
+        response = HttpResponse(_TEXT, status=503, content_type="text/plain")
+    else:
+        error = {"message": _TEXT, "type": "server_error", "param": None}
+        error["code"] = "database_unavailable"
+        response = JsonResponse({"error": error}, status=503)
+    response["Retry-After"] = str(RETRY_AFTER)
+    return response
+
+
+def is_away(exc: BaseException | None) -> bool:
+    if not isinstance(exc, OperationalError | InterfaceError):
+        return False
+    # SQLite says the same of a table that is missing.
+    return connection.vendor == "postgresql" or "locked" in str(exc)

@@ -1,0 +1,214 @@
+"""The event log over a real Redis: whole, in order, and closed to whoever was taken
+over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from contextlib import suppress
+
+import pytest
+import redis as redis_client
+
+from conversations.engine import redis_wire
+from conversations.engine.bus import Bus
+from conversations.engine.log import Fenced, Position
+from conversations.engine.redis_log import RedisLog
+from conversations.engine.redis_wire import LARGE, large_of, pack, stream_of, unpack
+from llm.wire.deltas import TextDelta
+from llm.wire.response import ResponseBuilder
+from tests.scaled import REDIS, RedisProcess, need_servers
+
+
+@pytest.fixture
+def url() -> str:
+    need_servers()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return f"{REDIS.rpartition('/')[0]}/{1 + int(worker) % 15}"
+
+
+class Process:
+    """What of the engine has to do with Redis, as each process has it."""
+
+    def __init__(self, url: str, *, deaf: bool = False) -> None:
+        self.bus = Bus(url, self._heard, lambda: self.log.mirrors.missed())
+        self.log = RedisLog(self.bus)
+        self.deaf = deaf  # to all hints
+
+    def _heard(self, kind: str, ids: list[str]) -> None:
+        if kind == "told" and not self.deaf:
+            self.log.mirrors.told(ids)
+
+    async def __aenter__(self) -> Process:
+        self.bus.start()
+        self.log.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.log.aclose()
+        await self.bus.close()
+
+
+@pytest.fixture
+def turn() -> str:
+    return f"resp_{uuid.uuid4().hex}"
+
+
+def said(turn: str, texts=("One", " and", " two.")):
+    """Batches of events, the last of which ends the turn."""
+    builder = ResponseBuilder(id=turn, model="m")
+    yield builder.start()
+    for text in texts:
+        yield builder.feed([TextDelta(0, text)])
+    yield builder.complete()
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def heard(process: Process, turn: str, count: int):
+    mirror = await process.log.follow(turn)
+    await until(lambda: len(mirror.entries) >= count)
+    return mirror
+
+
+def test_a_batch_is_read_as_it_was_written():
+    lines = [
+        redis_wire.line_of("response.created", Position(1, 1), b'{"a": "b c\\n"}'),
+        redis_wire.line_of("response.completed", None, b"{}"),
+    ]
+    batch = pack(7, lines)
+    first, last = unpack("resp_1", Position(2, batch.first), batch.data)
+    assert (first.type, first.told_at) == ("response.created", Position(1, 1))
+    assert (first.place, first.data) == (Position(2, 7), b'{"a": "b c\\n"}')
+    assert (last.place, last.told_at, last.is_last) == (Position(2, 8), None, True)
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["hints", "no hints"])
+async def test_another_process_is_told_the_same(url, turn, deaf):
+    async with Process(url) as worker, Process(url, deaf=deaf) as web:
+        journal = worker.log.journal(turn, lambda: None)
+        mirror = await web.log.follow(turn)
+        events = []
+        for batch in said(turn):
+            journal.append(1, batch)
+            events += batch
+            await asyncio.sleep(0)
+        await until(lambda: mirror.ended)
+        assert [entry.event for entry in mirror.entries] == events
+        assert [entry.place.sequence for entry in mirror.entries] == [
+            *range(len(events))
+        ]
+        late = await heard(worker, turn, len(events))
+        assert [entry.data for entry in late.entries] == [
+            entry.data for entry in mirror.entries
+        ]
+
+
+async def test_who_was_taken_over_can_say_nothing_more(url, turn):
+    async with Process(url) as zombie, Process(url) as other:
+        fenced = asyncio.Event()
+        first = zombie.log.journal(turn, fenced.set)
+        start, *rest = said(turn)
+        first.append(1, start)
+        await heard(zombie, turn, len(start))
+        second = other.log.journal(turn, lambda: None)
+        for batch in said(turn, ["Another"]):
+            second.append(2, batch)
+        mirror = await other.log.follow(turn)
+        await until(lambda: mirror.ended)
+        first.append(1, rest[0])
+        async with asyncio.timeout(30):
+            await fenced.wait()
+        with pytest.raises(Fenced):
+            first.append(1, rest[1])
+        assert {entry.place.epoch for entry in mirror.entries} == {2}
+        assert await other.bus.redis.xlen(stream_of(turn)) >= 1
+        oldest = await other.bus.redis.xrange(stream_of(turn), count=1)
+        assert oldest[0][0] == b"2-0"
+
+
+async def test_a_large_event_stands_by_itself_and_holds_up_nobody(url, turn):
+    large = "x" * (4 * LARGE)
+    small = f"{turn}-small"
+    async with Process(url) as worker, Process(url) as web:
+        for name, texts in ((turn, [large]), (small, ["ok"])):
+            journal = worker.log.journal(name, lambda: None)
+            for batch in said(name, texts):
+                journal.append(1, batch)
+        mirrors = [await web.log.follow(name) for name in (turn, small)]
+        await until(lambda: all(mirror.ended for mirror in mirrors))
+        delta = next(e for e in mirrors[0].entries if e.type.endswith("text.delta"))
+        assert delta.event["delta"] == large
+        assert await web.bus.redis.exists(large_of(turn, delta.place))
+        assert await web.bus.redis.ttl(large_of(turn, delta.place)) > 0
+
+
+async def test_what_is_over_does_not_stay_for_ever(url, turn):
+    async with Process(url) as worker:
+        journal = worker.log.journal(turn, lambda: None)
+        batches = list(said(turn))
+        journal.append(1, batches[0])
+        await heard(worker, turn, 1)
+        assert await worker.bus.redis.ttl(stream_of(turn)) > 3600
+        for batch in batches[1:]:
+            journal.append(1, batch)
+        mirror = await worker.log.follow(turn)
+        await until(lambda: mirror.ended)
+        assert 0 < await worker.bus.redis.ttl(stream_of(turn)) <= 300
+
+
+async def test_a_redis_that_forgot_everything_is_told_again(tmp_path, turn):
+    need_servers()
+    redis = RedisProcess(tmp_path).start()
+    try:
+        async with Process(redis.url) as worker, Process(redis.url) as web:
+            journal = worker.log.journal(turn, lambda: None)
+            batches = list(said(turn))
+            for batch in batches[:3]:
+                journal.append(1, batch)
+            mirror = await heard(web, turn, 3)
+            redis.kill()
+            journal.append(1, batches[3])
+            redis.start()
+            journal.append(1, batches[4])
+            await until(lambda: mirror.ended)
+            with redis_client.Redis(port=redis.port) as plain:
+                await until(lambda: plain.exists(stream_of(turn)))
+            web.log.mirrors._mirrors.clear()
+            late = await web.log.follow(turn)
+            await until(lambda: late.ended)
+            events = [event for batch in batches for event in batch]
+            for each in (mirror, late):
+                assert [entry.event for entry in each.entries] == events
+    finally:
+        redis.kill()
+
+
+async def test_many_turns_share_few_round_trips(url):
+    turns = [f"resp_{uuid.uuid4().hex}" for _ in range(50)]
+    async with Process(url) as worker, Process(url) as web:
+        mirrors = [await web.log.follow(name) for name in turns]
+        streams = [
+            (worker.log.journal(name, lambda: None), said(name, ["a"] * 40))
+            for name in turns
+        ]
+        while streams:
+            for journal, batches in list(streams):
+                with suppress(StopIteration):
+                    journal.append(1, next(batches))
+                    continue
+                streams.remove((journal, batches))
+            await asyncio.sleep(0)
+        await until(lambda: all(mirror.ended for mirror in mirrors))
+        texts = {
+            "".join(
+                e.event["delta"] for e in m.entries if e.type.endswith("text.delta")
+            )
+            for m in mirrors
+        }
+        assert texts == {"a" * 40}

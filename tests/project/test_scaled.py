@@ -1,0 +1,43 @@
+"""What `manage.py serve` and `manage.py worker` say to half a setting."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.serving import BASE, ServerProcess, free_port, manage
+
+POSTGRES = "postgres://nobody:planted-secret@127.0.0.1:{}/none"
+HALF = [
+    ("serve", {"REDIS_URL": "redis://localhost"}, "REDIS_URL: Redis goes with Postgr"),
+    ("serve", {"DATABASE_URL": POSTGRES}, "REDIS_URL: PostgreSQL goes with Redis; set"),
+    ("worker", {}, "REDIS_URL: workers need PostgreSQL and Redis; set REDIS_URL and"),
+    (
+        "worker",
+        {"DATABASE_URL": POSTGRES, "REDIS_URL": "redis://localhost"},
+        "DATABASE_URL: cannot reach PostgreSQL there; start it, or mend the address.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "half", "line"), HALF)
+def test_half_a_setting_stops_the_start_with_one_line(
+    tmp_path: Path, command: str, half: dict[str, str], line: str
+):
+    nobody = free_port()
+    half = {name: value.format(nobody) for name, value in half.items()}
+    done = subprocess.run(
+        manage(command),
+        cwd=BASE,
+        env=ServerProcess(tmp_path / "data", half).environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+    assert "planted-secret" not in done.stderr
