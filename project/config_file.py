@@ -209,7 +209,7 @@ class _Loader:
         for place, table in self._tables(document, "providers", PROVIDER):
             self._provider(place, table)
         for place, table in self._tables(document, "tools", TOOL):
-            self._tool(place, table)
+            self._tool_row(place, table)
         for place, table in self._tables(document, "sources", SOURCE):
             self._source(place, table)
         presets = []
@@ -242,7 +242,7 @@ class _Loader:
                 self._defaults.append(f"{inner}.is_default")
             self._row(inner, model, MODEL, owner)
 
-    def _tool(self, place: str, table: Table) -> None:
+    def _tool_row(self, place: str, table: Table) -> None:
         told = dict(table)
         name = told.pop("approvers", "")
         row: Tool = TOOL.find(table["name"], {})

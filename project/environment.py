@@ -69,6 +69,15 @@ class Environment:
             raise ConfigurationError(name, f"{text!r} is not a whole number above 0.")
         return int(text)
 
+    def days(self, name: str, default: int) -> int:
+        """From 0, which sets no limit, to a hundred years."""
+        text = self.text(name, str(default)).strip()
+        if not (text.isascii() and text.isdecimal()) or int(text) > 36500:
+            raise ConfigurationError(
+                name, f"{text!r} is not a whole number of days from 0 to 36500."
+            )
+        return int(text)
+
     def port(self, name: str, default: int) -> int:
         number = self.count(name, default)
         if number > 65535:

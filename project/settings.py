@@ -198,6 +198,9 @@ DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
 MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
 MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
 UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all one's files
+DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: for ever
+RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of records of calls; 0: for ever
+SYNC_MODELS = env.flag("SYNC_MODELS", False)  # once a day, with providers' lists
 
 # Logs: one line an event, never a key, a prompt or a body
 

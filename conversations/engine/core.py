@@ -23,6 +23,7 @@ from conversations.engine.hints import announce
 from conversations.engine.log import Entry, EventLog, Position, entries_after
 from conversations.engine.replay import Over, replay
 from conversations.engine.run import Run
+from conversations.engine.schedule import LOOK, Schedule
 from tools.execute import where
 
 logger = logging.getLogger(__name__)
@@ -48,10 +49,12 @@ class Engine:
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._stopped = asyncio.Event()
         self.background = Background(database, submit=self.put, news=self.news)
+        self._schedule = Schedule(database)
 
     async def start(self) -> None:
         self._keep(self._every(BEAT, self._beat), name="heartbeat")
         self._keep(self._every(SWEEP, self._sweep), name="sweep")
+        self._keep(self._every(LOOK, self._schedule.run_due), name="sweep")
         await self._sweep()
 
     async def drain(self, grace: float) -> None:

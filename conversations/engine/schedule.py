@@ -101,7 +101,7 @@ def claim(name: str, interval: int) -> bool:
     """True for one process an interval."""
     if not settings.REDIS_URL:
         return True
-    mine = ["parley." + name, "parley", interval]
+    mine: tuple[str, str, int] = (f"parley.{name}", "parley", interval)
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO procrastinate_periodic_defers"

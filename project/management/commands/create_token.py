@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
+from django.utils import timezone
 
 from conversations.models import AccessToken
+from conversations.tokens import Scope, usual_scopes
+from llm import router
+from llm.errors import LLMError
+from llm.models import LanguageModel
 
 
 class Command(BaseCommand):
@@ -15,18 +23,93 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("user", metavar="USER", help="whose token it is")
-        parser.add_argument(
-            "--label", default="token", help="what it is for, as the admin shows it"
+        add = parser.add_argument
+        add("user", metavar="USER", help="whose token it is")
+        add("--label", default="token", help="what it is for, as the admin shows it")
+        add(
+            "--scope",
+            action="append",
+            choices=Scope.values,
+            help="a door it opens, as often as needed; chat and gateway without any",
+        )
+        add(
+            "--model",
+            action="append",
+            default=[],
+            help="a model it may ask, as often as needed; all without any",
+        )
+        add(
+            "--network",
+            action="append",
+            default=[],
+            help="an address or network it may be used from; everywhere without any",
+        )
+        add("--days", type=int, help="how long it is valid; for ever without it")
+        add("--requests-per-minute", type=int, metavar="N")
+        add("--tokens-per-minute", type=int, metavar="N")
+        add("--budget", metavar="USD", help="what it may spend")
+        add(
+            "--period",
+            choices=AccessToken.Period.values,
+            default=AccessToken.Period.TOTAL.value,
+            help="what the budget is for",
         )
 
     def handle(self, *, user: str, label: str, **options: Any) -> None:
         try:
             owner = User.objects.get(username=user, is_active=True)
+            token = self._issue(owner, label, options)
         except User.DoesNotExist:
             raise CommandError(f"There is no active user {user!r}.") from None
         except OperationalError as exc:
             raise CommandError("There is no database yet; `make run` first.") from exc
-        _, token = AccessToken.issue(owner, label)
         self.stderr.write(f"Token {label!r} of {user}, shown only this once:")
         self.stdout.write(token)
+
+    def _issue(self, owner: User, label: str, options: dict[str, Any]) -> str:
+        """Raises CommandError."""
+        models = [_model(name, owner) for name in options["model"]]
+        days = options["days"]
+        limits = {
+            "scopes": options["scope"] or usual_scopes(),
+            "networks": options["network"],
+            "requests_per_minute": options["requests_per_minute"],
+            "tokens_per_minute": options["tokens_per_minute"],
+            "budget": _amount(options["budget"]),
+            "budget_period": options["period"],
+        }
+        row = AccessToken(user=owner, label=label, **limits)
+        row.draw()
+        try:
+            row.full_clean()
+        except ValidationError as exc:
+            raise CommandError("; ".join(_problems(exc))) from exc
+        until = timezone.now() + timedelta(days=days) if days else None
+        _, token = AccessToken.issue(
+            owner, label, until, allowed_models=models, **limits
+        )
+        return token
+
+
+def _model(name: str, owner: User) -> LanguageModel:
+    try:
+        found = router.resolve(name, user=owner).model_id
+    except LLMError as exc:
+        raise CommandError(str(exc)) from exc
+    assert found is not None, "names lead to rows"
+    return LanguageModel.objects.get(pk=found)
+
+
+def _amount(text: str | None) -> Decimal | None:
+    try:
+        return None if text is None else Decimal(text)
+    except InvalidOperation as exc:
+        raise CommandError(f"{text!r} is no amount of money; write 5 or 0.50.") from exc
+
+
+def _problems(exc: ValidationError) -> list[str]:
+    return [
+        f"{name}: {problem}"
+        for name, problems in exc.message_dict.items()
+        for problem in problems
+    ]

@@ -1,0 +1,99 @@
+"""What is erased once its time is over, in batches that hold up nobody.
+
+Deleted conversations and forgotten memories lose their rows and files; records of
+provider calls go where `RETENTION_DAYS` says so. All of it may be broken off at any
+moment and begun again, also by two processes at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from conversations.ledger import LedgerEntry
+from conversations.memories import Memory
+from conversations.models import Attachment, Conversation, IdempotencyKey, Turn
+from llm.models import ModelCall
+
+IDEMPOTENCY_DAYS = 7  # in which a request that is sent again repeats nothing
+LEDGER_DAYS = 30  # after which what was reserved for a call is of no interest
+BATCH = 500  # plain rows of a transaction
+TURNS, CONVERSATIONS = 25, 25  # of a transaction; each has rows of its own
+
+
+def clean_up() -> Iterator[Counter[str]]:
+    """Erase it, a transaction at each step; yields how many of what. Synchronous."""
+    while erased := _some_of_conversations():
+        yield erased
+    for name, expired in _plain():
+        while count := _some_of(expired):
+            yield Counter({name: count})
+
+
+@transaction.atomic
+def _some_of_conversations() -> Counter[str]:
+    """Files, then turns, then the conversations, so that none is left without its
+    owner."""
+    if (before := _before(settings.DELETED_RETENTION_DAYS)) is None:
+        return Counter()
+    rows = Conversation.objects.filter(deleted_at__lt=before).order_by("deleted_at")
+    deleted = list(rows.values_list("pk", flat=True)[:CONVERSATIONS])
+    if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):
+        return Counter({"files": _erase_files(files)})
+    turns = Turn.objects.filter(conversation__in=deleted).order_by()
+    if pks := list(turns.values_list("pk", flat=True)[:TURNS]):
+        return Counter({"turns": _erase_turns(pks)})
+    Conversation.objects.filter(pk__in=deleted).delete()
+    return Counter({"conversations": len(deleted)} if deleted else {})
+
+
+def _erase_files(rows: list[Attachment]) -> int:
+    # Not after the rows: if we were killed in between, nobody would know the files.
+    for row in rows:
+        if row.file.name:
+            row.file.storage.delete(row.file.name)
+    Attachment.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    return len(rows)
+
+
+def _erase_turns(pks: list[str]) -> int:
+    # Numbers stay for the accounts; a provider's words may quote what was said.
+    calls = ModelCall.objects.filter(turn_id__in=pks).exclude(error_detail="")
+    calls.update(error_detail="")
+    Turn.objects.filter(pk__in=pks).delete()
+    return len(pks)
+
+
+def _plain() -> Iterator[tuple[str, QuerySet[Any]]]:
+    """Rows that nothing hangs on."""
+    keys_before = _before(IDEMPOTENCY_DAYS)
+    yield "idempotency keys", IdempotencyKey.objects.filter(created_at__lt=keys_before)
+    # Balances keep their sums.
+    closed = LedgerEntry.objects.exclude(state=LedgerEntry.State.RESERVED)
+    yield "ledger entries", closed.filter(deadline__lt=_before(LEDGER_DAYS))
+    yield "sessions", Session.objects.filter(expire_date__lt=timezone.now())
+    if before := _before(settings.DELETED_RETENTION_DAYS):
+        yield "memories", Memory.objects.filter(deleted_at__lt=before)
+    if before := _before(settings.RETENTION_DAYS):
+        yield "model calls", ModelCall.objects.filter(created_at__lt=before)
+
+
+@transaction.atomic
+def _some_of(expired: QuerySet[Any]) -> int:
+    pks = list(expired.order_by().values_list("pk", flat=True)[:BATCH])
+    if pks:
+        expired.model._default_manager.filter(pk__in=pks).delete()
+    return len(pks)
+
+
+def _before(days: int) -> datetime | None:
+    """What is older is erased; None for nothing."""
+    return timezone.now() - timedelta(days=days) if days else None
