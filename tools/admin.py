@@ -19,7 +19,8 @@ from django.utils.translation import ngettext
 from llm.admin import SecretFormAdmin
 from llm.error_reports import hide_secrets
 from tools import registry
-from tools.acceptance import refusals
+from tools.acceptance import hosts_of, refusals
+from tools.admin_versions import VersionsAdmin
 from tools.dry_run import DryRun, dry_run
 from tools.examples import example_of
 from tools.forms import (
@@ -29,9 +30,12 @@ from tools.forms import (
     OperationsForm,
     ToolForm,
 )
+from tools.hosted import PRESETS
 from tools.http.openapi import Operation
-from tools.models import HttpTool, Tool
+from tools.mcp import admin as mcp_admin  # noqa: F401  (registers itself)
+from tools.models import WITH, HttpTool, Tool, ToolVersion
 from tools.output import Output
+from tools.versions import MAX_NOTE, snapshot_of
 
 
 class HttpToolInline(admin.StackedInline):
@@ -45,6 +49,21 @@ class HttpToolInline(admin.StackedInline):
         (None, {"fields": ["method", "url", "parameters", "places", "body"]}),
         (_("Headers"), {"fields": ["secret", "headers"]}),
         (_("The answer"), {"fields": ["read_as", "pointer", "max_size"]}),
+        (
+            _("A result that comes later"),
+            {
+                "fields": [
+                    "async_answers",
+                    "job_pointer",
+                    "job_url",
+                    "state_pointer",
+                    "pending_states",
+                    "poll_after",
+                    "callback_place",
+                ],
+                "classes": ["collapse"],
+            },
+        ),
         (_("Where it may go"), {"fields": ["networks"]}),
     ]
 
@@ -72,7 +91,7 @@ class HttpToolInline(admin.StackedInline):
 
 
 @admin.register(Tool)
-class ToolAdmin(SecretFormAdmin):
+class ToolAdmin(VersionsAdmin, SecretFormAdmin):
     form = ToolForm
 
     class Media:
@@ -88,9 +107,11 @@ class ToolAdmin(SecretFormAdmin):
         "has_code",
         "timeout_used",
         "replay_used",
+        "waits",
+        "approval_used",
         "group_names",
     ]
-    list_filter = ["enabled", "is_missing", "kind", "groups"]
+    list_filter = ["enabled", "is_missing", "kind", "approval", "groups"]
     search_fields = ["name", "label", "description"]
     actions = ["enable", "disable"]
     filter_horizontal = ["groups"]
@@ -113,14 +134,36 @@ class ToolAdmin(SecretFormAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)
-        return rows.select_related("http").prefetch_related("groups")
+        return rows.select_related(*WITH).prefetch_related("groups")
+
+    # The page, by kind
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        form: Any = super().get_form(request, obj, change, **kwargs)
+        form.kind = _kind(request, obj)
+        return form
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        asked = request.GET.get("preset")
+        for preset in PRESETS:
+            if preset.name == asked and _kind(request, None) == Tool.Kind.HOSTED:
+                return {
+                    "name": preset.name,
+                    "label": preset.label,
+                    "definition": preset.definition,
+                }
+        return super().get_changeform_initial_data(request)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        return _CODE_FIELDSETS if _has_code(obj) else _HTTP_FIELDSETS
+        return _FIELDSETS[_kind(request, obj)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        if _stands_for_server(obj):
+            return ["name", "kind", "definition", "created_at"]
         if not _has_code(obj):
-            return ["created_at"]
+            return ["kind", "created_at"]
         return [
             "name",
             "kind",
@@ -132,16 +175,16 @@ class ToolAdmin(SecretFormAdmin):
         ]
 
     def get_inlines(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [] if _has_code(obj) else [HttpToolInline]
+        return [HttpToolInline] if _kind(request, obj) == Tool.Kind.HTTP else []
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if _has_code(obj) and not obj.is_missing:
+        if (_has_code(obj) and not obj.is_missing) or _stands_for_server(obj):
             return False
         return super().has_delete_permission(request, obj)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        may_import = {"may_import": self.has_add_permission(request)}
-        return super().changelist_view(request, {**(extra_context or {}), **may_import})
+        may_add = {"may_add": self.has_add_permission(request)}
+        return super().changelist_view(request, {**(extra_context or {}), **may_add})
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -150,6 +193,8 @@ class ToolAdmin(SecretFormAdmin):
         used = row.used() if row else None
         context["may_dry_run"] = used and self.has_dry_run_permission(request)
         context["refusals"] = refusals(used.parameters) if used else None
+        if _kind(request, row) == Tool.Kind.HOSTED:
+            context |= _hosting(row)
         return super().render_change_form(request, context, *args, **kwargs)
 
     # Dry run
@@ -176,6 +221,7 @@ class ToolAdmin(SecretFormAdmin):
             "form": form,
             "done": done,
             "output": _shown_parts(done.outcome.output) if done else [],
+            "accepted": done.outcome.accepted if done else None,
         }
         return TemplateResponse(request, "admin/tools/tool/dry_run.html", context)
 
@@ -242,6 +288,8 @@ class ToolAdmin(SecretFormAdmin):
             self.message_user(request, text, messages.ERROR)
             return False
         self.log_addition(request, row, f"Imported: {operation.key}.")
+        note = f"Imported: {operation.key}"[:MAX_NOTE]
+        ToolVersion.objects.record(row, request.user, note)
         return True
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
@@ -267,7 +315,8 @@ class ToolAdmin(SecretFormAdmin):
             enabled=enabled
         )
         for row in rows:
-            row.enabled = enabled
+            before, row.enabled = snapshot_of(row), enabled
+            ToolVersion.objects.record(row, request.user, before=before)
             self.log_change(request, row, [{"changed": {"fields": ["enabled"]}}])
         text = (
             ngettext("%d tool enabled.", "%d tools enabled.", len(rows))
@@ -285,11 +334,17 @@ class ToolAdmin(SecretFormAdmin):
 
     @admin.display(description=_("ready"), boolean=True, ordering="-is_missing")
     def has_code(self, row: Tool) -> bool:
+        if row.kind == Tool.Kind.HOSTED:
+            return bool(row.declared())
         return row.offered() is not None
 
     @admin.display(description=_("timeout"), ordering="timeout")
     def timeout_used(self, row: Tool) -> str:
         used = row.used()
+        if row.kind == Tool.Kind.HOSTED:
+            return "–"
+        if used and not used.blocking and used.timeout is None:
+            return f"{settings.BACKGROUND_TOOL_TIMEOUT:g} s"
         seconds = used.timeout if used else row.timeout
         return f"{settings.TOOL_TIMEOUT if seconds is None else seconds:g} s"
 
@@ -297,6 +352,19 @@ class ToolAdmin(SecretFormAdmin):
     def replay_used(self, row: Tool) -> str:
         used = row.used()
         return used.replay if used else row.replay
+
+    @admin.display(description=_("the model waits"), boolean=True)
+    def waits(self, row: Tool) -> bool | None:
+        used = row.used()
+        return used.blocking if used else None
+
+    @admin.display(description=_("approval"))
+    def approval_used(self, row: Tool) -> str:
+        used = row.used()
+        if used is None:
+            return "–"
+        policy = used.approval.policy if used.approval else Tool.Approve.NEVER
+        return str(Tool.Approve(policy).label)
 
     @admin.display(description=_("groups"))
     def group_names(self, row: Tool) -> str:
@@ -316,20 +384,65 @@ class ToolAdmin(SecretFormAdmin):
         return used.source if (used := row.used()) else str(_("The code is gone."))
 
 
+_ABOUT = (None, {"fields": ["name", "kind", "enabled", "groups"]})
+_ASKING = (
+    _("Asking a person first"),
+    {
+        "fields": ["approval", "approval_rule", "approvers"],
+        "description": _(
+            "The turn waits until somebody has agreed; they see the arguments and may"
+            " change them. What was decided, by whom and when, stays on record."
+        ),
+    },
+)
 _CODE_FIELDSETS = [
-    (None, {"fields": ["name", "kind", "enabled", "groups"]}),
+    _ABOUT,
     (
         _("Instead of the code's own words"),
-        {"fields": ["label", "description", "timeout", "replay"]},
+        {"fields": ["label", "description", "timeout", "replay", "blocking"]},
     ),
+    _ASKING,
     (_("What the model reads"), {"fields": ["description_used", "schema"]}),
     (_("Code"), {"fields": ["source", "has_code", "created_at"]}),
 ]
-_HTTP_FIELDSETS = [
-    (None, {"fields": ["name", "enabled", "groups"]}),
-    (_("What people and models read"), {"fields": ["label", "description"]}),
-    (_("How it runs"), {"fields": ["timeout", "replay", "created_at"]}),
-]
+_FIELDSETS: Mapping[str, Any] = {
+    Tool.Kind.PYTHON: _CODE_FIELDSETS,
+    Tool.Kind.MCP: _CODE_FIELDSETS,
+    Tool.Kind.HTTP: [
+        _ABOUT,
+        (_("What people and models read"), {"fields": ["label", "description"]}),
+        (
+            _("How it runs"),
+            {"fields": ["timeout", "replay", "blocking", "created_at"]},
+        ),
+        _ASKING,
+    ],
+    Tool.Kind.HOSTED: [
+        _ABOUT,
+        (_("What people read"), {"fields": ["label"]}),
+        (_("What the provider is told"), {"fields": ["definition", "created_at"]}),
+    ],
+}
+
+
+def _kind(request: HttpRequest, row: Tool | None) -> str:
+    """Of a row, or of the one that is to be added."""
+    if row is not None:
+        return row.kind
+    hosted = request.GET.get("kind") == Tool.Kind.HOSTED
+    return Tool.Kind.HOSTED if hosted else Tool.Kind.HTTP
+
+
+def _hosting(row: Tool | None) -> dict[str, Any]:
+    """Which providers have a tool, or each of the presets."""
+    definition = row.declared() if row else None
+    if row:
+        return {"hosts": hosts_of(definition) if definition else []}
+    presets = []
+    for preset in PRESETS:
+        hosts = [host.label for host in hosts_of(preset.definition) if not host.why_not]
+        presets.append((preset, hosts))
+    return {"presets": presets}
 
 
 def _sent(request: HttpRequest) -> tuple[Any, ...]:
@@ -337,8 +450,13 @@ def _sent(request: HttpRequest) -> tuple[Any, ...]:
     return (request.POST, request.FILES) if request.method == "POST" else ()
 
 
+def _stands_for_server(row: Tool | None) -> bool:
+    """Made by an MCP server's row, and changed there."""
+    return row is not None and hasattr(row, "mcp_server")
+
+
 def _has_code(row: Tool | None) -> bool:
-    return row is not None and row.kind == Tool.Kind.PYTHON
+    return row is not None and row.kind in (Tool.Kind.PYTHON, Tool.Kind.MCP)
 
 
 def _shown_parts(output: Output) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 * ToolError                 its message is for the model, which may mend its call
     * InvalidArguments      the arguments do not fit the tool's parameters
     * UnusableOutput        what the tool returned cannot be shown to a model
+    * ProcessEnded          the process of an isolated tool ended without a result
     * FetchError            nothing was fetched from the web; `advice` is for staff
         * AddressRefused    it leads to where this tool may not go
         * Unreachable       nobody answers there
@@ -33,6 +34,10 @@ class InvalidArguments(ToolError):
 
 class UnusableOutput(ToolError):
     """The tool's result cannot be shown to a model."""
+
+
+class ProcessEnded(ToolError):
+    """The tool's process ended before it had a result."""
 
 
 class FetchError(ToolError):

@@ -30,6 +30,7 @@ from tools.registry import Accepted, Answer, Context, Tool
 logger = logging.getLogger(__name__)
 
 MAX_ERROR = 500  # characters that people are shown
+MAX_TOKEN = 500  # characters, of work that goes on elsewhere
 MAX_PROGRESS = 500  # characters of one message
 STOP_GRACE = 1.0  # seconds that tools have for leaving, once they are cancelled
 
@@ -160,6 +161,8 @@ class _Running:
         self._wind_up(self._limit)
         value = await tool.call(self._context, arguments)
         if isinstance(value, Accepted):
+            if len(value.token) > MAX_TOKEN:
+                raise ToolError(f"its token is longer than {MAX_TOKEN} characters.")
             self._accepted = value
             return ""
         made = rendered(value)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django import forms
@@ -10,27 +10,36 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from llm.forms import ObjectField
-from tools.arguments import spelled
+from tools.arguments import Path, spelled
 from tools.errors import InvalidDocument
 from tools.http.checks import header_problems, url_problems
 from tools.http.openapi import MAX_DOCUMENT, Operation, operations, read_document
 from tools.json_places import line_of
 from tools.models import HttpTool, Tool, raise_wrong, validate_networks
-from tools.parameters import schema_mistakes
+from tools.parameters import rule_mistakes, schema_mistakes
 
 MAX_IMPORTED = 200  # operations at once
 
 _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
 
 
-class SchemaField(forms.JSONField):
-    """A JSON Schema; its mistakes are told with line and path."""
+Mistakes = Callable[[Any], Iterable[tuple[Path, str]]]
+
+
+class CodeField(forms.JSONField):
+    """JSON that people write by hand; its mistakes are told with line and path."""
 
     widget = forms.Textarea({"rows": 16, **_CODE})
 
+    def __init__(self, *args: Any, mistakes: Mistakes | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._mistakes = mistakes
+
     def to_python(self, value: Any) -> Any:
+        if not (value or "").strip():
+            return None
         try:
-            schema = json.loads(value or "{}")
+            told = json.loads(value)
         except json.JSONDecodeError as exc:
             raise ValidationError(
                 _("Line %(line)d, column %(column)d: %(text)s."),
@@ -42,18 +51,28 @@ class SchemaField(forms.JSONField):
             f"Line {line_of(value, path)}, at {spelled(path)}: {text}."
             if path
             else f"{text[:1].upper()}{text[1:]}."
-            for path, text in schema_mistakes(schema)
+            for path, text in (self._mistakes(told) if self._mistakes else ())
         )
-        return schema
+        return told
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """As it was typed: the lines that are told must be there to see."""
         return initial if self.disabled else data
 
     def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, str):
+        if value is None or isinstance(value, str):
             return value
         return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+class SchemaField(CodeField):
+    """A JSON Schema of arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, mistakes=schema_mistakes, **kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(value or "{}")
 
 
 class SecretTextarea(forms.Textarea):
@@ -84,14 +103,67 @@ class SecretHeadersField(forms.CharField):
 
 
 class ToolForm(forms.ModelForm):
-    """Only HTTP tools are made by hand."""
+    """Of every kind: a page shows the fields that its kind has."""
+
+    approval_rule = CodeField(
+        label=_("Rule"),
+        required=False,
+        mistakes=rule_mistakes,
+        widget=forms.Textarea({"rows": 6, **_CODE}),
+        help_text=_(
+            "JSON Schema: a call whose arguments fit it needs approval. More than 100:"
+            ' {"properties": {"euros": {"exclusiveMinimum": 100}},'
+            ' "required": ["euros"]}'
+        ),
+    )
+    definition = CodeField(
+        widget=forms.Textarea({"rows": 8, **_CODE}),
+        help_text=_(
+            "What the provider is told, as in a request of the Responses API. It goes"
+            " to models of several providers; leave out what only one knows."
+        ),
+    )
+
+    kind: str = Tool.Kind.HTTP  # of a new one
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk is None:
-            self.instance.kind = Tool.Kind.HTTP
-        if self.instance.kind == Tool.Kind.HTTP and "description" in self.fields:
+            self.instance.kind = self.kind
+        kind = self.instance.kind
+        # Form fields that are written out are there whatever the page shows.
+        other = "approval_rule" if kind == Tool.Kind.HOSTED else "definition"
+        self.fields.pop(other, None)
+        if kind == Tool.Kind.HTTP and "description" in self.fields:
             self.fields["description"].required = True
+        for name, unset in _UNSET.get(kind, _UNSET[Tool.Kind.PYTHON]).items():
+            if name in self.fields:
+                self._say_what_empty_means(name, str(unset))
+
+    def _say_what_empty_means(self, name: str, unset: str) -> None:
+        field: Any = self.fields[name]
+        options = [each for each in field.choices if each[0] not in ("", None)]
+        field.choices = [("", unset), *options]
+
+
+#: What an empty choice stands for.
+_UNSET = {
+    Tool.Kind.HTTP: {
+        "replay": _("as its method says"),
+        "blocking": _("waits for it, unless its answer comes later"),
+        "approval": _("never"),
+    },
+    Tool.Kind.MCP: {
+        "replay": _("as its server says"),
+        "blocking": _("waits for it"),
+        "approval": _("never"),
+    },
+    Tool.Kind.PYTHON: {
+        "replay": _("as its code says"),
+        "blocking": _("as its code says"),
+        "approval": _("as its code says"),
+    },
+}
 
 
 class HttpToolForm(forms.ModelForm):
@@ -119,6 +191,13 @@ class HttpToolForm(forms.ModelForm):
             "pointer",
             "max_size",
             "networks",
+            "async_answers",
+            "job_pointer",
+            "job_url",
+            "state_pointer",
+            "pending_states",
+            "poll_after",
+            "callback_place",
         ]
         field_classes = {"places": ObjectField, "headers": ObjectField}
         widgets = {
@@ -127,6 +206,7 @@ class HttpToolForm(forms.ModelForm):
             "headers": forms.Textarea({"rows": 3, **_CODE}),
             "max_size": forms.NumberInput({"class": "vBigIntegerField"}),
             "networks": forms.Textarea({"rows": 2, **_CODE}),
+            "job_url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -196,7 +196,7 @@ def _mcp(definition: Definition) -> Iterator[str]:
         )
     allowed = definition.get("allowed_tools", ["any"])
     by_name = allowed.get("tool_names") if isinstance(allowed, Mapping) else allowed
-    if by_name is not None and not _is_names(by_name):
+    if by_name not in (None, []) and not _is_names(by_name):
         yield "'allowed_tools' is a list of names; leave it out for all."
     headers = definition.get("headers", {})
     if not isinstance(headers, Mapping) or not all(map(_is_text, headers.values())):

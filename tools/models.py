@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -13,17 +12,22 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
 
-from llm.encrypted import EncryptedTextField, SecretUnavailable
 from tools import registry
-from tools.arguments import compiled, spelled
+from tools.arguments import Path, spelled
+from tools.async_answers import AsyncAnswers
+from tools.hosted import problems as hosted_problems
 from tools.http.answer import ReadAs, Reading
 from tools.http.call import HttpCall
 from tools.http.checks import header_problems, problems, read_networks, read_places
 from tools.http.definition import BodyKind, Definition
 from tools.http.exchange import MAX_BODY, Limits
 from tools.http.openapi import Operation
-from tools.parameters import EMPTY, schema_mistakes
+from tools.parameters import EMPTY, rule_mistakes, schema_mistakes
 from tools.registry import python_tools
+from tools.secret_headers import SecretHeaders
+
+#: The rows beside a tool's own that `offered` and `declared` read.
+WITH = ("http", "mcp__server", "mcp_server")
 
 LONGEST_TIMEOUT = 24 * 60 * 60  # seconds
 LARGEST_ANSWER = 20 * 1024 * 1024  # bytes
@@ -51,11 +55,12 @@ class ToolQuerySet(models.QuerySet["Tool"]):
 
     def offer(self, user: Any) -> Offer:
         """All that a turn of `user` may use, in one query."""
-        rows = self.filter(enabled=True).permitted(user).select_related("http")
+        rows = self.filter(enabled=True).permitted(user).select_related(*WITH)
         offer = Offer()
         for row in rows.order_by("name"):
             if row.kind == Tool.Kind.HOSTED:
-                offer.hosted[row.name] = row.definition or {}
+                if definition := row.declared():
+                    offer.hosted[row.name] = definition
             elif tool := row.used():
                 offer.tools[row.name] = tool
         return offer
@@ -110,7 +115,11 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         code = python_tools()
         rows = self.filter(kind=Tool.Kind.PYTHON)
         known = set(rows.values_list("name", flat=True))
-        new = [Tool(name=name) for name in code if name not in known]
+        new = [
+            Tool(name=name, enabled=tool.enabled)
+            for name, tool in code.items()
+            if name not in known
+        ]
         Tool.objects.using(self.db).bulk_create(new, ignore_conflicts=True)
         rows.filter(name__in=code, is_missing=True).update(is_missing=False)
         rows.exclude(name__in=code).filter(is_missing=False).update(is_missing=True)
@@ -226,25 +235,34 @@ class Tool(models.Model):
         if self.kind == self.Kind.HTTP and not self.description:
             problem = _("Tell the model what this tool does, and when to use it.")
             raise ValidationError({"description": problem})
+        if self.kind == self.Kind.HOSTED:
+            raise_wrong_in("definition", hosted_problems(self.definition))
         self._clean_rule()
 
     def _clean_rule(self) -> None:
         if self.approval != self.Approve.RULE:
             return
         problem = _("Write a JSON Schema that arguments in need of approval fit.")
-        if not isinstance(self.approval_rule, dict) or not self.approval_rule:
+        if not self.approval_rule:
             raise ValidationError({"approval_rule": problem})
-        try:
-            compiled(self.approval_rule)
-        except ValueError as exc:
-            raise ValidationError({"approval_rule": str(exc)}) from exc
+        raise_wrong_in("approval_rule", told(rule_mistakes(self.approval_rule)))
 
     def offered(self) -> registry.Tool | None:
         """The tool as its code or its definition declares it; None without one."""
         if self.kind == self.Kind.HTTP:
             http: HttpTool | None = getattr(self, "http", None)
             return http.offered() if http else None
+        if self.kind == self.Kind.MCP:
+            mcp: rows.McpTool | None = getattr(self, "mcp", None)
+            return mcp.offered() if mcp else None
+        if self.kind == self.Kind.HOSTED:
+            return None  # nothing of it runs here
         return python_tools().get(self.name)
+
+    def declared(self) -> dict[str, Any] | None:
+        """What a provider is told of a tool that it runs; None while it is not to."""
+        server: rows.McpServer | None = getattr(self, "mcp_server", None)
+        return server.declared() if server else self.definition or {}
 
     def used(self) -> registry.Tool | None:
         """The tool as a turn uses it: the code's word, where the row has none."""
@@ -277,10 +295,14 @@ class Tool(models.Model):
 
 
 def validate_parameters(parameters: Any) -> None:
-    raise_wrong(
-        f"At {spelled(path)}: {text}." if path else f"{text[:1].upper()}{text[1:]}."
-        for path, text in schema_mistakes(parameters)
-    )
+    raise_wrong(told(schema_mistakes(parameters)))
+
+
+def told(mistakes: Iterable[tuple[Path, str]]) -> Iterator[str]:
+    """A sentence for each mistake in a schema."""
+    for path, text in mistakes:
+        whole = f"{text[:1].upper()}{text[1:]}."
+        yield f"At {spelled(path)}: {text}." if path else whole
 
 
 def validate_headers(headers: Any) -> None:
@@ -300,11 +322,16 @@ def raise_wrong(sentences: Iterable[str]) -> None:
         raise ValidationError(wrong)
 
 
+def raise_wrong_in(field: str, sentences: Iterable[str]) -> None:
+    if wrong := list(sentences):
+        raise ValidationError({field: wrong})
+
+
 def no_parameters() -> dict[str, Any]:
     return dict(EMPTY)
 
 
-class HttpTool(models.Model):
+class HttpTool(SecretHeaders, AsyncAnswers):
     """What a tool of kind HTTP asks, and how its answer is read."""
 
     class Method(models.TextChoices):
@@ -357,8 +384,6 @@ class HttpTool(models.Model):
         validators=[validate_headers],
         help_text=_("Sent with each call, no secrets among them."),
     )
-    secret_names = models.JSONField(default=list, editable=False)
-    secret_headers = EncryptedTextField(blank=True, default="", editable=False)
     read_as = models.CharField(
         _("read the answer as"),
         max_length=10,
@@ -404,7 +429,11 @@ class HttpTool(models.Model):
         if any(schema_mistakes(self.parameters)) or any(header_problems(self.headers)):
             return  # their validators tell
         wrong: dict[str, list[str]] = {}
-        for name, text in problems(self.definition, self.parameters, self.secret_names):
+        found = (
+            *problems(self.definition, self.parameters, self.secret_names),
+            *self.later_problems(self.definition),
+        )
+        for name, text in found:
             wrong.setdefault(name, []).append(text)
         if wrong:
             raise ValidationError(wrong)
@@ -424,38 +453,29 @@ class HttpTool(models.Model):
         replay = _REPLAY_OF_METHODS.get(self.method, "once")
         timeout = self.tool.timeout
         seconds = settings.TOOL_TIMEOUT if timeout is None else timeout
+        if self.async_answers:  # the timeout is that of the work, not of a request
+            seconds = min(seconds, settings.TOOL_TIMEOUT)
+        call = HttpCall(
+            name=self.tool.name,
+            definition=self.definition,
+            reading=Reading(read_as=cast(ReadAs, self.read_as), pointer=self.pointer),
+            limits=Limits(size=self.max_size, total=seconds),
+            networks=read_networks(self.networks)[0],
+            secret_headers=self.secret_headers or None,
+            sends_key=(self.tool.replay or replay) == "idempotent",
+            later=self.later,
+        )
         return registry.Tool(
             name=self.tool.name,
             description=self.tool.description,
             parameters=self.parameters,
-            call=HttpCall(
-                name=self.tool.name,
-                definition=self.definition,
-                reading=Reading(
-                    read_as=cast(ReadAs, self.read_as), pointer=self.pointer
-                ),
-                limits=Limits(size=self.max_size, total=seconds),
-                networks=read_networks(self.networks)[0],
-                secret_headers=self.secret_headers or None,
-                sends_key=(self.tool.replay or replay) == "idempotent",
-            ),
+            call=call,
+            poll=call.poll if self.async_answers else None,
             replay=replay,
+            blocking=not self.async_answers,
             source=str(self),
         )
 
-    def set_secret_headers(self, headers: Mapping[str, str]) -> None:
-        """Adds these or puts them in the place of others; an empty one is removed."""
-        new = {name.lower() for name in headers}
-        old = {n: v for n, v in self._revealed().items() if n.lower() not in new}
-        kept = {name: value for name, value in {**old, **headers}.items() if value}
-        self.secret_names = sorted(kept)
-        self.secret_headers = json.dumps(kept) if kept else ""
 
-    def _revealed(self) -> dict[str, str]:
-        if not self.secret_headers:
-            return {}
-        try:
-            headers: dict[str, str] = json.loads(self.secret_headers.reveal())
-        except SecretUnavailable:  # all have to be entered again
-            return {}
-        return headers
+from tools.mcp import rows as rows  # noqa: E402  (models of this app; they need these)
+from tools.versions import ToolVersion as ToolVersion  # noqa: E402

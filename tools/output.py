@@ -45,6 +45,11 @@ def rendered(value: Any) -> Rendered:
     return Rendered(shortened(text), text if len(text) > MAX_TEXT else None)
 
 
+def plain(value: Any) -> bytes:
+    """The value as JSON, of which `rendered` makes the same. Raises UnusableOutput."""
+    return _json(_clean(value) if isinstance(value, str) else value)
+
+
 def shortened(text: str, limit: int = MAX_TEXT) -> str:
     if len(text) <= limit:
         return text

@@ -29,6 +29,16 @@ def schema_mistakes(parameters: Any) -> Iterator[tuple[Path, str]]:
         yield from _invalid(parameters) or _uncompilable(parameters)
 
 
+def rule_mistakes(rule: Any) -> Iterator[tuple[Path, str]]:
+    """The same of a schema that need not be of an object: arguments fit it or not."""
+    if not isinstance(rule, dict):
+        yield (), "a schema is an object, {…}"
+    elif rule.get("$schema", DIALECT) != DIALECT:
+        yield ("$schema",), f"leave it out, or write {DIALECT!r}"
+    else:
+        yield from _invalid(rule) or _uncompilable(rule)
+
+
 def _invalid(parameters: Mapping[str, Any]) -> list[tuple[Path, str]]:
     found = mistakes(_metaschema().iter_errors(parameters))
     # The metaschema has many parts, and each of them may tell the same.

@@ -21,6 +21,7 @@ from django.utils.module_loading import module_has_submodule
 
 from tools import builtin
 from tools.errors import InvalidTool
+from tools.isolated import IsolatedCall
 from tools.schema import Signature, signature_of
 from tools.threads import MAX_THREADS, Threads
 
@@ -32,6 +33,7 @@ Ask = Callable[["Context", str, Mapping[str, Any]], Awaitable["Answer"]]
 NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # what every provider takes
 
 _MARK = "__tool__"
+_SIGNATURE = "__tool_signature__"
 _threads = Threads(MAX_THREADS)
 
 
@@ -108,6 +110,8 @@ class Tool:
     replay: Replay = "once"  # what a crash may repeat
     #: Not blocking: the model goes on at once, and is told the result when it is there.
     blocking: bool = True
+    #: Whether its row is switched on when it is first made; staff have the last word.
+    enabled: bool = True
     #: Asks how work goes on that `call` answered with `Accepted`; with its token.
     poll: Callable[[Context, str], Awaitable[Any]] | None = None
     approval: Approval | None = None
@@ -138,15 +142,21 @@ def tool(
     timeout: float | None = None,
     replay: Replay = "once",
     blocking: bool = True,
+    enabled: bool = True,
     poll: Callable[[Context, str], Awaitable[Any]] | None = None,
     approval: Approval | None = None,
     label: str = "",
+    isolate: bool = False,
+    memory: int | None = None,
 ) -> Callable[[Function], Function]: ...
 
 
 def tool(function: Any = None, /, **settings: Any) -> Any:
     """Offer a function to models: name and description from the function itself, and
     its parameters from their types.
+
+    `isolate` runs it in a process of its own that is killed at the timeout; there
+    `memory` is what it may take, in MiB.
 
     Raises InvalidTool where a model could not be told how to call it.
     """
@@ -195,23 +205,55 @@ class _PythonCall:
         return await _threads.run(partial(self.function, **values), self.name)
 
 
+def function_signature(function: Callable[..., Any]) -> Signature:
+    """What `@tool` found out about a function."""
+    found: Signature = getattr(function, _SIGNATURE)
+    return found
+
+
 def _mark(
-    function: Function, /, *, name: str = "", description: str = "", **settings: Any
+    function: Function,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    isolate: bool = False,
+    memory: int | None = None,
+    **settings: Any,
 ) -> Function:
     signature = signature_of(function, Context)
     name = name or function.__name__
     source = f"{function.__module__}.{function.__qualname__}"
     _check(source, name, **settings)
+    call: Any = _PythonCall(function, signature, name)
+    if isolate:
+        call = _isolated(function, source, memory)
+    elif memory is not None:
+        raise InvalidTool(f"{source} limits its memory; that takes isolate=True.")
     made = Tool(
         name=name,
         description=description or signature.description,
         parameters=signature.parameters,
-        call=_PythonCall(function, signature, name),
+        call=call,
         source=source,
         **settings,
     )
     setattr(function, _MARK, made)
+    setattr(function, _SIGNATURE, signature)
     return function
+
+
+def _isolated(
+    function: Callable[..., Any], source: str, memory: int | None
+) -> IsolatedCall:
+    if "<" in function.__qualname__ or function.__module__ == "__main__":
+        raise InvalidTool(
+            f"{source} is isolated, so another process must find it by its name: move"
+            " it to the top of a module."
+        )
+    if memory is not None and memory < 1:
+        raise InvalidTool(f"{source} has the memory {memory!r}; give MiB, 1 or more.")
+    return IsolatedCall(function.__module__, function.__qualname__, memory)
 
 
 def _check(

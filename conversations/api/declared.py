@@ -18,7 +18,6 @@ from conversations.api.checks import (
     InputError,
     boolean,
     is_deeper,
-    known,
     mapping,
     record,
     required,
@@ -123,5 +122,10 @@ _FUNCTION = record(
 
 
 def _hosted(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    known(fields, [name for name in fields if name not in _SECRET], where)
+    for name in _SECRET:
+        if name in fields:
+            raise InputError(
+                f"{where}.{name}",
+                "a turn is kept in the open; let the staff set up this MCP server.",
+            )
     return schema(fields, where)

@@ -11,11 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api import schema
+from conversations.api.authentication import token_of
 from conversations.api.checks import InputError, either
 from conversations.api.errors import Refused
 from conversations.api.views import ApiView
 from conversations.models import ToolCall
 from conversations.statistics import PERIODS, ToolStatistics, report
+from conversations.tokens import Scope
 from tools.models import Tool
 
 INSPECT = "conversations.inspect_turn"
@@ -25,7 +27,7 @@ _STATISTICS = OpenApiParameter(
     OpenApiTypes.STR,
     enum=list(PERIODS),
     description="Numbers over this period: of your own calls, or, for staff who may"
-    " inspect conversations, of everybody's.",
+    " read other people's turns, of everybody's.",
 )
 
 
@@ -70,6 +72,7 @@ class ToolsSerializer(serializers.Serializer[Any]):
 
 
 class ToolsView(ApiView):
+    token_scopes = (Scope.CHAT, Scope.TOOLS, Scope.ADMIN_READ)
     serializer_class = ToolsSerializer
 
     @extend_schema(
@@ -115,6 +118,11 @@ def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
         problem = f"expected {either(PERIODS)}."
         raise Refused(InputError("statistics", problem))
     calls = ToolCall.objects.all()
-    if not (request.user.is_staff and request.user.has_perm(INSPECT)):
+    token = token_of(request)
+    if not (
+        request.user.is_staff
+        and request.user.has_perm(INSPECT)
+        and (token is None or token.has_scope(Scope.ADMIN_READ))
+    ):
         calls = calls.filter(turn__conversation__owner=request.user.pk)
     return report(calls, period).by_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -41,6 +42,7 @@ def test_every_example_is_a_tool(shop):
     assert set(discover([shop])) == {
         "book_room",
         "book_table",
+        "digits_of_factorial",
         "my_files",
         "refund",
         "send_parcel",
@@ -112,3 +114,16 @@ async def test_a_form_is_answered_or_not(shop):
     booked = await shop.book_table(2, Context(ask=ask))
     assert booked == "Booked for 2 at 21:00."
     assert "Nothing" in await shop.book_table(2, Context())
+
+
+async def test_an_isolated_tool_is_found_by_its_process(tmp_path, monkeypatch):
+    header = "from __future__ import annotations\n"
+    (tmp_path / "shop_on_disk.py").write_text(header + "\n".join(EXAMPLES))
+    monkeypatch.syspath_prepend(tmp_path)
+    shop = import_module("shop_on_disk")
+    try:
+        progress, output = await say(shop, "digits_of_factorial", number=2000)
+    finally:
+        del sys.modules["shop_on_disk"]
+    assert progress[-1:] == ["2000 of 2000"]
+    assert output == '{"digits":4764,"base":16}'

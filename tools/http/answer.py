@@ -56,7 +56,7 @@ def result_of(fetched: Fetched, reading: Reading, secrets: Collection[str] = ())
     text = _text(fetched, secrets)
     if reading.read_as == "text":
         return text
-    return _pointed(_json(text), reading.pointer)
+    return pointed(_json(text), reading.pointer)
 
 
 def hidden_texts(headers: Mapping[str, str]) -> list[str]:
@@ -124,7 +124,8 @@ def _json(text: str) -> Any:
         raise ToolError("the server answered with something that is no JSON.") from exc
 
 
-def _pointed(value: Any, pointer: str) -> Any:
+def pointed(value: Any, pointer: str) -> Any:
+    """Raises ToolError where nothing is there."""
     for step in _steps(pointer):
         match value:
             case dict() if step in value:

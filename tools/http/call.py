@@ -11,11 +11,12 @@ import orjson
 
 from llm.addresses import Network
 from llm.encrypted import Secret, SecretUnavailable
-from tools.errors import FetchError, ToolError
+from tools.errors import FetchError, FetchTimeout, ToolError, Unreachable
 from tools.http.answer import Reading, hidden_texts, result_of
-from tools.http.definition import Definition, request_of
-from tools.http.exchange import Limits
-from tools.registry import Context
+from tools.http.definition import Definition, Place, request_of
+from tools.http.exchange import Fetched, Limits, Request
+from tools.http.later import ACCEPTED, Later, asking, is_pending, job_of, wait_of
+from tools.registry import Accepted, Context
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +30,56 @@ class HttpCall:
     networks: Collection[Network] = ()
     secret_headers: Secret | None = None  # JSON
     sends_key: bool = False  # so that the server recognises a call that comes twice
+    later: Later | None = None  # where the result is that comes later
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
-        from tools.guard import fetch  # loads the HTTP libraries
-
         secret_headers = _revealed(self.secret_headers)
+        callback = self._callback(context)
         request = request_of(
             self.definition,
             arguments,
             secret_headers=secret_headers,
             idempotency_key=context.idempotency_key if self.sends_key else "",
+            callback=callback,
         )
+        fetched = await self._fetch(request)
+        if self.later and fetched.status == ACCEPTED:
+            return self._accepted(fetched, self.later, bool(callback))
+        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+
+    async def poll(self, context: Context, job: str) -> Any:
+        """The result of a call that was accepted, or Accepted while there is none."""
+        assert self.later, "it was accepted"
+        secret_headers = _revealed(self.secret_headers)
+        home, headers = self.definition.url, self.definition.headers
+        try:
+            fetched = await self._fetch(asking(job, home, headers, secret_headers))
+        except (FetchTimeout, Unreachable):  # it may be there the next time
+            return Accepted(job, self.later.after)
+        if is_pending(fetched, self.later):
+            return Accepted(job, wait_of(fetched, self.later))
+        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+
+    def _callback(self, context: Context) -> tuple[Place, str] | None:
+        if self.later is None or self.later.callback is None:
+            return None
+        if not context.callback_url:
+            logger.warning("tool %s: no callback URL to give", self.name)
+            return None
+        return self.later.callback, context.callback_url
+
+    def _accepted(self, fetched: Fetched, later: Later, may_post: bool) -> Accepted:
+        if job := job_of(fetched, later):
+            return Accepted(job, wait_of(fetched, later))
+        if may_post:
+            return Accepted()
+        raise ToolError(
+            "the server goes to work, but does not say where its result will be."
+        )
+
+    async def _fetch(self, request: Request) -> Fetched:
+        from tools.guard import fetch  # loads the HTTP libraries
+
         try:
             fetched = await fetch(request, allow=self.networks, limits=self.limits)
         except FetchError as exc:
@@ -48,7 +88,7 @@ class HttpCall:
         logger.info(
             "tool %s: %s, %d bytes", self.name, fetched.status, len(fetched.body)
         )
-        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+        return fetched
 
 
 def _revealed(secret: Secret | None) -> dict[str, str]:

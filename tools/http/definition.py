@@ -39,7 +39,8 @@ _CONTENT_TYPES: Mapping[BodyKind, str] = {
     "json": "application/json",
     "form": "application/x-www-form-urlencoded",
 }
-_ACCEPT = "application/json, text/*;q=0.9, image/*;q=0.8, */*;q=0.1"
+#: What we can read, and like best.
+ACCEPT = "application/json, text/*;q=0.9, image/*;q=0.8, */*;q=0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,12 @@ class Definition:
         """True where a body is sent even if no field is given for it."""
         return any(self.place_of(each).kind == "body" for each in self.arguments)
 
+    @property
+    def has_whole_body(self) -> bool:
+        """True where one argument is the body."""
+        kinds = {self.place_of(each).kind for each in self.arguments}
+        return "whole_body" in kinds
+
 
 def request_of(
     definition: Definition,
@@ -90,12 +97,19 @@ def request_of(
     *,
     secret_headers: Mapping[str, str] | None = None,
     idempotency_key: str = "",
+    callback: tuple[Place, str] | None = None,
 ) -> Request:
-    """Raises ToolError where an argument cannot stand in its place."""
+    """Raises ToolError where an argument cannot stand in its place.
+
+    `callback` is our own address, and where it goes.
+    """
     parts = _Parts()
     for argument, value in arguments.items():
         parts.add(definition.place_of(argument), argument, value)
-    headers = {"Accept": _ACCEPT, **definition.headers, **parts.headers}
+    if callback:
+        place, url = callback
+        parts.add(place, "callback_url", url)
+    headers = {"Accept": ACCEPT, **definition.headers, **parts.headers}
     body, content_type = _body(definition, parts)
     if content_type and "content-type" not in map(str.lower, headers):
         headers["Content-Type"] = content_type

@@ -31,6 +31,7 @@ class Limits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     status: int
+    url: str = field(default="", repr=False)  # that answered, after redirects
     reason: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # lower case
     content_type: str = ""  # without its parameters, in lower case

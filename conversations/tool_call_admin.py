@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from conversations.models import Item, Question, ToolCall
+from conversations.said_admin import SaidAdmin
+from conversations.statistics import PERIODS, report
+from tools.differences import differing
+from tools.models import Tool
+
+USUAL_PERIOD = "7d"
+
+_PERIOD_LABELS = {
+    "24h": _("24 hours"),
+    "7d": _("7 days"),
+    "30d": _("30 days"),
+}
+
+
+class _ToolFilter(admin.SimpleListFilter):
+    """Tools by their rows: names are not looked up among millions of calls."""
+
+    title = _("tool")
+    parameter_name = "tool"
+    path = "name"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, str]]:
+        names = Tool.objects.exclude(kind=Tool.Kind.HOSTED).values_list(
+            "name", flat=True
+        )
+        return [(name, name) for name in names.order_by("name")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> QuerySet[Any] | None:
+        return queryset.filter(**{self.path: self.value()}) if self.value() else None
+
+
+class _KindFilter(admin.SimpleListFilter):
+    title = _("kind of tool")
+    parameter_name = "kind_of_tool"
+    path = "name__in"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, Any]]:
+        return [
+            (kind.value, kind.label)
+            for kind in (Tool.Kind.PYTHON, Tool.Kind.HTTP, Tool.Kind.MCP)
+        ]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[Any]
+    ) -> QuerySet[Any] | None:
+        if not self.value():
+            return None
+        names = Tool.objects.filter(kind=self.value()).values("name")
+        return queryset.filter(**{self.path: names})
+
+
+class _ToolOfQuestionFilter(_ToolFilter):
+    path = "tool_call__name"
+
+
+class _KindOfQuestionFilter(_KindFilter):
+    path = "tool_call__name__in"
+
+
+@admin.register(ToolCall)
+class ToolCallAdmin(SaidAdmin):
+    owner = "turn__conversation__owner"
+    change_list_template = "admin/conversations/toolcall/change_list.html"
+    list_display = [
+        "call_id",
+        "name",
+        "state",
+        "blocking",
+        "turn",
+        "duration",
+        "attempts",
+        "started_at",
+    ]
+    list_filter = [
+        "state",
+        _KindFilter,
+        _ToolFilter,
+        ("blocking", admin.BooleanFieldListFilter),
+        "created_at",
+    ]
+    list_select_related = ["turn"]
+    ordering = ["-id"]
+    search_fields = ["=call_id", "=turn__id", "=name"]
+    search_help_text = _("The id of a call or a turn, or the name of a tool.")
+    fieldsets = [
+        (
+            None,
+            {"fields": ["name", "state", "error", "call_id", "turn_link", "attempts"]},
+        ),
+        (_("What was said"), {"fields": ["arguments", "result"]}),
+        (_("A person's word"), {"fields": ["asked"]}),
+        (
+            _("Times"),
+            {"fields": ["created_at", "started_at", "ended_at", "duration"]},
+        ),
+        (
+            _("In the background"),
+            {
+                "fields": [
+                    "blocking",
+                    "progress",
+                    "accepted_at",
+                    "deadline_at",
+                    "poll_at",
+                    "cancel_requested",
+                    "late_at",
+                    "told_in",
+                    "epoch",
+                    "lease_until",
+                ],
+                "classes": ["collapse"],
+            },
+        ),
+    ]
+
+    class Media:
+        css = {"all": ["css/turn-timeline.css", "css/tool-admin.css"]}
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.statistics_view)
+        name = "conversations_toolcall_statistics"
+        return [path("statistics/", view, name=name), *super().get_urls()]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [n for _title, options in self.fieldsets for n in options["fields"]]
+
+    def statistics_view(self, request: HttpRequest) -> HttpResponse:
+        """Of the calls that this person may see."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        period = request.GET.get("period", USUAL_PERIOD)
+        if period not in PERIODS:
+            period = USUAL_PERIOD
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Tool statistics"),
+            "period": period,
+            "periods": _PERIOD_LABELS.items(),
+            "report": report(self.get_queryset(request), period),
+        }
+        template = "admin/conversations/toolcall/statistics.html"
+        return TemplateResponse(request, template, context)
+
+    @admin.display(description=_("duration"))
+    def duration(self, call: ToolCall) -> str:
+        return "–" if call.seconds is None else f"{call.seconds * 1000:.0f} ms"
+
+    @admin.display(description=_("turn"))
+    def turn_link(self, call: ToolCall) -> SafeString:
+        return _link("turn", call.turn_id)
+
+    @admin.display(description=_("told in the turn"))
+    def told_in(self, call: ToolCall) -> SafeString | str:
+        return _link("turn", call.delivered_in_id) if call.delivered_in_id else "–"
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, call: ToolCall) -> SafeString | str:
+        items = Item.objects.filter(
+            turn=call.turn_id, type="function_call", payload__call_id=call.call_id
+        )
+        payload = items.values_list("payload", flat=True).first()
+        return _text(payload["arguments"]) if payload else "–"
+
+    @admin.display(description=_("result"))
+    def result(self, call: ToolCall) -> SafeString | str:
+        return "–" if call.output is None else _text(call.output)
+
+    @admin.display(description=_("questions"))
+    def asked(self, call: ToolCall) -> SafeString | str:
+        questions = call.questions.select_related("decided_by")
+        links = format_html_join(
+            "", "<li>{}: {}</li>", ((_link("question", q.pk), q) for q in questions)
+        )
+        return format_html("<ul>{}</ul>", links) if links else "–"
+
+
+@admin.register(Question)
+class QuestionAdmin(SaidAdmin):
+    owner = "tool_call__turn__conversation__owner"
+    list_display = [
+        "id",
+        "tool",
+        "kind",
+        "state",
+        "is_edited",
+        "group",
+        "decided_by",
+        "asked_at",
+        "decided_at",
+    ]
+    list_filter = [
+        "state",
+        "kind",
+        _KindOfQuestionFilter,
+        _ToolOfQuestionFilter,
+        "asked_at",
+    ]
+    list_select_related = ["tool_call", "group", "decided_by"]
+    ordering = ["-asked_at", "-id"]
+    search_fields = [
+        "=id",
+        "=tool_call__call_id",
+        "=tool_call__name",
+        "=tool_call__turn__id",
+        "=decided_by__username",
+    ]
+    search_help_text = _(
+        "The id of a question, a call or a turn; the name of a tool, or of who decided."
+    )
+    fieldsets = [
+        (None, {"fields": ["tool", "call_link", "kind", "state", "message"]}),
+        (
+            _("Decided"),
+            {"fields": ["decided_by", "decided_at", "note", "group"]},
+        ),
+        (_("What was asked and answered"), {"fields": ["asked", "answered"]}),
+        (_("Times"), {"fields": ["asked_at", "expires_at"]}),
+    ]
+
+    class Media:
+        css = {"all": ["css/turn-timeline.css", "css/tool-admin.css"]}
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [n for _title, options in self.fieldsets for n in options["fields"]]
+
+    @admin.display(description=_("tool"), ordering="tool_call__name")
+    def tool(self, question: Question) -> str:
+        return question.tool_call.name
+
+    @admin.display(description=_("changed"), boolean=True)
+    def is_edited(self, question: Question) -> bool:
+        return question.is_edited
+
+    @admin.display(description=_("call"))
+    def call_link(self, question: Question) -> SafeString:
+        return _link("toolcall", question.tool_call_id)
+
+    @admin.display(description=_("asked"))
+    def asked(self, question: Question) -> SafeString | str:
+        form = question.kind == Question.Kind.FORM
+        return _text(question.schema if form else question.arguments)
+
+    @admin.display(description=_("answered"))
+    def answered(self, question: Question) -> SafeString | str:
+        """The arguments agreed to, against those the model wrote."""
+        if question.answer is None:
+            return "–"
+        if question.kind == Question.Kind.FORM:
+            return _text(question.answer)
+        if not question.is_edited:
+            return str(_("as asked"))
+        lines = differing(_pretty(question.arguments), _pretty(question.answer))
+        return render_to_string("admin/tools/lines.html", {"lines": lines})
+
+
+def _link(model: str, pk: Any) -> SafeString:
+    url = reverse(f"admin:conversations_{model}_change", args=[quote(str(pk))])
+    return format_html('<a href="{}">{}</a>', url, pk)
+
+
+def _text(value: Any) -> SafeString:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return format_html('<pre class="said">{}</pre>', value)
+    return format_html('<pre class="said">{}</pre>', _pretty(value))
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)

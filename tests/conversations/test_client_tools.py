@@ -1,0 +1,306 @@
+"""Functions that the client runs and tools that the provider runs, through REST."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations import engine
+from conversations.engine import load
+from conversations.engine.load import Offer, _echo
+from conversations.models import Conversation, Item, ToolCall
+from llm import client
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
+from llm.wire.items import user_message
+from llm.wire.request import Request
+from tools.models import Tool as ToolRow
+
+from .clients import Program
+from .scene import a_user, program
+from .script import Script
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LOOK_UP = {
+    "type": "function",
+    "name": "look_up",
+    "description": "Look somebody up in the client's own book.",
+    "parameters": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": ["name"],
+    },
+}
+SEARCH = {"type": "web_search"}
+ANSWER = [TextDelta(0, "Here you are."), FinishDelta("stop")]
+LOOKS_UP = [
+    ToolCallDelta(0, "c1", "look_up", '{"name": "Ada"}'),
+    FinishDelta("tool_calls"),
+]
+BOTH = [
+    ToolCallDelta(0, "c1", "look_up", '{"name": "Ada"}'),
+    ToolCallDelta(1, "c2", "calculator", '{"expression": "6*7"}'),
+    FinishDelta("tool_calls"),
+]
+
+
+@pytest.fixture
+def conversation():
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
+    model = LanguageModel.objects.create(
+        provider=provider, name="demo", is_default=True
+    )
+    return Conversation.objects.create(owner=a_user("ada"), language_model=model)
+
+
+@pytest.fixture
+def say(monkeypatch):
+    def say(*calls):
+        script = Script(*calls)
+        monkeypatch.setattr(client, "stream", script)
+        return script
+
+    return say
+
+
+@pytest.fixture
+async def running(settings):
+    settings.DRAIN_GRACE = 0.1
+    await engine.start()
+    yield
+    await engine.drain()
+
+
+def posted(conversation: Conversation, **body: Any):
+    url = f"/api/conversations/{conversation.pk}/turns/"
+    owner = conversation.owner
+    return program(owner).post(url, body, content_type="application/json")
+
+
+def gotten(conversation: Conversation, turn: str) -> dict[str, Any]:
+    return program(conversation.owner).get(f"/api/turns/{turn}/").json()
+
+
+async def turn(conversation: Conversation, input: Any, **options: Any):
+    """The turn as REST tells it, once it is over."""
+    answer = await sync_to_async(posted)(conversation, input=input, options=options)
+    assert answer.status_code == 202, answer.content
+    async for _ in engine.follow(answer.json()["id"]):
+        pass
+    return await sync_to_async(gotten)(conversation, answer.json()["id"])
+
+
+def output(call_id: str = "c1", text: str = "Ada Lovelace") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def types(told: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in told["response"]["output"]]
+
+
+# Functions of the client
+
+
+async def test_a_turn_pauses_for_the_client_and_goes_on_with_what_it_posts(
+    conversation, say, running
+):
+    script = say(LOOKS_UP, ANSWER)
+    first = await turn(conversation, "Who is Ada?", tools=[LOOK_UP])
+    assert (first["status"], types(first)) == ("completed", ["function_call"])
+    assert first["tool_calls"] == []
+    offered = {tool["name"] for tool in script.requests[0].tools}
+    assert {"look_up", "calculator"} <= offered
+    second = await turn(conversation, [output()], tools=[LOOK_UP])
+    assert (second["status"], types(second)) == ("completed", ["message"])
+    call, told = script.requests[-1].items[-2:]
+    assert (call["name"], told["output"]) == ("look_up", "Ada Lovelace")
+    assert call["call_id"] == told["call_id"]
+
+
+async def test_tools_of_ours_run_first_where_both_are_called_in_one_step(
+    conversation, say, running
+):
+    script = say(BOTH, ANSWER)
+    first = await turn(conversation, "Both", tools=[LOOK_UP])
+    assert types(first) == ["function_call", "function_call", "function_call_output"]
+    assert first["response"]["output"][-1]["call_id"] == "c2"
+    assert [call["name"] for call in first["tool_calls"]] == ["calculator"]
+    assert len(script.requests) == 1
+    second = await turn(conversation, [output()], tools=[LOOK_UP])
+    assert types(second) == ["message"]
+    outputs = {
+        item["call_id"]: item["output"]
+        for item in script.requests[-1].items
+        if item["type"] == "function_call_output"
+    }
+    assert outputs == {"c2": "42", "c1": "Ada Lovelace"}
+
+
+async def test_a_name_that_the_client_declares_is_the_clients(
+    conversation, say, running
+):
+    mine = {"type": "function", "name": "calculator"}
+    say([ToolCallDelta(0, "c1", "calculator", "{}"), FinishDelta("tool_calls")])
+    told = await turn(conversation, "6*7", tools=[mine])
+    assert types(told) == ["function_call"]
+    assert not await ToolCall.objects.aexists()
+
+
+async def test_a_client_chooses_which_of_our_tools_may_be_called(
+    conversation, say, running
+):
+    script = say(ANSWER)
+    await turn(conversation, "Hi", server_tools=["calculator"], tools=[LOOK_UP])
+    assert [t["name"] for t in script.requests[-1].tools] == ["calculator", "look_up"]
+    await turn(conversation, "Hi", server_tools=[])
+    assert not script.requests[-1].tools
+
+
+async def test_a_tool_that_the_conversation_switched_off_is_not_told_to_the_model(
+    conversation, say, running
+):
+    conversation.options = {"disabled_tools": ["calculator"]}
+    await conversation.asave()
+    script = say(
+        [ToolCallDelta(0, "c1", "calculator", '{"expression": "1+1"}')], ANSWER
+    )
+    told = await turn(conversation, "1+1")
+    assert "calculator" not in {t["name"] for t in script.requests[0].tools}
+    # Called all the same, it is a tool that is not there.
+    assert (
+        "there is no tool named 'calculator'" in script.requests[1].items[-1]["output"]
+    )
+    assert told["status"] == "completed"
+
+
+def test_an_output_of_a_call_that_nobody_made_is_refused(conversation):
+    for item in (
+        output("c9"),
+        {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
+        {
+            "type": "computer_call_output",
+            "call_id": "c9",
+            "output": {"type": "computer_screenshot", "image_url": "https://a.test/x"},
+        },
+    ):
+        answer = posted(conversation, input=[item])
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "unknown_call"
+
+
+def test_a_tool_of_ours_that_there_is_not_is_refused_by_its_name(conversation):
+    answer = posted(conversation, input="Hi", options={"server_tools": ["teleport"]})
+    assert answer.status_code == 400
+    told = answer.json()["error"]
+    assert (told["param"], told["code"]) == ("options.server_tools", "unknown_tool")
+
+
+# Tools of providers
+
+
+def test_a_hosted_tool_that_the_model_does_not_have_is_refused(conversation):
+    options = {"tools": [LOOK_UP, SEARCH]}
+    answer = posted(conversation, input="Hi", options=options)
+    assert answer.status_code == 400
+    told = answer.json()["error"]
+    assert told["param"] == "options.tools[1]"
+    assert "this model cannot be given 'web_search'" in told["message"]
+    options["ignore_invalid_options"] = True
+    assert posted(conversation, input="Hi", options=options).status_code == 202
+
+
+@pytest.fixture
+def search():
+    return ToolRow.objects.create(
+        name="search", kind=ToolRow.Kind.HOSTED, definition=SEARCH
+    )
+
+
+async def test_staffs_hosted_tools_are_left_out_where_the_model_has_none(
+    conversation, say, running, search
+):
+    script = say(ANSWER)
+    told = await turn(conversation, "Hi")
+    assert told["status"] == "completed"
+    assert SEARCH not in script.requests[-1].tools
+
+
+def offered(conversation: Conversation, **options: Any) -> Offer:
+    row = conversation.open_turn([user_message("Hi")])
+    return load._offer(row, options, None, load._route(row))
+
+
+def test_staffs_hosted_tools_go_to_a_model_that_has_them(conversation, search):
+    provider = Provider.objects.create(name="OpenAI", kind="openai")
+    ApiKey.objects.create(provider=provider, secret="sk-of-these-tests-0123456789")
+    conversation.language_model = LanguageModel.objects.create(
+        provider=provider, name="gpt-5.2"
+    )
+    conversation.save()
+    assert offered(conversation).hosted == [SEARCH]
+    assert offered(conversation, disabled_tools=["search"]).hosted == []
+    assert offered(conversation, server_tools=["calculator"]).hosted == []
+
+
+def test_functions_that_computer_use_brings_are_the_clients():
+    assert "click_at" in Offer(declared=[{"type": "computer_use_preview"}]).client
+    assert not Offer(declared=[SEARCH]).client
+
+
+def test_how_a_provider_signs_in_elsewhere_is_not_told():
+    tool = {"type": "mcp", "server_label": "w", "authorization": "t", "headers": {}}
+    request = Request(model="m", items=(), tools=[tool])
+    assert _echo({}, request)["tools"] == [{"type": "mcp", "server_label": "w"}]
+
+
+def test_what_a_client_saw_and_allowed_becomes_items(conversation):
+    row = conversation.open_turn([user_message("Hi")])
+    for place, payload in enumerate(
+        [
+            {"type": "computer_call", "id": "cu_1", "call_id": "c1", "action": {}},
+            {"type": "mcp_approval_request", "id": "mcpr_1", "name": "x"},
+        ]
+    ):
+        Item.of(row, place + 1, payload, origin=Item.Origin.OUTPUT).save()
+    screen = {"type": "computer_screenshot", "image_url": "https://a.test/x.png"}
+    answer = posted(
+        conversation,
+        input=[
+            {"type": "computer_call_output", "call_id": "c1", "output": screen},
+            {
+                "type": "mcp_approval_response",
+                "approval_request_id": "mcpr_1",
+                "approve": False,
+                "reason": "no",
+            },
+        ],
+    )
+    assert answer.status_code == 202, answer.content
+    seen, allowed = answer.json()["items"]
+    assert (seen["output"], seen["call_id"]) == (screen, "c1")
+    assert (allowed["approve"], allowed["reason"]) == (False, "no")
+
+
+# With the demo provider, over a real socket
+
+
+@pytest.mark.server
+async def test_a_program_runs_its_own_function_at_a_real_server(shared_server):
+    ada = Program(shared_server)
+    conversation = await ada.conversation()
+    fields = {"options": {"tools": [LOOK_UP]}}
+    asked = await ada.ask(conversation, '/tool look_up {"name": "Ada"}', **fields)
+    events = [event async for _, event in ada.follow(asked)]
+    call = events[-1]["response"]["output"][-1]
+    assert events[-1]["type"] == "response.completed"
+    assert json.loads(call["arguments"]) == {"name": "Ada"}
+    answer = [output(call["call_id"], "Countess of Lovelace")]
+    goes_on = await ada.ask(conversation, answer, **fields)
+    events = [event async for _, event in ada.follow(goes_on)]
+    (message,) = events[-1]["response"]["output"]
+    assert "Countess of Lovelace" in message["content"][0]["text"]

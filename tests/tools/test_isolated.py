@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.serving import BASE, ServerProcess, manage
+from tools import isolated
+from tools.errors import InvalidTool
+from tools.execute import Progress, execute
+from tools.registry import Answer, Context, tool, tool_of
+
+from . import isolated_tools as made
+from .calls import call, happenings, outcome
+
+GUEST = {"name": "Ada", "born": "1815-12-10"}
+
+
+def is_there(pid: int) -> bool:
+    """Whether the process runs; a dead one that nobody has buried does not."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(*pids: int) -> bool:
+    deadline = time.monotonic() + 30
+    while any(map(is_there, pids)) and time.monotonic() < deadline:
+        os.sched_yield()
+    return not any(map(is_there, pids))
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(pid) for pid in (folder / "pids").read_text().split()]
+
+
+# What goes in and comes out
+
+
+async def test_typed_arguments_go_in_and_progress_and_a_result_come_out():
+    context = Context(user_id=7, turn_id="t")
+    *progress, last = await happenings(
+        [call("greet", guest=GUEST)], made.greet, context=context
+    )
+    assert last.state == "completed", last
+    told = json.loads(last.output)
+    pid = told.pop("pid")
+    assert told == {"guest": GUEST, "is_date": True, "user": 7, "key": "t:c1"}
+    assert pid != os.getpid()
+    assert not is_there(pid)
+    assert progress[-1].message == "2"
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("told", "there is no such thing; try another."),
+        ("builtin", "fail failed: LookupError."),
+        ("group", "fail failed: ExceptionGroup."),
+        ("odd", "fail failed: OddError."),
+        ("exit", "fail failed: SystemExit."),
+        ("unusable", "its result, of type object, cannot be written as JSON."),
+        ("leave", "its process ended by itself, with the code 7."),
+        ("crash", "its process was ended by the signal SIGSEGV."),
+    ],
+)
+async def test_what_goes_wrong_there_is_told_as_if_it_went_wrong_here(
+    how, error, caplog
+):
+    with caplog.at_level(logging.ERROR):
+        told = await outcome(made.fail, how=how)
+    assert (told.state, told.error) == ("failed", error)
+    assert how * 2 not in caplog.text
+    if how in ("builtin", "odd"):
+        assert "isolated_tools.py" in caplog.text  # where it went wrong
+
+
+async def test_a_text_comes_back_as_a_function_of_ours_would_give_it():
+    told = await outcome(made.fail, how="surrogate")
+    assert told.output == "half \N{REPLACEMENT CHARACTER} an emoji"
+
+
+async def test_a_result_beyond_all_measure_is_refused(monkeypatch):
+    monkeypatch.setattr(isolated, "MAX_FRAME", 50)
+    told = await outcome(made.fail, how="large")
+    assert told.error == "its result is larger than 50 bytes."
+
+
+async def test_work_that_goes_on_elsewhere_is_accepted():
+    told = await outcome(made.later)
+    assert told.state == "accepted"
+    assert (told.accepted.token, told.accepted.poll_after) == ("job-7", 30)
+
+
+async def test_a_person_can_be_asked_from_there():
+    async def answer(context, message, schema):
+        return Answer("accept", {"to": message})
+
+    *_, last = await happenings([call("ask")], made.ask, context=Context(ask=answer))
+    assert last.output == "accept {'to': 'First?'} {'to': 'Second?'}"
+    told = await outcome(made.ask)
+    assert told.output == "cancel {} {}"
+
+
+async def test_memory_is_limited():
+    assert (await outcome(made.take_memory, mebibytes=1)).output == "1048576 bytes"
+    told = await outcome(made.take_memory, mebibytes=500)
+    assert told.error == "take_memory failed: MemoryError."
+
+
+# Its end
+
+
+async def test_at_its_timeout_it_is_killed_with_all_it_has_started(tmp_path):
+    found = tool_of(made.hang)
+    calls = [call("hang", folder=str(tmp_path))]
+    told = []
+    async for each in execute(calls, {"hang": replace(found, timeout=20)}, Context()):
+        told.append(each)
+    assert told[-1].state == "timed_out"
+    assert gone(*pids(tmp_path))
+
+
+async def test_cancelled_it_is_killed_at_once(tmp_path):
+    calls = [call("hang", folder=str(tmp_path))]
+    running = execute(calls, {"hang": tool_of(made.hang)}, Context())
+    async with aclosing(running):
+        assert isinstance(await anext(running), Progress)
+    assert gone(*pids(tmp_path))
+
+
+async def test_what_it_leaves_behind_is_killed_too(tmp_path):
+    assert (await outcome(made.leave_a_child, folder=str(tmp_path))).output == "done"
+    assert gone(*pids(tmp_path))
+
+
+async def test_no_more_than_so_many_run_at_once(monkeypatch):
+    monkeypatch.setattr(isolated, "MAX_PROCESSES", 1)
+    started = asyncio.Queue()
+    start = isolated.IsolatedCall._start
+
+    async def counted(self):
+        process = await start(self)
+        started.put_nowait(process)
+        return process
+
+    monkeypatch.setattr(isolated.IsolatedCall, "_start", counted)
+    calls = [call("fail", f"c{number}", how="x") for number in range(2)]
+    found = await happenings(calls, made.fail)
+    assert [each.state for each in found] == ["completed"] * 2
+    first, second = started.get_nowait(), started.get_nowait()
+    assert first.returncode is not None
+    assert first.pid != second.pid
+
+
+PARENT = """
+import asyncio, sys
+import django
+django.setup()
+from tests.tools import isolated_tools as made
+from tests.tools.calls import outcome
+asyncio.run(outcome(made.hang, folder=sys.argv[1]))
+"""
+
+
+def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path):
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], cwd=BASE, env=environment
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pids").exists() and time.monotonic() < deadline:
+            os.sched_yield()
+        while len((tmp_path / "pids").read_text().split()) < 2:
+            os.sched_yield()
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    found = pids(tmp_path)
+    try:
+        # What it has started goes with it.
+        assert gone(*found)
+    finally:
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+# The database
+
+
+COUNT = """
+import asyncio
+from tests.tools import isolated_tools as made
+from tests.tools.calls import outcome
+told = asyncio.run(outcome(made.count_users, add='ada'))
+print(told.state, told.output, told.error)
+from django.contrib.auth.models import User
+print(User.objects.filter(username='ada').count())
+"""
+
+
+def test_the_database_is_at_hand(migrated_data):
+    server = ServerProcess(migrated_data)
+    assert manage("shell")  # as the server itself is started
+    before = int(server.manage("shell", "-v0", "-c", USERS))
+    state, count, ours = server.manage("shell", "-v0", "-c", COUNT).split()
+    assert (state, int(count), ours) == ("completed", before + 1, "1")
+
+
+USERS = "from django.contrib.auth.models import User; print(User.objects.count())"
+
+
+# What cannot be
+
+
+def test_a_function_that_no_other_process_finds_is_refused():
+    def inner() -> str:
+        return ""
+
+    with pytest.raises(InvalidTool, match="move it to the top of a module"):
+        tool(isolate=True)(inner)
+
+
+def test_memory_is_of_isolated_tools_and_above_nothing():
+    with pytest.raises(InvalidTool, match="that takes isolate=True"):
+
+        @tool(memory=5)
+        def first() -> str:
+            return ""
+
+    with pytest.raises(InvalidTool, match="give MiB, 1 or more"):
+        tool(isolate=True, memory=0)(made.count_users)

@@ -1,0 +1,175 @@
+"""Runs one function in a process of its own: `python -m tools.child`.
+
+In, on stdin: a frame that names the function and its arguments, later answers to its
+questions. Out, on stdout: frames of progress and questions, the last one its result or
+error. A frame is its length (4 bytes, network order) and JSON. What the function itself
+prints goes to stderr.
+
+When stdin ends, nobody waits for the result any more: the process ends itself, and all
+that it has started. Started by `tools.isolated`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import reduce
+from importlib import import_module
+from itertools import count
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import orjson
+
+if TYPE_CHECKING:
+    from tools.registry import Answer, Context
+
+LENGTH = struct.Struct("!I")
+
+Frame = dict[str, Any]
+
+
+class Parent:
+    """Who waits for the result, over the pipes that were our stdin and stdout."""
+
+    def __init__(self) -> None:
+        self._in: BinaryIO = os.fdopen(os.dup(0), "rb")
+        self._out: BinaryIO = os.fdopen(os.dup(1), "wb")
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)  # what is printed is no frame
+        self._lock = threading.Lock()
+        self._asked: dict[int, Future[Frame]] = {}
+        self._numbers = count()
+
+    def read(self) -> Frame | None:
+        head = self._in.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            return None
+        body = self._in.read(*LENGTH.unpack(head))
+        frame: Frame = orjson.loads(body)
+        return frame
+
+    def tell(self, frame: Frame | bytes) -> None:
+        """From any thread."""
+        body = frame if isinstance(frame, bytes) else orjson.dumps(frame)
+        with self._lock:
+            self._out.write(LENGTH.pack(len(body)) + body)
+            self._out.flush()
+
+    def listen(self) -> None:
+        """Until the parent is gone; then nothing of us is left."""
+        while (frame := self.read()) is not None:
+            if future := self._asked.pop(frame["ask"], None):
+                future.set_result(frame)
+        os.killpg(0, signal.SIGKILL)
+
+    async def ask(
+        self, context: Context, message: str, schema: Mapping[str, Any]
+    ) -> Answer:
+        from tools.registry import Answer
+
+        number, future = next(self._numbers), Future[Frame]()
+        self._asked[number] = future
+        self.tell({"ask": number, "message": message, "schema": dict(schema)})
+        answer = await asyncio.wrap_future(future)
+        return Answer(answer["action"], answer["content"])
+
+
+def main() -> None:
+    parent = Parent()
+    task = parent.read()
+    if task is None:
+        return
+    threading.Thread(target=parent.listen, name="parent", daemon=True).start()
+    import django
+
+    django.setup()
+    last = _last_frame(task, parent)
+    from django.db import connections
+
+    connections.close_all()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    parent.tell(last)
+    threading.Event().wait()  # to be ended with all that the function has started
+
+
+def _last_frame(task: Frame, parent: Parent) -> Frame | bytes:
+    from tools.errors import ToolError
+    from tools.execute import where
+    from tools.output import plain
+    from tools.registry import Accepted
+
+    try:
+        value = _call(task, parent)
+        if isinstance(value, Accepted):
+            told = {"token": value.token, "poll_after": value.poll_after}
+            return {"accepted": told}
+        return b'{"result":' + plain(value) + b"}"
+    except (Exception, SystemExit, BaseExceptionGroup) as exc:
+        kind = type(exc)
+        return {
+            "error": {
+                "module": kind.__module__,
+                "name": kind.__qualname__,
+                # Only those that are meant to be read: others may quote arguments.
+                "message": str(exc) if isinstance(exc, ToolError) else None,
+                "where": where(exc),
+            }
+        }
+
+
+def _call(task: Frame, parent: Parent) -> Any:
+    from tools.registry import Context, function_signature
+
+    module: Any = import_module(task["module"])
+    function: Any = reduce(getattr, task["name"].split("."), module)
+    signature = function_signature(function)
+    values = signature.bind(task["arguments"])
+    if signature.context:
+        values[signature.context] = Context(
+            **task["context"],
+            progress=lambda message: parent.tell({"progress": str(message)}),
+            ask=parent.ask if task["may_ask"] else None,
+        )
+    with _memory(task["memory"]):
+        if signature.is_async:
+            return asyncio.run(function(**values))
+        return function(**values)
+
+
+@contextmanager
+def _memory(mebibytes: int | None) -> Iterator[None]:
+    """What may be taken beyond what the process took for coming to life."""
+    if mebibytes is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _address_space() + mebibytes * 2**20
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:  # telling what went wrong takes some too
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space() -> int:
+    try:
+        with open("/proc/self/statm") as told:
+            return int(told.read().split()[0]) * resource.getpagesize()
+    except OSError:  # no Linux
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A server that answers `202 Accepted`: where its result will be, and whether it is
+there. Pure.
+
+The first answer names the place: by its `Location`, or by an address or an id in its
+body. That place is asked until it answers with something else than "not yet", as
+often as it wishes (`Retry-After`).
+
+Source: https://www.rfc-editor.org/rfc/rfc9110#name-202-accepted
+Source: https://www.rfc-editor.org/rfc/rfc9110#name-retry-after
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
+
+import orjson
+
+from tools.errors import AddressRefused, ToolError
+from tools.http.answer import pointed
+from tools.http.definition import ACCEPT, Place
+from tools.http.exchange import Fetched, Request
+
+ACCEPTED = 202
+CALLBACK_PLACES = ("header", "query", "body")
+LONGEST_WAIT = 60 * 60  # seconds
+MAX_URL = 500  # characters of an address that is kept
+
+#: The server is busy or on its way; its job may be well.
+_BUSY = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """How a tool's result is found that comes later."""
+
+    job_pointer: str = ""  # to an address or an id; "" for the header Location
+    job_url: str = ""  # where an id leads, with `{id}` in it
+    state_pointer: str = ""
+    pending: frozenset[str] = field(default_factory=frozenset)  # states: not yet
+    after: float = 10.0  # seconds until it is asked (again)
+    callback: Place | None = None  # where our own address goes
+
+
+def job_of(fetched: Fetched, later: Later) -> str:
+    """The address to ask for the result; "" where the answer names none.
+
+    Raises ToolError, AddressRefused too.
+    """
+    if not later.job_pointer:
+        named = fetched.headers.get("location", "")
+    else:
+        named = _text(pointed(_json(fetched), later.job_pointer))
+        if later.job_url:
+            url = later.job_url.replace("{id}", quote(named, safe="", errors="replace"))
+            return _kept(url, fetched.url)
+    return _kept(urljoin(fetched.url, named), fetched.url) if named else ""
+
+
+def is_pending(fetched: Fetched, later: Later) -> bool:
+    """Whether the job says that it is not done."""
+    if fetched.status == ACCEPTED or fetched.status in _BUSY:
+        return True
+    if not later.state_pointer or fetched.status >= 300:
+        return False
+    return _text(pointed(_json(fetched), later.state_pointer)) in later.pending
+
+
+def wait_of(fetched: Fetched, later: Later, now: datetime | None = None) -> float:
+    """Seconds until it is to be asked again."""
+    told = fetched.headers.get("retry-after", "").strip()
+    seconds = _seconds(told, now or datetime.now(UTC))
+    return min(max(later.after if seconds is None else seconds, 1.0), LONGEST_WAIT)
+
+
+def asking(
+    url: str,
+    home: str,
+    headers: Mapping[str, str],
+    secret_headers: Mapping[str, str],
+) -> Request:
+    """Asks for a job. Only the origin of `home`, the tool's own address, is told its
+    headers."""
+    if _origin(url) != _origin(home):
+        return Request(url=url, headers={"Accept": ACCEPT})
+    plain = {n: text for n, text in headers.items() if n.lower() != "content-type"}
+    return Request(
+        url=url, headers={"Accept": ACCEPT, **plain}, secret_headers=secret_headers
+    )
+
+
+def _kept(url: str, asked: str) -> str:
+    if len(url) > MAX_URL:
+        raise ToolError(
+            f"the server names an address of more than {MAX_URL} characters for the"
+            " result."
+        )
+    if urlsplit(asked).scheme == "https" and urlsplit(url).scheme == "http":
+        raise AddressRefused("the way from https to http is not followed.")
+    return url
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or usual
+
+
+def _seconds(text: str, now: datetime) -> float | None:
+    """A number of them, or until a date; None for neither."""
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return (at - now).total_seconds()
+
+
+def _json(fetched: Fetched) -> Any:
+    try:
+        return orjson.loads(fetched.body)
+    except orjson.JSONDecodeError as exc:
+        raise ToolError("the server answered with something that is no JSON.") from exc
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,0 +1,176 @@
+"""Functions that run in a process of their own, which can be killed.
+
+The process is new for each call (`tools.child`), so it shares nothing with ours, and at
+the call's end, at its timeout or when it is cancelled it is killed with all processes
+that it has started. Starting it takes about a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import orjson
+from django.conf import settings
+
+from tools import errors
+from tools.child import LENGTH, Frame
+from tools.errors import ProcessEnded, ToolError
+
+if TYPE_CHECKING:
+    from tools.registry import Context
+
+logger = logging.getLogger(__name__)
+
+MAX_PROCESSES = 8  # at once, of an event loop; further calls wait their turn
+MAX_FRAME = 64 * 1024 * 1024  # bytes
+
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+    WeakKeyDictionary()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedCall:
+    module: str
+    name: str  # of the function in there
+    memory: int | None = None  # MiB
+
+    async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
+        """Raises ToolError, and what the function raises without its message."""
+        async with _places.setdefault(
+            asyncio.get_running_loop(), asyncio.Semaphore(MAX_PROCESSES)
+        ):
+            process = await self._start()
+            try:
+                return await self._run(process, context, arguments)
+            finally:
+                _kill(process)
+                await process.wait()
+
+    async def _start(self) -> Process:
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
+            "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
+        }
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-m", "tools.child"),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+
+    async def _run(
+        self, process: Process, context: Context, arguments: dict[str, Any]
+    ) -> Any:
+        assert process.stdin
+        assert process.stdout
+        try:
+            await _tell(process, self._task(context, arguments))
+            while True:
+                frame = await _read(process.stdout)
+                if "progress" in frame:
+                    context.progress(frame["progress"])
+                elif "ask" in frame:
+                    await _answer(process, context, frame)
+                else:
+                    return self._result(frame)
+        except (asyncio.IncompleteReadError, ConnectionError) as exc:
+            raise ProcessEnded(await _how_it_ended(process)) from exc
+
+    def _task(self, context: Context, arguments: dict[str, Any]) -> Frame:
+        told = ("user_id", "conversation_id", "turn_id", "call_id", "idempotency_key")
+        return {
+            "module": self.module,
+            "name": self.name,
+            "arguments": arguments,
+            "memory": self.memory,
+            "may_ask": context.ask is not None,
+            "context": {
+                name: getattr(context, name) for name in (*told, "callback_url")
+            },
+        }
+
+    def _result(self, frame: Frame) -> Any:
+        from tools.registry import Accepted
+
+        if "accepted" in frame:
+            return Accepted(**frame["accepted"])
+        if (error := frame.get("error")) is None:
+            return frame["result"]
+        if error["message"] is None:
+            logger.error("%s.%s failed: %s", self.module, self.name, error["where"])
+        raise _raised(error)
+
+
+async def _tell(process: Process, frame: Frame) -> None:
+    assert process.stdin
+    body = orjson.dumps(frame)
+    process.stdin.write(LENGTH.pack(len(body)) + body)
+    await process.stdin.drain()
+
+
+async def _read(stream: asyncio.StreamReader) -> Frame:
+    (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+    if length > MAX_FRAME:
+        raise ToolError(f"its result is larger than {MAX_FRAME:,} bytes.")
+    frame: Frame = orjson.loads(await stream.readexactly(length))
+    return frame
+
+
+async def _answer(process: Process, context: Context, frame: Frame) -> None:
+    answer = await context.asking(frame["message"], frame["schema"])
+    told = {"action": answer.action, "content": dict(answer.content)}
+    await _tell(process, {"ask": frame["ask"], **told})
+
+
+def _kill(process: Process) -> None:
+    """The child waits for it, so that its group cannot be another's by now."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _how_it_ended(process: Process) -> str:
+    code = await process.wait()
+    if code >= 0:
+        return f"its process ended by itself, with the code {code}."
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = str(-code)
+    return f"its process was ended by the signal {name}."
+
+
+def _raised(error: Frame) -> BaseException:
+    """Of the type that the function raised, as far as it is known here."""
+    module, name, message = error["module"], error["name"], error["message"]
+    if message is not None:
+        kind = getattr(errors, name, None) if module == errors.__name__ else None
+        return (kind or ToolError)(message)
+    if module == "builtins" and (known := _builtin(name)):
+        return known
+    named = {"__module__": module}
+    unknown: type[Exception] = type(name.rpartition(".")[2], (Exception,), named)
+    return unknown()
+
+
+def _builtin(name: str) -> Exception | None:
+    kind = getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return None
+    try:
+        return kind()
+    except TypeError:  # one that must be told more
+        return None
