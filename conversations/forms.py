@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from conversations.models import (
     Item,
     Turn,
 )
+from conversations.presets import Preset
 from conversations.tool_choices import ToolChoice, choose_tools, tool_choices
 from llm import router
 from llm.models import LanguageModel
@@ -62,7 +64,7 @@ class TurnForm(forms.Form):
         super().__init__(data, initial={"key": uuid.uuid4().hex})
         self.user = user
         self.conversation = conversation
-        self._used = last_model or (conversation and conversation.language_model)
+        self._last_model = last_model
 
     @cached_property
     def models(self) -> list[LanguageModel]:
@@ -83,10 +85,24 @@ class TurnForm(forms.Form):
         """The model that the picker shows: chosen now, used last, or the default."""
         if named := self._named(self.data.get("model", "")):
             return named
-        if self._used in self.models:
-            return self._used
+        return self.usual(self.chosen_preset)
+
+    @property
+    def chosen_preset(self) -> Preset | None:
+        return self.conversation.preset if self.conversation else None
+
+    def usual(self, preset: Preset | None) -> LanguageModel | None:
+        """The model of a turn that names none."""
+        used = self._last_model or self._of_conversation(preset)
+        if used in self.models:
+            return used
         default = (model for model in self.models if model.is_default)
         return next(default, self.models[0] if self.models else None)
+
+    def _of_conversation(self, preset: Preset | None) -> LanguageModel | None:
+        if self.conversation:
+            return self.conversation.usual_model
+        return preset.language_model if preset else None
 
     def clean_model(self) -> LanguageModel:
         if self.chosen is None:
@@ -123,11 +139,11 @@ class TurnForm(forms.Form):
         return next((m for m in self.models if m.public_name == name), None)
 
     def _open(self, items: list[ItemPayload]) -> Turn:
-        model = self.cleaned_data["model"]
-        conversation = self.conversation or Conversation.objects.create(
-            owner=self.user, language_model=model
-        )
-        return self._open_in(conversation, items)
+        return self._open_in(self.conversation or self._begun(), items)
+
+    def _begun(self) -> Conversation:
+        """A new conversation."""
+        raise NotImplementedError
 
     def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
         model = self.cleaned_data["model"]
@@ -142,6 +158,18 @@ class TurnForm(forms.Form):
         place = self.conversation.pk if self.conversation else ""
         sent = [place, *self._sent(items)]
         return f"page:{key}:{hashlib.sha256(repr(sent).encode()).hexdigest()[:32]}"
+
+
+@dataclass(frozen=True, slots=True)
+class PresetChoice:
+    preset: Preset
+    model: LanguageModel | None  # of turns that name none
+    is_on: bool
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the only tools that may be used; empty for all."""
+        return [tool.name for tool in self.preset.tools.all()]
 
 
 class FilesInput(forms.ClearableFileInput):
@@ -169,6 +197,8 @@ class MessageForm(TurnForm):
     #: A suggestion's button; what was typed comes first.
     suggestion = forms.CharField(required=False)
     file = FilesField(required=False)
+    #: What a new conversation begins with: its name, "" for none.
+    preset = forms.CharField(required=False)
     #: There where the page showed the tools: an unticked box sends nothing.
     tools_shown = forms.BooleanField(required=False)
 
@@ -180,6 +210,46 @@ class MessageForm(TurnForm):
         field = self.fields["file"]
         assert isinstance(field, FilesField)
         field.owner_id = user.pk
+
+    @cached_property
+    def presets(self) -> list[PresetChoice]:
+        """Those that a new conversation may begin with."""
+        if self.conversation:
+            return []
+        rows = Preset.objects.permitted(self.user).prefetch_related("tools")
+        rows = rows.select_related("language_model__provider")
+        return [
+            PresetChoice(row, self.usual(row), row == self.chosen_preset)
+            for row in rows.order_by("-is_default", "label", "name")
+        ]
+
+    @cached_property
+    def chosen_preset(self) -> Preset | None:
+        """The conversation's; of a new one the chosen, or else the default."""
+        if self.conversation:
+            return self.conversation.preset
+        if (name := self.data.get("preset")) is None:
+            return Preset.objects.default_of(self.user)
+        return Preset.objects.permitted(self.user).filter(name=name).first()
+
+    @property
+    def plain_model(self) -> LanguageModel | None:
+        """The usual one without a preset."""
+        return self.usual(None)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether no model is chosen, and it follows from the preset."""
+        return bool(self.presets) and not self._named(self.data.get("model", ""))
+
+    def clean_preset(self) -> Preset | None:
+        name = self.cleaned_data["preset"]
+        if name and not self.conversation and not self.chosen_preset:
+            raise forms.ValidationError(
+                "The preset “%(name)s” is not available; choose another one.",
+                params={"name": name[:100]},
+            )
+        return self.chosen_preset
 
     def clean(self) -> dict[str, Any]:
         data = self.cleaned_data
@@ -198,6 +268,15 @@ class MessageForm(TurnForm):
 
     def items(self) -> list[ItemPayload]:
         return [user_message(self.cleaned_data["text"])]
+
+    def _begun(self) -> Conversation:
+        """Its preset's model stands only where the conversation has none."""
+        preset, model = self.cleaned_data["preset"], self.cleaned_data["model"]
+        return Conversation.objects.create(
+            owner=self.user,
+            preset=preset,
+            language_model=None if preset and self.is_usual else model,
+        )
 
     def _sent(self, items: list[ItemPayload]) -> list[Any]:
         files = [(one.name, one.digest) for one in self.cleaned_data["file"]]

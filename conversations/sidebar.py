@@ -8,7 +8,7 @@ from datetime import date
 from itertools import groupby
 from typing import Any
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.formats import date_format
 
@@ -23,6 +23,7 @@ class Sidebar:
     groups: Sequence[tuple[str, Sequence[Conversation]]]
     more: int | None  # how many to ask for to see more; None where this is all
     asked: int = 0  # questions put to a group of the user's
+    waiting: int = 0  # all questions that the user may decide
 
 
 def sidebar(user: Any, size: int = PAGE) -> Sidebar:
@@ -35,14 +36,16 @@ def sidebar(user: Any, size: int = PAGE) -> Sidebar:
     return Sidebar(
         groups=list(grouped(found[:size], timezone.localdate())),
         more=size + PAGE if has_more else None,
-        asked=_asked(user),
+        **_questions(user),
     )
 
 
-def _asked(user: Any) -> int:
+def _questions(user: Any) -> dict[str, int]:
     """One's own questions stand in one's conversations; a group's are elsewhere."""
     open_ones = Question.objects.open().filter(expires_at__gt=timezone.now())
-    return open_ones.filter(group__in=user.groups.all()).distinct().count()
+    to_group = Count("pk", distinct=True, filter=Q(group__isnull=False))
+    theirs = open_ones.answerable_by(user)
+    return theirs.aggregate(waiting=Count("pk", distinct=True), asked=to_group)
 
 
 def grouped(

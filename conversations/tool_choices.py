@@ -26,11 +26,13 @@ class ToolChoice:
 
 
 def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoice]:
+    """Those that the conversation's preset allows; of a new conversation all."""
     offer = Tool.objects.offer(user)
     off = _disabled(conversation)
     labels = {name: tool.label for name, tool in offer.tools.items()}
     described = {name: tool.description for name, tool in offer.tools.items()}
     described |= dict.fromkeys(offer.hosted, "Run by the model's provider.")
+    allowed = _allowed(conversation)
     return [
         ToolChoice(
             name,
@@ -39,6 +41,7 @@ def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoic
             name not in off,
         )
         for name, words in sorted(described.items())
+        if allowed is None or name in allowed
     ]
 
 
@@ -54,6 +57,11 @@ def choose_tools(user: Any, conversation: Conversation, used: Collection[str]) -
     options = {**conversation.options, "disabled_tools": sorted(off)}
     conversation.options = options if off else _without(options, "disabled_tools")
     conversation.save(update_fields=["options"])
+
+
+def _allowed(conversation: Conversation | None) -> set[str] | None:
+    preset = conversation.preset if conversation else None
+    return preset.tool_names() if preset else None
 
 
 def _disabled(conversation: Conversation | None) -> set[str]:

@@ -23,6 +23,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from conversations.presets import FAILED
 from conversations.readable import FileLink, Picture, file_piece, pretty
 from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
@@ -38,6 +39,7 @@ _INCOMPLETE = {
     "repeated_tool_calls": "The model kept repeating the same calls.",
     "deadline": "The turn reached its time limit.",
 }
+_QUIET = (Turn.Status.COMPLETED, Turn.Status.CANCELLED)
 _SHORTENED = "\n[Cut: "  # how tools.output says that there is more
 
 
@@ -55,6 +57,29 @@ class TurnShown:
     blocks: Sequence[Block]
     degraded: Sequence[str] = ()  # what the model was asked differently
     waits_for: Sequence[Question] = ()  # a person's word
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it was opened for something that came to nothing.
+
+        Such is a turn for a result in the background that an earlier turn had told.
+        """
+        is_silent = not (self.questions or self.blocks or self.waits_for)
+        return is_silent and self.turn.status in _QUIET
+
+    @property
+    def has_question(self) -> bool:
+        """Whether there is something to ask again."""
+        return any(asked.role == "user" for asked in self.questions)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Of the context that the model should have been told, in sentences."""
+        return [
+            f"Answered without the context “{note.get('source', '')}”: {note['text']}"
+            for note in self.turn.notes
+            if note["kind"] == FAILED
+        ]
 
     @property
     def text(self) -> str:

@@ -21,6 +21,7 @@ from conversations.sidebar import PAGE, Sidebar, sidebar
 from conversations.tool_choices import choose_tools
 from conversations.transcript import Transcript, shown, transcript, with_parts
 
+_MODELS = ("language_model", "preset__language_model")
 GONE = "This conversation is gone. Your message is kept: send it to begin a new one."
 
 
@@ -39,7 +40,7 @@ def chat(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
-    row = _own(request).select_related("language_model").filter(pk=conversation_id)
+    row = _own(request).select_related(*_MODELS).filter(pk=conversation_id)
     if (found := row.first()) is None:
         return _gone(request)
     window = transcript(found, request.GET.get("before", ""))
@@ -172,7 +173,8 @@ def _own(request: HttpRequest) -> ConversationQuerySet:
 
 
 def _turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
-    turns = Turn.objects.of(request.user).select_related("conversation__language_model")
+    parts = [f"conversation__{name}" for name in _MODELS]
+    turns = Turn.objects.of(request.user).select_related(*parts)
     return get_object_or_404(turns, pk=turn_id, conversation_id=conversation_id)
 
 

@@ -5,6 +5,7 @@ The two wire files read a body into a `Prompt`; `script` knows nothing else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,8 @@ ANY_OBJECT: Mapping[str, Any] = {
     "properties": {"answer": {"type": "string"}},
     "required": ["answer"],
 }
+_FILES = re.compile(r'\A(?:<file name="[^"\n]*">\n.*?\n</file>\s*)+', re.DOTALL)
+
 #: JSON Schema of `tool_choice` on both wires.
 TOOL_CHOICE: Mapping[str, Any] = {
     "anyOf": [
@@ -84,7 +87,8 @@ class Prompt:
 
     @property
     def question(self) -> str:
-        return self.asked[-1].text if self.asked else ""
+        """What was asked last, without the files told as text before it."""
+        return _FILES.sub("", self.asked[-1].text) if self.asked else ""
 
     def asking(self, question: str) -> Prompt:
         """The same with other words in the last user message."""

@@ -7,10 +7,12 @@ import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
 import { $, fetched, newKey } from "./dom.js";
 import { LiveTurns } from "./live.js";
+import { choosePreset } from "./presets.js";
 import { answerOnSubmit } from "./questions.js";
 import { keepAtEnd, keepingPlace, toEnd } from "./scroll.js";
 import { chooseTools } from "./tools.js";
 
+const MENUS = ".row-menu[open], .tools-menu[open], .user-menu[open]";
 const PATIENCE = 2000; // milliseconds without a connection before we say so
 
 const main = $("#conversation");
@@ -41,6 +43,7 @@ function start() {
   openInDialog();
   answerOnSubmit();
   chooseTools(tools);
+  choosePreset(() => composer.showDemo());
   showBackground();
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
@@ -187,14 +190,14 @@ async function retry(button) {
 
 function onKey(event) {
   if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-  if ($("dialog[open], :popover-open, .row-menu[open], .tools-menu[open]")) {
+  if ($(`dialog[open], :popover-open, ${MENUS}`)) {
     return closeMenus(null);
   }
   if (isLive && event.target.id !== "model") stop(turns.running);
 }
 
 function closeMenus(target) {
-  for (const menu of document.querySelectorAll(".row-menu[open], .tools-menu[open]")) {
+  for (const menu of document.querySelectorAll(MENUS)) {
     if (!menu.contains(target)) menu.open = false;
   }
 }

@@ -27,7 +27,7 @@ export class Composer {
     this.#restore();
     this.#text.addEventListener("input", () => this.#changed());
     this.#text.addEventListener("keydown", (event) => this.#key(event));
-    this.#model?.addEventListener("change", () => this.#showDemo());
+    this.#model?.addEventListener("change", () => this.showDemo());
     this.#form.addEventListener("submit", (event) => this.#submit(event, onSend));
     this.#grow();
   }
@@ -134,7 +134,8 @@ export class Composer {
     this.#text.style.height = `${this.#text.scrollHeight}px`;
   }
 
-  #showDemo() {
+  showDemo() {
+    if (!this.#model) return;
     const isDemo = "demo" in this.#model.selectedOptions[0].dataset;
     $("#demo-note").hidden = !isDemo;
   }

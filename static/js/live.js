@@ -159,6 +159,7 @@ export class LiveTurns {
     keepState(article, rendered);
     article.replaceChildren(...rendered.children);
     article.dataset.status = rendered.dataset.status;
+    article.hidden = rendered.hidden; // it came to nothing
     article.classList.remove("is-live");
     this.#onChange();
   }

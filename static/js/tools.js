@@ -8,9 +8,15 @@ export function chooseTools(url) {
   if (!menu) return;
   menu.addEventListener("change", () => {
     const boxes = [...menu.querySelectorAll("[name=tool]")];
-    slot(menu, "count").textContent = boxes.filter((box) => box.checked).length;
+    slot(menu, "count").textContent = countTools(menu);
     if (url) keep(url, boxes);
   });
+}
+
+/** How many are on, of those that are shown. */
+export function countTools(menu) {
+  const boxes = [...menu.querySelectorAll("[name=tool]:checked")];
+  return boxes.filter((box) => !box.closest("label").hidden).length;
 }
 
 async function keep(url, boxes) {

@@ -17,6 +17,8 @@ export const TERMINAL = new Set([
 /** On a message that tells the model the result of a call in the background. */
 const TOLD = "parley:call_id";
 
+const WEB = /^https?:\/\//i;
+
 /** Every event that a turn's stream may hold, for EventSource, which asks by name. */
 export const EVENT_TYPES = [
   "response.created",
@@ -38,6 +40,7 @@ export const EVENT_TYPES = [
   "response.reasoning_summary_text.done",
   "response.function_call_arguments.delta",
   "response.function_call_arguments.done",
+  "parley:context.failed",
   "parley:step.started",
   "parley:step.reset",
   "parley:step.degraded",
@@ -63,6 +66,7 @@ export function newTurn() {
     calls: {},
     questions: {},
     degraded: [],
+    leftOut: [],
     error: null,
   };
 }
@@ -94,6 +98,16 @@ export function compare(a, b) {
 export function textOf(item) {
   const parts = item.summary.some(Boolean) ? item.summary : item.content;
   return parts.filter(Boolean).join(item.type === "message" ? "" : "\n\n");
+}
+
+/** The web pages that a message names, each once: `{url, title}`. */
+export function citationsOf(item) {
+  const found = new Map();
+  for (const { type, url, title } of item.annotations) {
+    if (type !== "url_citation" || !WEB.test(url)) continue;
+    found.set(url, { url, title: title || url.split("/")[2] });
+  }
+  return [...found.values()];
 }
 
 /** What the turn is doing: `{kind, names}`, for the line below it. */
@@ -132,6 +146,10 @@ const CHANGES = {
   "response.reasoning.delta": (turn, event) => lengthen(turn, event, "content"),
   "response.reasoning_summary_text.delta": (turn, event) =>
     lengthen(turn, event, "summary"),
+  "response.output_text.annotation.added": (turn, { output_index, annotation }) => {
+    const item = turn.items[output_index];
+    if (item && typeof annotation.url === "string") item.annotations.push(annotation);
+  },
   "response.function_call_arguments.delta": (turn, event) => {
     const item = turn.items[event.output_index];
     if (item) item.arguments += event.delta;
@@ -142,6 +160,10 @@ const CHANGES = {
     for (const id of Object.keys(turn.calls)) {
       if (!kept.has(id)) delete turn.calls[id];
     }
+  },
+  "parley:context.failed": (turn, { source, reason }) => {
+    const isKnown = turn.leftOut.some((known) => known.source === source);
+    if (!isKnown) turn.leftOut.push({ source, reason });
   },
   "parley:step.degraded": (turn, { options }) => {
     turn.degraded = [...new Set([...turn.degraded, ...options])];
@@ -235,6 +257,13 @@ function itemOf(item) {
     output: item.output ?? null,
     content: texts(item.content),
     summary: texts(item.summary),
+    annotations: annotationsOf(item.content),
     isDone: false,
   };
+}
+
+function annotationsOf(content) {
+  const parts = Array.isArray(content) ? content : [];
+  const notes = parts.flatMap((part) => part.annotations ?? []);
+  return notes.filter((note) => typeof note?.url === "string");
 }

@@ -2,10 +2,11 @@
 
 import { cloned, element, icon, slot } from "./dom.js";
 import { duration, end, run } from "./elapsed.js";
+import { cardOf } from "./hosted.js";
 import { MarkdownStream } from "./markdown.js";
 import { showQuestions } from "./questions.js";
-import { preview, showPieces } from "./readable.js";
-import { isOver, phase, textOf } from "./turn-state.js";
+import { preview, shortened, showPieces } from "./readable.js";
+import { citationsOf, isOver, phase, textOf } from "./turn-state.js";
 
 const REPLAYED = 0.1; // seconds; what is told faster was thought before we listened
 
@@ -41,6 +42,7 @@ export class TurnView {
     turn.items.forEach((item, index) => this.#show(turn, item, index));
     this.#fold(turn);
     showQuestions(slot(this.#article, "questions"), turn.questions);
+    this.#showLeftOut(turn.leftOut);
     this.#showDegraded(turn.degraded);
     this.#showPhase(turn);
   }
@@ -57,7 +59,7 @@ export class TurnView {
   }
 
   #drop(turn) {
-    for (const gone of this.#blocks.splice(turn.items.length)) gone?.root.remove();
+    for (const gone of this.#blocks.splice(turn.items.length)) gone?.remove();
     for (const [first, group] of this.#groups) {
       if (first < turn.items.length) continue;
       group.root.remove();
@@ -86,15 +88,29 @@ export class TurnView {
     }
   }
 
+  #showLeftOut(sources) {
+    const lines = this.#article.querySelectorAll('[data-slot="left-out"]');
+    const shown = new Set([...lines].map((line) => line.textContent));
+    for (const { source, reason } of sources) {
+      const words = `Answered without the context “${source}”: ${reason}`;
+      if (!shown.has(words)) this.#note("left-out", words);
+    }
+  }
+
   #showDegraded(options) {
     if (!options.length) return;
     const named = options.join(", ");
-    const textContent =
-      `The model does not take all that was asked; changed or left out: ${named}.`;
+    slot(this.#article, "degraded")?.remove();
+    this.#note(
+      "degraded",
+      `The model does not take all that was asked; changed or left out: ${named}.`,
+    );
+  }
+
+  #note(name, textContent) {
     const line = element("p", { className: "degraded" }, icon("alert"));
     line.append(element("span", { textContent }));
-    line.dataset.slot = "degraded";
-    slot(this.#article, "degraded")?.remove();
+    line.dataset.slot = name;
     slot(this.#article, "progress").before(line);
   }
 
@@ -127,26 +143,57 @@ function inWords({ kind, names }) {
   }
 }
 
-class Said {
+class Block {
+  remove() {
+    this.root.remove();
+  }
+}
+
+class Said extends Block {
   root = cloned("said");
   #stream = new MarkdownStream(this.root);
+  #sources = null;
+  #cited = 0;
   #ended = false;
+
+  remove() {
+    super.remove();
+    this.#sources?.remove();
+  }
 
   update(item) {
     if (this.#ended) return;
+    if (item.annotations.length !== this.#cited) this.#cite(item);
     this.#stream.update(textOf(item));
     this.#ended = item.isDone;
     if (this.#ended) this.#stream.end();
   }
+
+  #cite(item) {
+    this.#cited = item.annotations.length;
+    const links = citationsOf(item).map(({ url, title }) =>
+      element("li", {}, webLink(url, title)),
+    );
+    if (!links.length) return;
+    this.#sources ??= element("ol", { className: "citations", ariaLabel: "Sources" });
+    this.#sources.replaceChildren(...links);
+    this.root.after(this.#sources);
+  }
 }
 
-class Thought {
+function webLink(href, textContent) {
+  const rel = "noopener noreferrer nofollow";
+  return element("a", { href, rel, target: "_blank", dir: "auto", title: href, textContent });
+}
+
+class Thought extends Block {
   root = cloned("thought");
   #stream = new MarkdownStream(slot(this.root, "text"));
   #since = performance.now();
   #ended = false;
 
   constructor() {
+    super();
     this.root.dataset.live = "";
     run(slot(this.root, "label"), "Thinking…", this.#since);
   }
@@ -168,7 +215,7 @@ class Thought {
   }
 }
 
-class Called {
+class Called extends Block {
   root = cloned("called");
   #shown = {};
 
@@ -232,7 +279,7 @@ function stateOf(item, call) {
 }
 
 /** What is no call of ours: a provider's own tool, or a result that came later. */
-class Noted {
+class Noted extends Block {
   root = cloned("called");
   #last = "";
 
@@ -240,32 +287,45 @@ class Noted {
     const told = JSON.stringify(item.raw);
     if (told === this.#last) return;
     this.#last = told;
-    const state = HOSTED[item.status] ?? "executing";
-    this.root.dataset.state = state;
-    slot(this.root, "state").textContent = STATES[state];
     if (item.isTold) this.#showResult(item);
-    else this.#showCard(item);
+    else this.#showCard(cardOf(item.raw));
   }
 
   #showResult(item) {
     const [heading, ...rest] = textOf(item).split("\n\n");
-    slot(this.root, "name").textContent = heading.replace(/:$/, "");
+    this.#head("inbox", heading.replace(/:$/, ""), "completed");
+    slot(this.root, "preview").textContent = shortened(rest.join(" "));
     slot(this.root, "given").hidden = true;
     slot(this.root, "result").hidden = false;
     showPieces(slot(this.root, "output"), rest.join("\n\n"));
   }
 
-  #showCard({ type, raw }) {
-    const told = Object.entries(raw).filter(([name, v]) => v && !ELSEWHERE.has(name));
-    const words = type.replace(/^parley:|_call$/g, "").replaceAll("_", " ");
-    slot(this.root, "name").textContent = words[0].toUpperCase() + words.slice(1);
-    slot(this.root, "given").hidden = !told.length;
-    showPieces(slot(this.root, "arguments"), JSON.stringify(Object.fromEntries(told)));
+  #showCard({ title, state, query, code, results, error }) {
+    this.#head("globe", title, state);
+    slot(this.root, "preview").textContent = shortened(query);
+    slot(this.root, "error").textContent = error;
+    slot(this.root, "error").hidden = !error;
+    slot(this.root, "given").hidden = !code;
+    slot(this.root, "given").firstElementChild.textContent = "Details";
+    showPieces(slot(this.root, "arguments"), code);
+    slot(this.root, "result").hidden = !results.length;
+    const found = results.map((result) => element("li", {}, foundIn(result)));
+    const list = element("ul", { className: "found" }, ...found);
+    slot(this.root, "output").replaceChildren(list);
+  }
+
+  #head(drawing, name, state) {
+    this.root.dataset.state = state;
+    this.root.querySelector("summary > .icon").replaceWith(icon(drawing));
+    slot(this.root, "name").textContent = name;
+    slot(this.root, "name").classList.add("is-words");
+    slot(this.root, "state").textContent = STATES[state];
   }
 }
 
-const HOSTED = { completed: "completed", failed: "failed", incomplete: "cancelled" };
-const ELSEWHERE = new Set(["id", "type", "status", "call_id"]);
+function foundIn({ title, url }) {
+  return url ? webLink(url, title) : element("strong", { dir: "auto", textContent: title });
+}
 
 function kindOf(item) {
   if (item.type === "function_call_output") return null;

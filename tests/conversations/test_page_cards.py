@@ -204,8 +204,9 @@ def test_a_call_in_the_background_is_not_taken_for_done(
     assert "weather_demo Paris Executing" in words
     assert "Accepted:" not in words
     strip = read(web.get(page_of(conversation)))
-    assert (
-        "Running in the background weather_demo Page 3 of 12 1 min 15 s Cancel" in strip
+    assert re.search(
+        r"Running in the background weather_demo Page 3 of 12 \d+ min \d+ s Cancel",
+        strip,
     )
     ToolCall.objects.update(state=ToolCall.State.COMPLETED, output='{"sky": "grey"}')
     row.refresh_from_db()

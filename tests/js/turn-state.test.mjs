@@ -129,9 +129,55 @@ test("a call keeps its progress, its error and its time", () => {
   assert.deepEqual(turn.calls.a, {
     name: "weather",
     state: "failed",
+    isBackground: false,
     seconds: 2,
-    message: "no such city",
+    message: "",
+    error: "no such city",
   });
+});
+
+test("a call in the background keeps nobody waiting", () => {
+  const turn = told([tool("started", "a", { name: "report" }), tool("accepted", "a")]);
+  assert.deepEqual(
+    [turn.calls.a.state, turn.calls.a.isBackground],
+    ["executing", true],
+  );
+  assert.notEqual(state.phase(turn).kind, "tools");
+});
+
+test("a question makes the turn wait, and its answer lets it go on", () => {
+  const question = { id: "ask_1", kind: "approval", call_id: "a" };
+  const turn = told([
+    { type: "response.created" },
+    { type: "parley:approval.requested", question },
+    { type: "parley:turn.waiting", reason: "approval" },
+  ]);
+  assert.equal(turn.status, "waiting");
+  assert.equal(turn.calls.a.state, "awaiting_approval");
+  assert.equal(state.phase(turn).kind, "asking");
+  assert.ok(!state.isOver(turn));
+  told([{ type: "response.created" }], turn, 2);
+  assert.notEqual(turn.questions.ask_1, "open");
+  assert.notEqual(state.phase(turn).kind, "asking");
+  const form = { id: "ask_2", kind: "form", call_id: "a" };
+  told([{ type: "parley:approval.requested", question: form }], turn, 2, 1);
+  assert.equal(state.phase(turn).kind, "asking");
+  const closed = { type: "parley:question.closed", id: "ask_2", state: "accepted" };
+  told([closed], turn, 2, 2);
+  assert.equal(turn.questions.ask_2, "accepted");
+  assert.notEqual(state.phase(turn).kind, "asking");
+});
+
+test("what was asked differently is told once", () => {
+  const degraded = (...options) => ({ type: "parley:step.degraded", step: 1, options });
+  const turn = told([degraded("seed"), degraded("seed", "top_p")]);
+  assert.deepEqual(turn.degraded, ["seed", "top_p"]);
+});
+
+test("a message that tells a result is known as one", () => {
+  const message = { ...said("Result of the call"), role: "user", "parley:call_id": "a" };
+  const turn = told([added(message), done(message)]);
+  assert.deepEqual([turn.items[0].isTold, turn.items[0].callId], [true, "a"]);
 });
 
 test("a stopped turn is told apart from one cut short", () => {

@@ -48,6 +48,12 @@ def called(prompt: Prompt) -> list[tuple[str, dict[str, str]]]:
     return [(call.name, json.loads(call.arguments)) for call in calls]
 
 
+def test_files_told_as_text_stand_before_the_question():
+    files = '<file name="a.md">\n# A\n</file><file name="b.md">\n/help\n</file>'
+    assert said(prompt(f"{files}/echo one")) == "one"
+    assert said(prompt(f"/echo {files}")) == files
+
+
 # Calling
 
 
