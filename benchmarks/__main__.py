@@ -1,8 +1,9 @@
 """What Parley costs, measured on this machine: `python -m benchmarks [what]`.
 
 `decode` reads synthetic streams in this process; `tool_loop` runs the tool loop beside
-those of others; `turns` starts a server and talks to it over HTTP and WebSocket. Times
-are compared only with their neighbours in the table: both come from one run.
+those of others; `turns` starts a server and talks to it over HTTP and WebSocket;
+`gateway` asks one as programs do, beside a relay. Times are compared only with their
+neighbours in the table: both come from one run.
 docs/performance.md tells what was found.
 """
 
@@ -20,7 +21,7 @@ def main() -> None:
         "what",
         nargs="?",
         default="all",
-        choices=["decode", "tool_loop", "turns", "all"],
+        choices=["decode", "tool_loop", "gateway", "turns", "all"],
     )
     what = parser.parse_args().what
     with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
@@ -29,12 +30,14 @@ def main() -> None:
         import django
 
         django.setup()
-        from benchmarks import decode, tool_loop, turns
+        from benchmarks import decode, gateway, tool_loop, turns
 
         if what in ("decode", "all"):
             decode.main()
         if what in ("tool_loop", "all"):
             tool_loop.main()
+        if what in ("gateway", "all"):
+            gateway.main()
         if what in ("turns", "all"):
             turns.main()
 

@@ -80,12 +80,13 @@ class Connection:
 
 
 class Http(Connection):
-    async def post(self, path: str, body: dict[str, object]) -> Answer:
+    async def post(
+        self, path: str, body: dict[str, object], *, status: bytes = b"200"
+    ) -> Answer:
         """One request, read to the end of its answer, be it a stream or not."""
         answer, sent = Answer(), orjson.dumps(body)
         length = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         self._send_head("POST", path, length % len(sent) + sent)
-        status = b"200" if body.get("stream") else b"202"
         head = await self._read_head(status)
         if b"transfer-encoding: chunked" in head:
             while not answer.saw(await self._read()).endswith(b"0\r\n\r\n"):

@@ -239,9 +239,12 @@ def _over_sse(
     async def opened(conversation: int | str) -> AsyncGenerator[Ask, None]:
         path = f"/api/conversations/{_id(world, conversation)}/turns/"
         headers = {"Authorization": f"Bearer {world.token}"}
+        status = b"200" if stream else b"202"
         async with Http(port, headers) as http:
             yield lambda model: http.post(
-                path, {"input": QUESTION, "model": f"bench-{model}", "stream": stream}
+                path,
+                {"input": QUESTION, "model": f"bench-{model}", "stream": stream},
+                status=status,
             )
 
     return opened

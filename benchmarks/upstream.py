@@ -59,6 +59,9 @@ class Answering(asyncio.Protocol):
             calling = b"".join(_chunk(frame) for frame in openai_chat_call(done))
             self._transport.write(_HEAD + calling + b"0\r\n\r\n")
             return
+        if not request.get("stream"):
+            self._transport.write(_whole(chunks))
+            return
         first, frame, *ending = openai_chat(1)
         before, _, after = frame.partition(b'"The"')
         self._transport.write(_HEAD + _chunk(first))
@@ -69,6 +72,18 @@ class Answering(asyncio.Protocol):
                 due += pause
                 await asyncio.sleep(due - asyncio.get_running_loop().time())
         self._transport.write(_chunk(b"".join(ending)) + b"0\r\n\r\n")
+
+
+def _whole(chunks: int) -> bytes:
+    text = "".join(f" word {stamp().decode()}" for _ in range(chunks))
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 9, "completion_tokens": chunks, "total_tokens": 9}
+    usage["total_tokens"] += chunks
+    answer = {"id": "chatcmpl-bench", "object": "chat.completion", "created": 1}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    body = orjson.dumps({**answer, "choices": [choice], "usage": usage})
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    return head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def _chunk(data: bytes) -> bytes:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -423,37 +424,33 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         cancelled: bool = False,
     ) -> ModelCall:
         """The row of a call that is over, and its key's last use. Reads nothing."""
-        start, usage = start or StartDelta(), usage or UsageDelta()
-        error = call.error
-        row = self.create(
-            turn_id=turn_id,
-            step=step,
+        row = ModelCall.of(
+            call,
+            route,
             attempt=attempt,
-            model_id=route.model_id,
-            key_id=route.key_id,
-            provider_name=route.provider_name or route.endpoint.provider.name,
-            model_name=(start.model or route.model)[:200],
-            status=_status(call, finish, cancelled),
-            http_status=call.http_status,
-            error_code=error.code if error else "",
-            error_detail=_detail(call, route),
-            finish_reason=((finish.raw or finish.reason) if finish else "")[:40],
-            input_tokens=_count(usage.input_tokens),
-            cached_tokens=_count(usage.cached_tokens),
-            cache_write_tokens=_count(usage.cache_write_tokens),
-            output_tokens=_count(usage.output_tokens),
-            reasoning_tokens=_count(usage.reasoning_tokens),
-            cost=_cost(route, start, usage),
-            ttft=call.ttft,
-            latency=call.latency,
-            request_id=call.request_id[:200],
-            response_id=start.response_id[:200],
-            degraded=list(call.degraded),
+            start=start,
+            usage=usage,
+            finish=finish,
+            cancelled=cancelled,
         )
-        if route.key_id is not None:
-            told = f"{error.code}: {error}"[:200] if error else ""
-            ApiKey.objects.filter(pk=route.key_id).note_use(row.created_at, told)
+        row.turn_id, row.step = turn_id, step
+        row.save(using=self.db, force_insert=True)
+        self._note_key(row)
         return row
+
+    @transaction.atomic
+    def record_all(self, rows: Sequence[ModelCall]) -> None:
+        """As `record`, for many calls at the price of a few. Reads nothing."""
+        ModelCall.objects.using(self.db).bulk_create(rows)
+        # Of calls that came to the same with the same key, one tells of it.
+        told = {(row.key_id, row.key_error): row for row in rows}
+        for row in told.values():
+            self._note_key(row)
+
+    def _note_key(self, row: ModelCall) -> None:
+        if row.key_id is not None:
+            keys = ApiKey.objects.using(self.db).filter(pk=row.key_id)
+            keys.note_use(row.created_at, row.key_error)
 
 
 def _status(call: Call, finish: FinishDelta | None, cancelled: bool) -> str:
@@ -549,9 +546,53 @@ class ModelCall(models.Model):
 
     objects = ModelCallQuerySet.as_manager()
 
+    #: What its key shows as its last error; no column here.
+    key_error = ""
+
     class Meta:
         ordering = ["-id"]
         indexes = [models.Index(fields=["status", "id"])]
 
     def __str__(self) -> str:
         return f"{self.provider_name}/{self.model_name} {self.status}"
+
+    @classmethod
+    def of(
+        cls,
+        call: Call,
+        route: Route,
+        *,
+        attempt: int = 1,
+        start: StartDelta | None = None,
+        usage: UsageDelta | None = None,
+        finish: FinishDelta | None = None,
+        cancelled: bool = False,
+    ) -> ModelCall:
+        """The row of a call that is over, not saved yet."""
+        start, usage = start or StartDelta(), usage or UsageDelta()
+        error = call.error
+        row = cls(
+            attempt=attempt,
+            model_id=route.model_id,
+            key_id=route.key_id,
+            provider_name=route.provider_name or route.endpoint.provider.name,
+            model_name=(start.model or route.model)[:200],
+            status=_status(call, finish, cancelled),
+            http_status=call.http_status,
+            error_code=error.code if error else "",
+            error_detail=_detail(call, route),
+            finish_reason=((finish.raw or finish.reason) if finish else "")[:40],
+            input_tokens=_count(usage.input_tokens),
+            cached_tokens=_count(usage.cached_tokens),
+            cache_write_tokens=_count(usage.cache_write_tokens),
+            output_tokens=_count(usage.output_tokens),
+            reasoning_tokens=_count(usage.reasoning_tokens),
+            cost=_cost(route, start, usage),
+            ttft=call.ttft,
+            latency=call.latency,
+            request_id=call.request_id[:200],
+            response_id=start.response_id[:200],
+            degraded=list(call.degraded),
+        )
+        row.key_error = f"{error.code}: {error}"[:200] if error else ""
+        return row

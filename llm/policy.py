@@ -45,6 +45,8 @@ from llm.wire.deltas import (
 from llm.wire.request import Request
 
 Wait = Callable[[float], Awaitable[Any]]
+#: Whether a request may be made; raises an LLMError where not.
+Admit = Callable[[Request, Route], Awaitable[None]]
 
 MAX_PORTIONS = 64  # requests for one answer
 #: They are about what is said, and say nothing.
@@ -108,13 +110,15 @@ async def stream(
     held: bool = False,
     ignore_invalid: bool = False,
     files: Files | None = None,
+    admit: Admit | None = None,
     wait: Wait = asyncio.sleep,
 ) -> AsyncGenerator[list[Delta], None]:
     """Ask the first of `routes`, and the others where it fails, as `policy` has it.
 
     `request` is made for the first one. `form` defaults to what its `text.format` says;
     with `held` an answer that must have a form is told when it is known to. `files`
-    keeps what was fetched for one call for those that follow. Raises LLMError and
+    keeps what was fetched for one call for those that follow. `admit` is asked before
+    each request, as it is about to be made. Raises LLMError and
     nothing else; the caller closes it, as `client.stream`.
     """
     policy = policy if policy is not None else policy_of(routes[0])
@@ -125,7 +129,7 @@ async def stream(
     call.route = trials.route
     while True:
         call.degraded = adaptation.degraded
-        attempt = _Attempt(adaptation, call, files)
+        attempt = _Attempt(adaptation, call, files, admit)
         batches = attempt.run(trials.route)
         async with aclosing(batches):
             async for deltas in batches:
@@ -254,12 +258,19 @@ class _Attempt:
     """One answer, as a rule by one provider call. What comes before its first word is
     held."""
 
-    def __init__(self, adaptation: Adaptation, call: Call, files: Files) -> None:
+    def __init__(
+        self,
+        adaptation: Adaptation,
+        call: Call,
+        files: Files,
+        admit: Admit | None = None,
+    ) -> None:
         self.has_told = False
         self.error: LLMError | None = None
         self._adaptation = adaptation
         self._call = call
         self._files = files
+        self._admit = admit
         self._decoder: Decoder | None = None
         self._misfits = False
         self._silent: list[Delta] = []
@@ -274,6 +285,8 @@ class _Attempt:
         try:
             request = await self._with_files(endpoint)
             for portion in range(1, MAX_PORTIONS + 1):
+                if self._admit is not None:
+                    await self._admit(request, route)
                 batches = client.stream(endpoint, request, call, decoder=decoder)
                 async with aclosing(batches):
                     async for deltas in batches:

@@ -7,8 +7,9 @@ the price list that genai-prices brings along. Nothing is ever fetched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
@@ -112,7 +113,7 @@ def _by_list(
     tokens: Mapping[str, int], kind: str, base_url: str, model: str
 ) -> Decimal | None:
     # Importing it takes half a second, which a start need not wait for.
-    from genai_prices import Usage, calc_price
+    from genai_prices import Usage
 
     usage = Usage(
         input_tokens=tokens["input"] + tokens["cached_input"] + tokens["cache_write"],
@@ -121,14 +122,28 @@ def _by_list(
         output_tokens=tokens["output"],
     )
     for where in _places(kind, base_url):
-        try:
-            return Decimal(calc_price(usage, model, **where).total_price)
-        except LookupError:
+        if (entry := _entry(model, **where)) is None:
             continue  # no such host or model in the list
+        provider, priced = entry
+        now = datetime.now(tz=UTC)
+        told = priced.calc_price(usage, provider, genai_request_timestamp=now)
+        return Decimal(told.total_price)
     return None
 
 
-def _places(kind: str, base_url: str) -> Iterator[dict[str, Any]]:
+@lru_cache(maxsize=1_000)
+def _entry(model: str, **where: str) -> tuple[Any, Any] | None:
+    """A host and a model of the list, which is long and matched by patterns."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    place = (where.get("provider_id"), where.get("provider_api_url"))
+    try:
+        return get_snapshot().find_provider_model(model, None, *place)
+    except LookupError:
+        return None
+
+
+def _places(kind: str, base_url: str) -> Iterator[dict[str, str]]:
     """Where in the list to look; by address first, as many a host is asked through
     another one's wire format."""
     yield {"provider_api_url": base_url}

@@ -184,7 +184,7 @@ class TestTools:
                     {
                         "name": "look",
                         "description": "Looks.",
-                        "parametersJsonSchema": TOOL["parameters"],
+                        "parameters": TOOL["parameters"],
                     }
                 ]
             }

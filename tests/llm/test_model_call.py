@@ -129,3 +129,19 @@ def test_recording_reads_nothing(route: Route, django_assert_num_queries):
         ModelCall.objects.record(
             Call(), route, usage=UsageDelta(1, 1), start=StartDelta(), finish=STOP
         )
+
+
+def test_many_calls_are_recorded_in_few_statements(
+    route: Route, django_assert_num_queries
+):
+    refused = Call(error=RateLimited())
+    calls = [Call(), Call(), refused, refused]
+    rows = [ModelCall.of(call, route, finish=STOP) for call in calls]
+    # The savepoint and its end, the rows, and a look at the key for either ending.
+    with django_assert_num_queries(5):
+        ModelCall.objects.record_all(rows)
+    statuses = ModelCall.objects.order_by("id").values_list("status", flat=True)
+    assert list(statuses) == ["completed", "completed", "failed", "failed"]
+    key = route.key_id and ApiKey.objects.get(pk=route.key_id)
+    assert key.last_error.startswith(f"{refused.error.code}: ")
+    assert key.last_used_at is not None

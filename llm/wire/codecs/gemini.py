@@ -24,32 +24,12 @@ from llm.wire.codecs import gemini_models
 from llm.wire.codecs.dialects import has_detail, has_late_instructions
 from llm.wire.codecs.gemini_contents import Contents
 from llm.wire.codecs.gemini_decoder import GeminiDecoder
+from llm.wire.codecs.gemini_parameters import SCHEMA_KEYWORDS, arguments_of
 from llm.wire.codecs.gemini_tools import hosted, is_degraded, runs_there
 from llm.wire.deltas import Delta
 from llm.wire.request import Request
 from llm.wire.schema import cut_down
 
-#: What `parametersJsonSchema` and `responseJsonSchema` know.
-SCHEMA_KEYWORDS = frozenset(
-    {
-        "additionalProperties",
-        "anyOf",
-        "description",
-        "enum",
-        "format",
-        "items",
-        "maxItems",
-        "maximum",
-        "minItems",
-        "minimum",
-        "prefixItems",
-        "properties",
-        "propertyOrdering",
-        "required",
-        "title",
-        "type",
-    }
-)
 _MAX_STOPS = 5
 _LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _TIERS = {"default": "standard", "flex": "flex", "priority": "priority"}
@@ -244,14 +224,10 @@ def _with_extra(body: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any
 
 
 def _declared(tool: Tool) -> dict[str, Any]:
-    declared = {"name": tool["name"]}
+    declared: dict[str, Any] = {"name": tool["name"]}
     if tool.get("description"):
         declared["description"] = tool["description"]
-    parameters = tool.get("parameters") or {}
-    if parameters.get("properties") or "$ref" in parameters or "allOf" in parameters:
-        schema = cut_down(parameters, SCHEMA_KEYWORDS)
-        declared["parametersJsonSchema"] = {"type": "object", **schema}
-    return declared
+    return declared | arguments_of(tool.get("parameters") or {})
 
 
 def _allowed_tools(request: Request) -> Sequence[Tool]:

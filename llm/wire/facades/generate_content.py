@@ -102,14 +102,20 @@ def in_json_schema(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lowered(schema: Any) -> Any:
-    """Google spells types in capitals; nothing else differs that we have met."""
+    """Google spells types in capitals, and has a word of its own for what may be null;
+    nothing else differs that we have met."""
     if isinstance(schema, list):
         return [_lowered(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     told = {name: _lowered(value) for name, value in schema.items()}
     kind = told.get("type")
-    return {**told, "type": kind.lower()} if isinstance(kind, str) else told
+    if not isinstance(kind, str):
+        return told
+    if told.get("nullable") is True:
+        del told["nullable"]
+        return {**told, "type": [kind.lower(), "null"]}
+    return {**told, "type": kind.lower()}
 
 
 class _Reader:

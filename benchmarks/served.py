@@ -1,0 +1,18 @@
+"""The project on uvicorn, as it is measured: one process, nothing logged.
+
+python -m benchmarks.served PORT
+"""
+
+from __future__ import annotations
+
+import sys
+
+import uvicorn
+
+if __name__ == "__main__":
+    uvicorn.run(
+        "project.asgi:application",
+        port=int(sys.argv[1]),
+        ws="websockets-sansio",
+        log_level="warning",
+    )

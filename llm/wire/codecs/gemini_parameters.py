@@ -1,0 +1,124 @@
+"""What a function takes, as generateContent is told it.
+
+In: the JSON Schema of a function's arguments. Out: `parameters`, in Google's subset of
+OpenAPI's schemas, which every server of this API reads; or `parametersJsonSchema`,
+which has room for more and which not all of them read, where the subset has none.
+
+The subset is narrower than its documentation: objects need properties, arrays `items`,
+strings know two formats, and what is required must be declared. Anything else is
+refused with a 400.
+
+Source: https://ai.google.dev/api/caching#Schema
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llm.wire.schema import cut_down
+
+Schema = dict[str, Any]
+
+#: What `parametersJsonSchema` and `responseJsonSchema` know.
+SCHEMA_KEYWORDS = frozenset(
+    {
+        "additionalProperties",
+        "anyOf",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "prefixItems",
+        "properties",
+        "propertyOrdering",
+        "required",
+        "title",
+        "type",
+    }
+)
+_OPENAPI_KEYWORDS = SCHEMA_KEYWORDS - {"additionalProperties", "prefixItems"}
+_FORMATS = {
+    "integer": frozenset({"int32", "int64"}),
+    "number": frozenset({"double", "float"}),
+    "string": frozenset({"date-time", "enum"}),
+}
+_TYPES = frozenset({"array", "boolean", "integer", "number", "object", "string"})
+
+
+class _Unsaid(Exception):
+    """OpenAPI's subset has no word for it."""
+
+
+def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What declares them: one field, or none where there are none.
+
+    Raises BadRequest where the schema is too large.
+    """
+    refers = "$ref" in parameters or "allOf" in parameters
+    if not refers and not parameters.get("properties"):
+        return {}
+    schema = {"type": "object", **cut_down(parameters, SCHEMA_KEYWORDS)}
+    try:
+        return {"parameters": _in_openapi(schema)}
+    except _Unsaid:
+        return {"parametersJsonSchema": schema}
+
+
+def _in_openapi(schema: Any) -> Schema:
+    """Raises _Unsaid."""
+    if not isinstance(schema, dict):
+        raise _Unsaid
+    told = dict(schema)
+    if told.get("additionalProperties") is False:
+        # Models put nothing in that is not declared, and we look at what they put in.
+        del told["additionalProperties"]
+    if told.keys() - _OPENAPI_KEYWORDS:
+        raise _Unsaid
+    told |= _kind(told)
+    _check(told)
+    if "properties" in told:
+        properties = told["properties"].items()
+        told["properties"] = {name: _in_openapi(each) for name, each in properties}
+    if "items" in told:
+        told["items"] = _in_openapi(told["items"])
+    if "anyOf" in told:
+        told["anyOf"] = [_in_openapi(each) for each in told["anyOf"]]
+    return told
+
+
+def _kind(schema: Schema) -> Schema:
+    """Its type, in a word, and whether it may be null."""
+    kinds = schema.get("type")
+    if kinds is None and "anyOf" in schema:
+        return {}
+    if isinstance(kinds, list) and len(kinds) == 2 and "null" in kinds:
+        [kinds] = [kind for kind in kinds if kind != "null"] or ["null"]
+        return _one(kinds) | {"nullable": True}
+    return _one(kinds)
+
+
+def _one(kind: Any) -> Schema:
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise _Unsaid
+    return {"type": kind}
+
+
+def _check(schema: Schema) -> None:
+    kind, properties = schema.get("type"), schema.get("properties")
+    if kind == "object" and not (isinstance(properties, dict) and properties):
+        raise _Unsaid
+    if kind == "array" and "items" not in schema:
+        raise _Unsaid
+    if set(schema.get("required") or ()) - set(properties or ()):
+        raise _Unsaid
+    if "format" in schema and schema["format"] not in _FORMATS.get(kind or "", ()):
+        raise _Unsaid
+    if not all(schema.get("enum") or ()):
+        raise _Unsaid  # null and the empty word are no words
+    if not isinstance(schema.get("anyOf", []), list):
+        raise _Unsaid
