@@ -1,26 +1,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import (
     Count,
-    ForeignKey,
-    Model,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
     Sum,
 )
-from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
@@ -33,8 +28,9 @@ from django.views.decorators.http import require_POST
 from conversations import engine
 from conversations.admin_forms import TurnForm, item_form, text_fields
 from conversations.corrections import places
+from conversations.engine_admin import EnginePage
+from conversations.memories import Memory
 from conversations.models import (
-    AccessToken,
     Attachment,
     Conversation,
     IdempotencyKey,
@@ -42,79 +38,33 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
+from conversations.said_admin import EDIT, SaidAdmin
 from conversations.timeline import timeline
-from llm.admin import BoundedPaginator
 from llm.models import ModelCall
-
-INSPECT = "conversations.inspect_turn"
-EDIT = "conversations.edit_items"
-
-
-class _SaidAdmin(admin.ModelAdmin):
-    """For what people said, and models to them.
-
-    Staff read their own; all of it with `inspect_turn`. What they read they may correct
-    with `edit_items`. Nobody adds by hand; deleting takes Django's own permission.
-    """
-
-    owner = ""  # path to whoever said it
-    paginator = BoundedPaginator
-    show_full_result_count = False
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows: QuerySet[Any] = super().get_queryset(request)
-        if request.user.has_perm(INSPECT):
-            return rows
-        return rows.filter(**{self.owner: request.user.pk})
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        special = request.user.has_perm(INSPECT) or request.user.has_perm(EDIT)
-        return special or super().has_view_permission(request, obj)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry:
-        entry: LogEntry = super().log_change(request, obj, message)
-        _name_by_id([entry])
-        return entry
-
-    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
-        entries = super().log_deletions(request, queryset)
-        _name_by_id(entries)
-        return entries
-
-
-def _name_by_id(entries: Iterable[LogEntry]) -> None:
-    """The log outlives what was redacted, and a title may be just that."""
-    for entry in entries:
-        entry.object_repr = str(entry.object_id)
-        entry.save(update_fields=["object_repr"])
 
 
 @admin.register(Conversation)
-class ConversationAdmin(_SaidAdmin):
+class ConversationAdmin(SaidAdmin):
     owner = "owner"
     list_display = [
         "__str__",
         "id",
         "owner",
         "language_model",
+        "preset",
         "turn_count",
         "updated_at",
         "deleted_at",
     ]
     list_filter = ["updated_at", ("deleted_at", admin.EmptyFieldListFilter)]
-    list_select_related = ["owner", "language_model"]
+    list_select_related = ["owner", "language_model", "preset"]
     search_fields = ["=id", "title", "owner__username", "=owner__email"]
     search_help_text = _("An id, words of the title, or the owner's name or e-mail.")
     readonly_fields = [
         "id",
         "owner",
         "language_model",
+        "preset",
         "options",
         "turns_link",
         "created_at",
@@ -148,7 +98,7 @@ class ConversationAdmin(_SaidAdmin):
 
 
 @admin.register(Turn)
-class TurnAdmin(_SaidAdmin):
+class TurnAdmin(SaidAdmin):
     owner = "conversation__owner"
     form = TurnForm
     list_display = [
@@ -210,7 +160,11 @@ class TurnAdmin(_SaidAdmin):
     def get_urls(self) -> list[URLPattern]:
         stop = self.admin_site.admin_view(require_POST(self.stop_view))
         name = "conversations_turn_stop"
-        return [path("<path:object_id>/stop/", stop, name=name), *super().get_urls()]
+        return [
+            *EnginePage(self).urls(),
+            path("<path:object_id>/stop/", stop, name=name),
+            *super().get_urls(),
+        ]
 
     def change_view(
         self,
@@ -288,7 +242,7 @@ def _led_to_by(term: str) -> Q:
 
 
 @admin.register(Item)
-class ItemAdmin(_SaidAdmin):
+class ItemAdmin(SaidAdmin):
     owner = "turn__conversation__owner"
     list_display = ["id", "turn", "position", "origin", "type", "item_id", "created_at"]
     list_filter = ["origin", "created_at"]
@@ -374,32 +328,8 @@ class ItemAdmin(_SaidAdmin):
         return format_html('<pre class="said">{}</pre>', texts or whole)
 
 
-@admin.register(ToolCall)
-class ToolCallAdmin(_SaidAdmin):
-    owner = "turn__conversation__owner"
-    list_display = [
-        "call_id",
-        "name",
-        "state",
-        "turn",
-        "duration",
-        "attempts",
-        "started_at",
-    ]
-    list_filter = ["state", "created_at"]
-    list_select_related = ["turn"]
-    ordering = ["-id"]
-    search_fields = ["=call_id", "=turn__id", "=name"]
-    search_help_text = _("The id of a call or a turn, or the name of a tool.")
-    raw_id_fields = ["turn"]
-
-    @admin.display(description=_("duration"))
-    def duration(self, call: ToolCall) -> str:
-        return "–" if call.seconds is None else f"{call.seconds * 1000:.0f} ms"
-
-
 @admin.register(IdempotencyKey)
-class IdempotencyKeyAdmin(_SaidAdmin):
+class IdempotencyKeyAdmin(SaidAdmin):
     owner = "user"
     list_display = ["key", "user", "turn", "created_at"]
     list_filter = ["created_at"]
@@ -410,7 +340,7 @@ class IdempotencyKeyAdmin(_SaidAdmin):
 
 
 @admin.register(Attachment)
-class AttachmentAdmin(_SaidAdmin):
+class AttachmentAdmin(SaidAdmin):
     owner = "conversation__owner"
     list_display = ["id", "name", "conversation", "content_type", "size", "created_at"]
     list_filter = ["created_at"]
@@ -422,72 +352,17 @@ class AttachmentAdmin(_SaidAdmin):
     raw_id_fields = ["conversation"]
 
 
-@admin.register(AccessToken)
-class AccessTokenAdmin(admin.ModelAdmin):
-    """A token opens its user's conversations, so only superusers issue others'."""
+@admin.register(Memory)
+class MemoryAdmin(SaidAdmin):
+    owner = "user"
+    list_display = ["__str__", "user", "conversation", "created_at", "deleted_at"]
+    list_filter = ["created_at", ("deleted_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["user", "conversation"]
+    ordering = ["-pk"]
+    search_fields = ["=user__username", "=conversation__id"]
+    search_help_text = _("A user's name, or the id of a conversation.")
+    fields = ["user", "text", "conversation", "created_at", "updated_at", "deleted_at"]
 
-    list_display = [
-        "label",
-        "prefix",
-        "user",
-        "created_at",
-        "last_used_at",
-        "expires_at",
-        "revoked_at",
-    ]
-    list_filter = ["created_at", ("revoked_at", admin.EmptyFieldListFilter)]
-    list_select_related = ["user"]
-    search_fields = ["label", "prefix", "user__username"]
-    raw_id_fields = ["user"]
-    actions = ["revoke"]
-    fields = [
-        "user",
-        "label",
-        "expires_at",
-        "prefix",
-        "created_at",
-        "last_used_at",
-        "revoked_at",
-    ]
-    readonly_fields = ["prefix", "created_at", "last_used_at", "revoked_at"]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[AccessToken]:
-        rows: QuerySet[AccessToken] = super().get_queryset(request)
-        return rows if request.user.is_superuser else rows.filter(user=request.user.pk)
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.fields if obj else self.fields[:3]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [*self.readonly_fields, "user"] if obj else self.readonly_fields
-
-    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        return {"user": request.user.pk, **super().get_changeform_initial_data(request)}
-
-    def formfield_for_foreignkey(
-        self, db_field: ForeignKey[Any, Any], request: Any, **kwargs: Any
-    ) -> Any:
-        if not request.user.is_superuser:
-            users: type[Model] = db_field.related_model
-            kwargs["queryset"] = users._default_manager.filter(pk=request.user.pk)
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
-
-    def save_model(
-        self, request: HttpRequest, obj: AccessToken, form: Form, change: bool
-    ) -> None:
-        if change:
-            super().save_model(request, obj, form, change)
-            return
-        token = obj.draw()
-        super().save_model(request, obj, form, change)
-        said = _("Copy the token now; it is not shown again:")
-        messages.warning(request, format_html("{} <code>{}</code>", said, token))
-
-    @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
-    def revoke(self, request: HttpRequest, tokens: QuerySet[AccessToken]) -> None:
-        live = list(tokens.filter(revoked_at=None))
-        for token in live:
-            token.revoke()
-            self.log_change(request, token, "Revoked.")
-        said = ngettext("%d token is revoked.", "%d tokens are revoked.", len(live))
-        messages.success(request, said % len(live))
+# They register themselves.
+from conversations import preset_admin, token_admin, tool_call_admin  # noqa: E402, F401

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 
 from django.conf import settings
@@ -12,6 +10,7 @@ from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from conversations.tokens import AccessToken as AccessToken
 from llm.models import LanguageModel
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
@@ -19,7 +18,6 @@ from tools.arguments import check
 from tools.errors import InvalidArguments
 
 TITLE_LENGTH = 80  # characters
-TOKEN_USE_NOTED = timedelta(minutes=1)  # one write for all uses within it
 
 
 def conversation_id() -> str:
@@ -100,6 +98,7 @@ class Conversation(models.Model):
         language_model: LanguageModel | None = None,
         options: dict[str, Any] | None = None,
         parent: Turn | None = None,
+        access_token: AccessToken | None = None,
     ) -> Turn:
         """The user's items and the turn that will answer them, or neither.
 
@@ -118,6 +117,7 @@ class Conversation(models.Model):
             parent=parent or last,
             language_model=language_model or self.language_model,
             options={**self.options, **(options or {})},
+            access_token=access_token,
         )
         Item.objects.bulk_create(
             Item.of(turn, position, payload, origin=Item.Origin.INPUT)
@@ -188,6 +188,14 @@ class Turn(models.Model):
     )
     language_model = models.ForeignKey(
         LanguageModel, models.SET_NULL, null=True, blank=True
+    )
+    access_token = models.ForeignKey(
+        AccessToken,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_("Whose limits and budget it is asked under."),
     )
     options = models.JSONField(default=dict, blank=True)
     status = models.CharField(
@@ -586,75 +594,6 @@ class Question(models.Model):
         return True
 
 
-class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
-    def find(self, token: str) -> AccessToken | None:
-        """The live token of this text, with its user."""
-        now = timezone.now()
-        return (
-            self.filter(digest=AccessToken.digest_of(token), revoked_at=None)
-            .filter(models.Q(expires_at=None) | models.Q(expires_at__gt=now))
-            .filter(user__is_active=True)
-            .select_related("user")
-            .first()
-        )
-
-
-class AccessToken(models.Model):
-    """A program's key to the API; only its digest is stored."""
-
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.CASCADE, related_name="access_tokens"
-    )
-    label = models.CharField(max_length=100, default="token")
-    prefix = models.CharField(max_length=16, editable=False)
-    digest = models.CharField(max_length=64, unique=True, editable=False)
-    expires_at = models.DateTimeField(null=True, blank=True)
-    revoked_at = models.DateTimeField(null=True, blank=True)
-    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    objects = AccessTokenQuerySet.as_manager()
-
-    class Meta:
-        ordering = ["-created_at"]
-
-    def __str__(self) -> str:
-        return f"{self.label} {self.prefix}…"
-
-    @staticmethod
-    def digest_of(token: str) -> str:
-        # 256 random bits need no slow hash.
-        return hashlib.sha256(token.encode()).hexdigest()
-
-    @classmethod
-    def issue(
-        cls, user: Any, label: str, expires_at: datetime | None = None
-    ) -> tuple[AccessToken, str]:
-        """The row and the token itself, which is never seen again."""
-        row = cls(user=user, label=label, expires_at=expires_at)
-        token = row.draw()
-        row.save()
-        return row, token
-
-    def draw(self) -> str:
-        """Give an unsaved row its token. Keeps only what recognises it."""
-        token = f"parley_{secrets.token_urlsafe(32)}"
-        self.prefix, self.digest = token[:12], self.digest_of(token)
-        return token
-
-    def note_use(self) -> None:
-        now = timezone.now()
-        if self.last_used_at is None or self.last_used_at < now - TOKEN_USE_NOTED:
-            self.last_used_at = now
-            self.save(update_fields=["last_used_at"])
-
-    def revoke(self) -> None:
-        """The first revocation counts."""
-        if self.revoked_at is None:
-            self.revoked_at = timezone.now()
-            self.save(update_fields=["revoked_at"])
-
-
 class KeyReused(Exception):
     """This Idempotency-Key belongs to another request; choose a new one."""
 
@@ -735,4 +674,4 @@ class Attachment(models.Model):
 
 
 # So that Django finds their models; they name ours by their labels.
-from conversations import memories, presets  # noqa: E402, F401
+from conversations import ledger, memories, presets  # noqa: E402, F401

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from conversations import memory_views, question_views, views
+from conversations import memory_views, question_views, token_views, views
 
 _turn: list[URLPattern] = [
     path("", views.turn, name="turn"),
@@ -24,6 +24,8 @@ urlpatterns = [
     path("chat/<str:conversation_id>/", include(_conversation)),
     path("memories/", memory_views.memories, name="memories"),
     path("memories/<int:pk>/", memory_views.forget_memory, name="forget-memory"),
+    path("tokens/", token_views.tokens, name="tokens"),
+    path("tokens/<int:pk>/revoke/", token_views.revoke_token, name="revoke-token"),
     path("questions/", question_views.questions, name="questions"),
     path("questions/<str:question_id>/", question_views.question, name="question"),
 ]

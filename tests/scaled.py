@@ -7,7 +7,6 @@ there is one that stays: there the demo provider is, for workers to ask.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 import uuid
@@ -111,16 +110,6 @@ class RedisProcess:
 class WorkerProcess(ServerProcess):
     command = "worker"
     last_line = "Parley works"
-
-    def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self.process
-        self.process.send_signal(number)
 
 
 class Cluster:

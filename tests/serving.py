@@ -86,6 +86,12 @@ class ServerProcess:
         """End it at once, as a crash would."""
         return self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
     def restart(self) -> ServerProcess:
         """After a crash or without one."""
         if self.process:
@@ -112,6 +118,10 @@ class ServerProcess:
 
     def log(self) -> str:
         return self.log_path.read_text()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process
+        self.process.send_signal(number)
 
     def _end(self, number: signal.Signals) -> int:
         assert self.process, "it does not run"

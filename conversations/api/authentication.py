@@ -1,12 +1,30 @@
+"""Programs at the REST doors: whose token it is, what it opens, how often.
+
+The three parts stand in settings.REST_FRAMEWORK. People's sessions pass through all of
+them as if they were not there.
+"""
+
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
 
-from conversations.models import AccessToken
+from conversations import admission, ledger
+from conversations.addresses import client_address
+from conversations.history import estimate
+from conversations.limits import Verdict
+from conversations.token_errors import TooFast
+from conversations.tokens import AccessToken, Scope
+from llm.models import LanguageModel
+from llm.wire.items import Item
+
+_TAKEN = "parley_limits"  # on a request: what was taken of its token's limits
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -21,11 +39,69 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed(
                 "The access token is wrong, expired or revoked.", code="invalid_api_key"
             )
+        admission.check_address(token, _address(request))
         token.note_use()
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="api"'
+
+
+class TokenPermission(BasePermission):
+    """A token needs one of its view's `token_scopes`; a view that has none is for all.
+
+    Raises Forbidden.
+    """
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if token := token_of(request):
+            scopes = getattr(view, "token_scopes", tuple(Scope.values))
+            admission.check_scope(token, *scopes)
+        return True
+
+
+class TokenThrottle(BaseThrottle):
+    """Requests of a token, each of which counts. Raises TooFast."""
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        if (token := token_of(request)) is None:
+            return True
+        try:
+            verdict = admission.take_request(token)
+        except TooFast as exc:
+            setattr(request._request, _TAKEN, exc.verdict)
+            raise
+        setattr(request._request, _TAKEN, verdict)
+        return True
+
+
+def token_of(request: Request) -> AccessToken | None:
+    """None for a person's session."""
+    return request.auth if isinstance(request.auth, AccessToken) else None
+
+
+def limit_headers(request: Request) -> Mapping[str, str]:
+    """What an answer tells of the limits of the token that asks."""
+    verdict: Verdict | None = getattr(request._request, _TAKEN, None)
+    return admission.headers_of(verdict) if verdict else {}
+
+
+def admit_turn(token: AccessToken, model: LanguageModel, items: Sequence[Item]) -> None:
+    """Before a turn is opened that a model will answer.
+
+    Raises ModelNotAvailable, TooFast, BudgetExhausted.
+    """
+    admission.check_model(token, model.pk, model.public_name)
+    if token.tokens_per_minute:
+        admission.look_for_tokens(token, estimate("", items))
+    ledger.check(token)
+
+
+def _address(request: Request) -> str:
+    meta = request._request.META
+    return client_address(
+        meta.get("REMOTE_ADDR") or "", meta.get("HTTP_X_FORWARDED_FOR") or ""
+    )
 
 
 def _text(rest: list[bytes]) -> str:

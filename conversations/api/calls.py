@@ -31,10 +31,15 @@ from conversations.models import (
     QuestionQuerySet,
     ToolCall,
 )
+from conversations.tokens import Scope
 from tools.errors import ToolError
 from tools.output import rendered
 
 NOTE_LENGTH = 500  # characters
+
+
+#: What a token needs one of: its calls belong to a conversation, and are tools' too.
+_TOOLS = (Scope.CHAT, Scope.TOOLS)
 
 
 class Decided(APIException):
@@ -129,6 +134,7 @@ class CallSerializer(serializers.ModelSerializer[Any]):
 
 
 class QuestionsView(ApiView, generics.ListAPIView[Question]):
+    token_scopes = _TOOLS
     serializer_class = QuestionSerializer
     pagination_class = None
 
@@ -142,6 +148,7 @@ class QuestionsView(ApiView, generics.ListAPIView[Question]):
 
 
 class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
+    token_scopes = _TOOLS
     serializer_class = QuestionSerializer
 
     def get_queryset(self) -> QuerySet[Question]:
@@ -153,6 +160,7 @@ class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
 
 
 class AnswerView(ApiView):
+    token_scopes = _TOOLS
     serializer_class = AnswerSerializer
 
     @extend_schema(
@@ -184,6 +192,7 @@ def answer(question: Question, user: Any, action: Any, **said: Any) -> None:
 
 
 class CallsView(ApiView, generics.ListAPIView[ToolCall]):
+    token_scopes = _TOOLS
     serializer_class = CallSerializer
     pagination_class = OldestFirst
 
@@ -199,6 +208,7 @@ class CallsView(ApiView, generics.ListAPIView[ToolCall]):
 
 
 class CallCancelView(ApiView):
+    token_scopes = _TOOLS
     serializer_class = CallSerializer
 
     @extend_schema(request=None, responses={202: CallSerializer, **schema.errors(404)})

@@ -11,6 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from conversations.api import schema
+from conversations.api.authentication import admit_turn
 from conversations.api.checks import InputError, shown
 from conversations.api.errors import Conflict, Refused
 from conversations.api.inputs import items_of, options_of
@@ -25,6 +26,7 @@ from conversations.models import (
     Turn,
 )
 from conversations.presets import Preset
+from conversations.tokens import AccessToken
 from llm import hosted, router
 from llm.capabilities import Capabilities
 from llm.errors import LLMError
@@ -201,12 +203,17 @@ class TurnRequestSerializer(Strict):
     def create(self, validated_data: dict[str, Any]) -> Turn:
         """The new turn, or that of an earlier request with the same key."""
 
+        token: AccessToken | None = self.context.get("token")
+
         def open_turn() -> Turn:
+            if token is not None:
+                admit_turn(token, validated_data["model"], validated_data["input"])
             conversation: Conversation = self.context["conversation"]
             return conversation.open_turn(
                 validated_data["input"],
                 language_model=validated_data["model"],
                 options=validated_data.get("options"),
+                access_token=token,
             )
 
         key = idempotency_key(self.context.get("idempotency_key"))

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from conversations import engine
 from conversations.api import schema
+from conversations.api.authentication import limit_headers, token_of
 from conversations.api.checks import InputError
 from conversations.api.errors import REQUEST_ID, Refused, request_id
 from conversations.api.pagination import NewestFirst, OldestFirst
@@ -28,6 +29,7 @@ from conversations.api.serializers import (
 )
 from conversations.models import Conversation, Item, Turn
 from conversations.sse import FollowResponse
+from conversations.tokens import Scope
 from llm import router
 
 
@@ -44,14 +46,19 @@ class ApiView(generics.GenericAPIView[Any]):
     parser_classes = [JSONParser]
     renderer_classes = [JSONRenderer]
     content_negotiation_class = _OnlyJSON
+    #: A token needs one of these; see `conversations.api.authentication`.
+    token_scopes: tuple[str, ...] = (Scope.CHAT,)
 
     def get_serializer_context(self) -> dict[str, Any]:
-        return {**super().get_serializer_context(), "user": self.request.user}
+        told = {"user": self.request.user, "token": token_of(self.request)}
+        return {**super().get_serializer_context(), **told}
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
         response[REQUEST_ID] = request_id(request._request)
+        for name, value in limit_headers(request).items():
+            response[name] = value
         return super().finalize_response(request, response, *args, **kwargs)
 
 
@@ -134,6 +141,7 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
     def _context(self) -> dict[str, Any]:
         return {
             "user": self.request.user,
+            "token": token_of(self.request),
             "conversation": self._conversation(),
             "idempotency_key": self.request.headers.get("Idempotency-Key"),
         }
@@ -185,6 +193,8 @@ class ModelsView(ApiView):
     def get(self, request: Request) -> Response:
         """The models that this user may use."""
         models = router.available(request.user).select_related("provider")
+        if (token := token_of(request)) and token.model_ids:
+            models = models.filter(pk__in=token.model_ids)
         return Response({"data": ModelSerializer(models, many=True).data})
 
 

@@ -10,14 +10,22 @@ import logging
 import re
 from collections.abc import Mapping
 
-from conversations import engine
-from conversations.gateway import compaction, counting, create, kept, model_list
+from conversations import admission, engine
+from conversations.gateway import (
+    compaction,
+    counting,
+    create,
+    kept,
+    model_list,
+    tokens,
+)
 from conversations.gateway.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from conversations.gateway.door import Handler, Visit
 from conversations.gateway.faults import Fault, GoingDown, NotAllowed, NotFound
 from conversations.gateway.http import Exchange, HungUp
 from conversations.gateway.means import means
 from conversations.sse import App, Receive, Scope, Send
+from conversations.token_errors import TooFast
 from llm.errors import LLMError
 from llm.wire.facades import errors
 
@@ -73,6 +81,10 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
         raise GoingDown
     shared = means()
     token = await shared.tokens.find(exchange.headers)
+    anthropic = dialect.errors == "anthropic"
+    exchange.told |= await tokens.enter(
+        token, exchange.peer, exchange.headers, anthropic=anthropic
+    )
     body = await exchange.json() if method == "POST" else {}
     visit = Visit(exchange, shared, token, dialect, body, named)
     await exchange.while_there(handler(visit))
@@ -82,6 +94,9 @@ async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
     headers = errors.headers_of(exc)
     if exc.status == 401:
         headers["www-authenticate"] = 'Bearer realm="api"'
+    if isinstance(exc, TooFast) and exc.verdict:
+        anthropic = dialect.errors == "anthropic"
+        headers |= admission.headers_of(exc.verdict, anthropic=anthropic)
     await exchange.answer(exc.status, dialect.error(exc, exchange.id), headers)
 
 

@@ -17,6 +17,7 @@ from conversations.gateway.dialects import Dialect, unreadable
 from conversations.gateway.names import AllBut
 from conversations.gateway.proofs import proven
 from conversations.gateway.routes import Way
+from conversations.metering import Meter
 from conversations.models import AccessToken
 from llm import hosted
 from llm.capabilities import Capabilities
@@ -109,14 +110,17 @@ class Asked:
     way: Way
     request: Request
     own_tools: Mapping[str, Tool] = field(default_factory=dict)
+    meter: Meter | None = None  # of what it costs the token
+    limits: Mapping[str, str] = field(default_factory=dict)  # headers
     #: Options that this model does not take and that were left out.
     degraded: Sequence[str] = ()
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an answer tells beside its body: what the model was not asked."""
+        """What an answer tells beside its body: the token's limits, and what the model
+        was not asked."""
         told = ", ".join(self.degraded)
-        return {"x-parley-degraded": told} if told else {}
+        return {**self.limits, **({"x-parley-degraded": told} if told else {})}
 
     @property
     def stops_here(self) -> bool:
@@ -156,7 +160,7 @@ async def read(
     dialect.check(body, _own_names(body))
     wishes = Wishes.of(body)
     way = await routes.way_to(body["model"], token, database)
-    tokens.admit(token, body["model"], way.first)
+    way = tokens.permitted(token, body["model"], way)
     names, tools, left = _divided(body.get("tools"), dialect, way.first)
     own = await _chosen(names, token, database)
     plain = {
@@ -177,13 +181,14 @@ async def read(
     taken = {tool.get("name") for tool in request.tools}
     own = {name: tool for name, tool in own.items() if name not in taken}
     offered = [*request.tools, *(tool.definition for tool in own.values())]
+    request = _offering(request, offered)
     return Asked(
         dialect=dialect,
         token=token,
         body=plain,
         wishes=wishes,
         way=way,
-        request=_offering(request, offered),
+        request=request,
         own_tools=own,
         degraded=[*left, *degraded],
     )
@@ -262,6 +267,10 @@ def _offering(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
         offered = ()
     if offered:
         return replace(request, tools=offered)
+    if (*request.tools, request.tool_choice, request.parallel_tool_calls) == (
+        None,
+    ) * 2:
+        return request  # to copy it costs more than to look
     return replace(request, tools=(), tool_choice=None, parallel_tool_calls=None)
 
 
@@ -331,5 +340,7 @@ def _fitted(
         ignore_invalid=True,
     )
     kept = {name: getattr(fitted.request, name) for name in _SAMPLING}
+    if kept == asked:
+        return request, dropped
     lost = [each for each in fitted.dropped if each.partition(" ")[0] in _SAMPLING]
     return replace(request, **kept), [*dropped, *lost]

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from conversations.gateway import tokens
 from conversations.gateway.asked import read
 from conversations.gateway.door import Visit
 from conversations.gateway.history import history_of, with_history
@@ -53,6 +54,8 @@ async def compact(visit: Visit) -> None:
         visit.token,
         visit.means.database,
     )
+    asked = await tokens.admit(asked, visit.means.database)
+    visit.exchange.told |= asked.headers
     wish = user_message(_INSTRUCTIONS)
     request = replace(asked.request, items=[*asked.request.items, wish])
     answer = Answer(replace(asked, request=request), visit.means.records)

@@ -19,7 +19,7 @@ import orjson
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from conversations import engine
-from conversations.gateway import kept, kept_rows
+from conversations.gateway import kept, kept_rows, tokens
 from conversations.gateway.asked import read
 from conversations.gateway.compaction import unfolded
 from conversations.gateway.create import check_unkept
@@ -28,7 +28,7 @@ from conversations.gateway.faults import Fault, GoingDown
 from conversations.gateway.history import history_of, with_history
 from conversations.gateway.light import Answer
 from conversations.gateway.means import means
-from conversations.gateway.tokens import Unauthorized
+from conversations.tokens import AccessToken
 from llm.errors import BadRequest, LLMError
 from llm.wire.items import Event, Item
 
@@ -45,9 +45,10 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         self._said: dict[str, list[Item]] = {}  # by response, all up to its end
         self._headers = dict(self.scope["headers"])
         try:
-            await means().tokens.find(self._headers)
-        except Unauthorized:
-            await self.close(code=4401)
+            token = await means().tokens.find(self._headers)
+            await self._enter(token)
+        except LLMError as exc:
+            await self.close(code=4000 + exc.status)
             return
         await self.accept()
         self._answering = asyncio.ensure_future(self._answer_all())
@@ -79,6 +80,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             raise GoingDown
         # Looked at with each request: a token can be revoked while we are connected.
         token = await means().tokens.find(self._headers)
+        await self._enter(token)
         body = _body(message)
         if "input" in body:
             body["input"] = unfolded(body["input"], token.user_id)
@@ -92,6 +94,10 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             self._said.pop(str(previous), None)
             raise
 
+    async def _enter(self, token: AccessToken) -> None:
+        peer = (self.scope.get("client") or [""])[0]
+        await tokens.enter(token, peer, self._headers, anthropic=False)
+
     async def _unkept(self, body: dict[str, Any], token: Any) -> None:
         check_unkept(body)
         if (previous := body.get("previous_response_id")) is not None:
@@ -102,6 +108,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 )
             body["input"] = with_history(before, body.get("input"))
         asked = await read(body, RESPONSES, token, means().database)
+        asked = await tokens.admit(asked, means().database)
         answer = Answer(asked, means().records)
         writer = RESPONSES.writer(asked, answer, "")
         async with aclosing(answer.events()) as batches:
@@ -117,6 +124,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
 
     async def _kept(self, body: dict[str, Any], token: Any) -> None:
         asked = await read(body, RESPONSES, token, means().database)
+        asked = await tokens.admit(asked, means().database, is_kept=True)
         turn = await kept.open_turn(asked, means())
         writer = turn.writer()
         try:

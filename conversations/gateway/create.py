@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from conversations.gateway import kept, light
+from conversations.gateway import kept, light, tokens
 from conversations.gateway.asked import read
 from conversations.gateway.compaction import unfolded
 from conversations.gateway.door import Visit
@@ -15,7 +15,9 @@ from llm.errors import BadRequest
 
 async def answer(visit: Visit) -> None:
     """Nothing is kept but the usage."""
-    asked = await read(visit.body, visit.dialect, visit.token, visit.means.database)
+    database = visit.means.database
+    asked = await read(visit.body, visit.dialect, visit.token, database)
+    asked = await tokens.admit(asked, database)
     visit.exchange.told |= asked.headers
     await light.answer(visit.exchange, asked, visit.means.records)
 

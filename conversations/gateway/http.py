@@ -48,6 +48,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.peer: str = (scope.get("client") or [""])[0]  # "" of a Unix socket
         self.started = False
         self.told: dict[str, str] = {}  # more headers of the answer
         self._query: bytes = scope.get("query_string", b"")

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any
 
 from conversations import engine
-from conversations.gateway import kept_rows
+from conversations.gateway import kept_rows, tokens
 from conversations.gateway.asked import Asked, read
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.door import Visit
@@ -36,6 +36,7 @@ async def create(visit: Visit) -> None:
     if body.get("stream") and body.get("starting_after") is not None:
         raise BadRequest("'starting_after' is for GET.", param="starting_after")
     asked = await read(body, visit.dialect, visit.token, means.database)
+    asked = await tokens.admit(asked, means.database, is_kept=True)
     visit.exchange.told |= asked.headers
     turn = await open_turn(asked, means)
     if asked.request.stream:
@@ -123,6 +124,15 @@ async def _found(visit: Visit) -> Kept:
 
 # Following
 
+#: Later ones, and what is made of rows, tell the same in other pieces.
+FIRST_RUN = 1
+
+
+class StreamGone(BadRequest):
+    """The events of this response are no longer kept as they were sent."""
+
+    code = "E_STREAM_GONE"
+
 
 async def _whole(visit: Visit, turn: Kept) -> None:
     error: Mapping[str, Any] | None = None
@@ -146,7 +156,7 @@ async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
     stream, writer = EventStream(visit.exchange), turn.writer(starting_after)
     error: Mapping[str, Any] | None = None
     try:
-        async with aclosing(events_of(turn)) as batches:
+        async with aclosing(events_of(turn, starting_after)) as batches:
             async for events in batches:
                 if not stream.begun and events[-1]["type"] == "response.failed":
                     error = next((e["error"] for e in events if "error" in e), None)
@@ -169,10 +179,23 @@ async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
         stream.stop()
 
 
-async def events_of(turn: Kept) -> AsyncGenerator[list[Event], None]:
-    """From the beginning, each response as its caller asked for it."""
+async def events_of(
+    turn: Kept, starting_after: int = -1
+) -> AsyncGenerator[list[Event], None]:
+    """From the beginning, each response as its caller asked for it.
+
+    Raises StreamGone where what a client has had of it cannot be told any more.
+    """
+    counts = starting_after >= 0
     async with aclosing(engine.follow(turn.id)) as batches:
         async for entries in batches:
+            if counts and entries[0].place.epoch > FIRST_RUN:
+                raise StreamGone(
+                    "The events of this response are no longer kept as they were sent."
+                    " Leave out 'starting_after' to be sent it all.",
+                    param="starting_after",
+                )
+            counts = False
             yield [turn.echoed(entry.event) for entry in entries]
 
 

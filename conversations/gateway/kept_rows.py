@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from conversations import engine
+from conversations import engine, ledger
 from conversations.engine.replay import replay
 from conversations.gateway.asked import Asked
 from conversations.gateway.history import turn_of
@@ -105,7 +105,8 @@ class Kept:
 
 @transaction.atomic
 def open_turn(asked: Asked) -> Kept:
-    """Raises BadRequest, PreviousNotFound, ConversationNotFound."""
+    """Raises BadRequest, PreviousNotFound, ConversationNotFound, BudgetExhausted."""
+    ledger.check(asked.token)
     conversation, parent = _place(asked)
     model = _model(asked)
     if conversation is None:
@@ -119,6 +120,7 @@ def open_turn(asked: Asked) -> Kept:
         [_stored(item) for item in asked.request.items],
         language_model=model,
         parent=parent,
+        access_token=asked.token,
         options={
             **_options(asked.request),
             "tools": [t for t in asked.request.tools if t.get("name") not in own],

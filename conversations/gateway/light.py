@@ -96,11 +96,13 @@ class Answer:
             policy=asked.way.policy,
             ignore_invalid=_ignores(asked),
             files=Files(),
+            admit=asked.meter.admit if asked.meter else None,
         )
+        counted = asked.meter.counting(stream) if asked.meter else stream
 
         def begun(request: Request, call: Call) -> AsyncGenerator[list[Delta], None]:
             self._call = call
-            return stream(request, call)
+            return counted(request, call)
 
         return Task(
             question=_SOMEBODY_ASKS,
@@ -153,11 +155,11 @@ class Answer:
             if made.started_at:  # else we refused it ourselves and nothing was sent
                 route = made.route or self._asked.route
                 cancelled = made.error is None and made.finish is None
-                self._records.add(partial(_record, made, route, cancelled))
+                self._records.add_call(partial(_row, made, route, cancelled))
 
 
-def _record(call: Call, route: Route, cancelled: bool) -> None:
-    ModelCall.objects.record(
+def _row(call: Call, route: Route, cancelled: bool) -> ModelCall:
+    return ModelCall.of(
         call,
         route,
         attempt=call.attempt,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from conversations import limits
 from conversations.engine.database import Database
 from conversations.gateway.records import Records
 from conversations.gateway.tokens import Tokens
@@ -19,6 +20,7 @@ class Means:
 
     async def close(self) -> None:
         await self.records.close()
+        await limits.aclose()
         await self.database.close()
 
 

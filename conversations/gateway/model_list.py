@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from django.contrib.auth import get_user_model
 
+from conversations.admission import check_model
 from conversations.gateway.cache import Cache
 from conversations.gateway.dialects import MESSAGES
 from conversations.gateway.door import Visit
@@ -24,7 +25,8 @@ Shape = Callable[[str, LanguageModel], dict[str, Any]]
 
 
 async def models(visit: Visit) -> None:
-    found = await _listed.get(visit.token.user_id, visit.means.database)
+    listed = await _listed.get(visit.token.user_id, visit.means.database)
+    found = {n: row for n, row in listed.items() if visit.token.may_ask(row.pk)}
     shape = _shape(visit)
     data = [shape(name, model) for name, model in found.items()]
     if visit.dialect is MESSAGES:
@@ -44,6 +46,7 @@ async def model(visit: Visit) -> None:
     name = unquote(visit.named["name"])
     key = visit.token.user_id, name
     found = await _named.get(key, visit.means.database)
+    check_model(visit.token, found.pk, name)
     await visit.exchange.answer(200, _shape(visit)(name, found))
 
 

@@ -1,7 +1,7 @@
 """Rows of calls that are over, written behind the callers' backs.
 
-What comes within `DELAY` is one transaction. A crash loses what is not written yet; an
-orderly end writes it.
+What comes within `DELAY` is one transaction, and the rows of calls among it are one
+statement. A crash loses what is not written yet; an orderly end writes it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 
 from conversations.engine.database import Database
+from llm.models import ModelCall
 
 logger = logging.getLogger(__name__)
 
 DELAY = 0.1  # seconds
 Write = Callable[[], Any]
+MakeRow = Callable[[], ModelCall]
 
 
 class Records:
@@ -27,27 +30,39 @@ class Records:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._waiting: list[Write] = []
+        self._calls: list[MakeRow] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing: set[asyncio.Task[None]] = set()
 
     def add(self, write: Write) -> None:
         """`write` is called once in a thread that may use the database."""
         self._waiting.append(write)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(DELAY, self._flush)
+        self._soon()
+
+    def add_call(self, make_row: MakeRow) -> None:
+        """`make_row` is called once in that thread too, and what it makes is kept."""
+        self._calls.append(make_row)
+        self._soon()
 
     async def close(self) -> None:
         """Returns once all that was added is written."""
         self._flush()
         await asyncio.gather(*self._writing)
 
+    def _soon(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(DELAY, self._flush)
+
     def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._waiting:
-            writes, self._waiting = self._waiting, []
+        writes, self._waiting = self._waiting, []
+        calls, self._calls = self._calls, []
+        if calls:
+            writes.append(partial(_keep, calls))
+        if writes:
             task = asyncio.ensure_future(self._write(writes))
             self._writing.add(task)
             task.add_done_callback(self._writing.discard)
@@ -57,6 +72,16 @@ class Records:
             await self._database.write(_all_of, writes)
         except Exception:
             logger.exception("%d records of the gateway could not be kept", len(writes))
+
+
+def _keep(calls: Sequence[MakeRow]) -> None:
+    try:
+        ModelCall.objects.record_all([make_row() for make_row in calls])
+    except Exception:
+        if len(calls) == 1:
+            raise
+        # Any of them may be the one; each is made and written by itself.
+        _all_of([partial(_keep, [make_row]) for make_row in calls])
 
 
 @transaction.atomic

@@ -1,24 +1,31 @@
-"""Who calls: an access token, from either of the headers in which clients send it."""
+"""Who calls: an access token, from either of the headers in which clients send it; and
+what it may do here."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 from django.contrib.auth import get_user_model
-from django.db.models.signals import post_delete, post_save
+from django.db import transaction
+from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.utils import timezone
 
+from conversations import admission, engine
+from conversations.addresses import client_address
+from conversations.engine import hints
 from conversations.engine.database import Database
 from conversations.gateway.cache import Cache, forget_on_change
 from conversations.gateway.records import Records
-from conversations.models import TOKEN_USE_NOTED, AccessToken
-from llm.errors import LLMError
-from llm.provider import Route
+from conversations.gateway.routes import Way
+from conversations.history import estimate
+from conversations.metering import Meter
+from conversations.token_errors import Unauthorized as Unauthorized
+from conversations.tokens import USE_NOTED, AccessToken, Scope
 
-
-class Unauthorized(LLMError):
-    """The access token is missing, wrong, expired or revoked."""
-
-    code, status, type = "E_UNAUTHORIZED", 401, "invalid_request_error"
-    openai_code = "invalid_api_key"
+if TYPE_CHECKING:
+    from conversations.gateway.asked import Asked
 
 
 class Tokens:
@@ -43,18 +50,54 @@ class Tokens:
 
     def _note_use(self, token: AccessToken) -> None:
         last, now = token.last_used_at, timezone.now()
-        if last is None or last < now - TOKEN_USE_NOTED:
+        if last is None or last < now - USE_NOTED:
             # Noted here as well, so that the requests of this minute write once.
             token.last_used_at = now
             rows = AccessToken.objects.filter(pk=token.pk)
             self._records.add(lambda: rows.update(last_used_at=now))
 
 
-def admit(token: AccessToken, model: str, route: Route) -> None:
-    """Whether this token may ask this model now; the place for its limits.
+async def enter(
+    token: AccessToken, peer: str, headers: dict[bytes, bytes], *, anthropic: bool
+) -> dict[str, str]:
+    """Let a request come in from `peer`. What its answer tells of the limits.
 
-    Raises an LLMError that says what stands against it.
+    Raises Forbidden, WrongAddress, TooFast.
     """
+    forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+    address = client_address(peer, forwarded)
+    admission.check_door(token, address, Scope.GATEWAY)
+    if not token.requests_per_minute:
+        return {}
+    verdict = await admission.atake_request(token)
+    return dict(admission.headers_of(verdict, anthropic=anthropic))
+
+
+def permitted(token: AccessToken, name: str, way: Way) -> Way:
+    """Of a way what the token may go. Raises ModelNotAvailable."""
+    admission.check_model(token, way.first.model_id, name)
+    if not token.model_ids:
+        return way
+    return replace(way, routes=[r for r in way.routes if token.may_ask(r.model_id)])
+
+
+async def admit(asked: Asked, database: Database, *, is_kept: bool = False) -> Asked:
+    """With what its token's limits have to say. Raises TooFast.
+
+    What is kept is called by the engine, which has a meter of its own.
+    """
+    token, headers, taken = asked.token, {}, 0
+    if token.tokens_per_minute:
+        request = asked.request
+        taken = estimate(request.instructions, request.items, request.tools)
+        verdict = await admission.atake_tokens(token, taken, is_taken=not is_kept)
+        anthropic = asked.dialect.errors == "anthropic"
+        headers = dict(admission.headers_of(verdict, anthropic=anthropic))
+    if is_kept:
+        return replace(asked, limits=headers)
+    if meter := Meter.of(token, asked.route, taken=taken):
+        meter.database = database
+    return replace(asked, limits=headers, meter=meter)
 
 
 def _sent(headers: dict[bytes, bytes]) -> str:
@@ -65,7 +108,17 @@ def _sent(headers: dict[bytes, bytes]) -> str:
 
 
 def _find(text: str) -> AccessToken | None:
-    return AccessToken.objects.find(text)
+    if (token := AccessToken.objects.find(text)) is not None:
+        _ = token.model_ids  # asked for here, and never on the event loop
+    return token
+
+
+def _tell(sender: Any, update_fields: Any = None, **kwargs: Any) -> None:
+    """Other processes, when more has changed than when somebody was here."""
+    if not update_fields or not {"last_used_at", "last_login"}.issuperset(
+        update_fields
+    ):
+        transaction.on_commit(partial(engine.tell, "tokens"))
 
 
 _tokens: Cache[str, AccessToken | None] = Cache(_find)
@@ -73,3 +126,7 @@ _changed = forget_on_change(_tokens)
 for _model in (AccessToken, get_user_model()):
     for _signal in (post_save, post_delete):
         _signal.connect(_changed, sender=_model)
+        _signal.connect(_tell, sender=_model)
+for _act in (_changed, _tell):
+    m2m_changed.connect(_act, sender=AccessToken.allowed_models.through)
+hints.on("tokens", _tokens.clear)

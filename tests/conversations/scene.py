@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from conversations.models import AccessToken, Conversation, Item, Turn
+from conversations.tokens import Scope
 from llm import providers
 from llm.models import LanguageModel, Provider
 from llm.provider import Provider as Host
@@ -36,7 +37,7 @@ def signed_in(user: User, **kwargs: Any) -> Client:
 
 def bearer(user: User) -> dict[str, str]:
     """The headers of a program that calls the API in the name of `user`."""
-    _, token = AccessToken.issue(user, "test")
+    _, token = AccessToken.issue(user, "test", scopes=Scope.values)
     return {"Authorization": f"Bearer {token}"}
 
 

@@ -437,10 +437,13 @@ def test_a_conversation_is_deleted_with_all_that_belongs_to_it(
 
 # Tokens
 
+#: What the form of a token says where nobody changed anything.
+USUAL = {"scopes": ["chat", "gateway"], "budget_period": "total"}
+
 
 def test_a_token_is_shown_once(root: Client, ada: User):
     url = reverse("admin:conversations_accesstoken_add")
-    data = {"user": ada.pk, "label": "script"}
+    data = {"user": ada.pk, "label": "script", **USUAL}
     page = root.post(url, data, follow=True).content.decode()
     found = re.search(r"<code>(parley_[\w-]+)</code>", page)
     assert found
@@ -457,7 +460,7 @@ def test_a_token_is_shown_once(root: Client, ada: User):
 
 def test_editing_a_token_leaves_the_token(root: Client, ada: User):
     row, token = AccessToken.issue(ada, "script")
-    data = {"label": "renamed", "expires_at_0": "", "expires_at_1": ""}
+    data = {"label": "renamed", "expires_at_0": "", "expires_at_1": "", **USUAL}
     assert root.post(page_url(row), data).status_code == 302
     found = AccessToken.objects.find(token)
     assert found is not None
@@ -480,7 +483,9 @@ def test_only_superusers_issue_and_see_the_tokens_of_others(ada: User):
     assert _shown_ids(client, "accesstoken") == set()
     assert client.get(page_url(row)).status_code == 302
     url = reverse("admin:conversations_accesstoken_add")
-    refused = client.post(url, {"user": ada.pk, "label": "x"})
+    refused = client.post(url, {"user": ada.pk, "label": "x", **USUAL})
     assert refused.context["errors"]
-    assert client.post(url, {"user": clerk.pk, "label": "x"}).status_code == 302
+    assert (
+        client.post(url, {"user": clerk.pk, "label": "x", **USUAL}).status_code == 302
+    )
     assert AccessToken.objects.filter(user=clerk).count() == 1

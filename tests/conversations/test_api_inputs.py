@@ -160,3 +160,153 @@ def test_any_json_is_taken_or_refused_by_name(value: Any):
     options = refused_at(options_of, value)
     assert items is None or re.match(r"input(\[\d+\]|\Z)", items)
     assert options is None or re.match(r"options(\.|\Z)", options)
+
+
+# Tools that the client brings
+
+SCREEN = {"type": "computer_screenshot", "image_url": "https://a.example/b.png"}
+
+
+def test_functions_are_kept_in_the_responses_shape():
+    options = options_of(
+        {
+            "tools": [
+                {"type": "function", "name": "f", "description": None},
+                {"type": "web_search", "search_context_size": "low"},
+            ],
+            "server_tools": ["a", "a", "b"],
+        }
+    )
+    assert options["tools"] == [
+        {
+            "type": "function",
+            "name": "f",
+            "description": "",
+            "parameters": {"type": "object", "properties": {}},
+            "strict": False,
+        },
+        {"type": "web_search", "search_context_size": "low"},
+    ]
+    assert options["server_tools"] == ["a", "b"]
+    assert options_of({"server_tools": []}) == {"server_tools": []}
+
+
+def function(**fields: Any) -> dict[str, Any]:
+    return {"type": "function", "name": "f", **fields}
+
+
+@pytest.mark.parametrize(
+    ("tools", "param", "problem"),
+    [
+        ("f", "options.tools", "expected a list of tools"),
+        ([function()] * 129, "options.tools", "at most 128 tools"),
+        (["f"], "options.tools[0]", "expected an object"),
+        ([{"name": "f"}], "options.tools[0].type", "missing"),
+        ([{"type": "custom", "name": "f"}], "options.tools[0].type", "'custom' cannot"),
+        ([{"type": 7}], "options.tools[0].type", "7 cannot be declared"),
+        ([{"type": "Web Search"}], "options.tools[0].type", "cannot be declared"),
+        ([{"type": "function"}], "options.tools[0].name", "missing"),
+        ([function(name="a b")], "options.tools[0].name", "64 letters"),
+        ([function(), function()], "options.tools[1].name", "two functions are named"),
+        ([function(function={})], "options.tools[0].function", "unknown"),
+        ([function(strict="no")], "options.tools[0].strict", "true or false"),
+        ([function(description="x" * 10_001)], "options.tools[0].description", "most"),
+        ([function(parameters=[])], "options.tools[0].parameters", "an object"),
+        (
+            [function(parameters={"type": "string"})],
+            "options.tools[0].parameters",
+            "at type: arguments are an object",
+        ),
+        (
+            [
+                function(
+                    parameters={"type": "object", "properties": {"a": {"type": "int"}}}
+                )
+            ],
+            "options.tools[0].parameters",
+            "at properties.a.type: ",
+        ),
+        (
+            [function(parameters={"type": "object", "$ref": "https://a.example/b"})],
+            "options.tools[0].parameters",
+            "never fetched",
+        ),
+        (
+            [{"type": "mcp", "server_url": "https://a.example", "authorization": "t"}],
+            "options.tools[0].authorization",
+            "kept in the open",
+        ),
+    ],
+)
+def test_a_tool_that_cannot_be_declared_is_told_with_its_place(
+    tools: Any, param: str, problem: str
+):
+    with pytest.raises(InputError) as raised:
+        options_of({"tools": tools})
+    assert raised.value.param == param
+    assert problem in str(raised.value)
+
+
+def test_what_a_screen_shows_and_what_is_allowed_are_items():
+    checks = [{"id": "sc_1", "code": "malicious"}]
+    seen, allowed = items_of(
+        [
+            {
+                "type": "computer_call_output",
+                "id": "theirs",
+                "call_id": "c1",
+                "output": SCREEN,
+                "acknowledged_safety_checks": checks,
+            },
+            {
+                "type": "mcp_approval_response",
+                "approval_request_id": "mcpr_1",
+                "approve": True,
+            },
+        ],
+        max_size=SIZE,
+    )
+    assert seen["id"].startswith("cuo_")
+    assert (seen["output"], seen["acknowledged_safety_checks"]) == (SCREEN, checks)
+    assert allowed["id"].startswith("mcpr_")
+    assert (allowed["approval_request_id"], allowed["approve"]) == ("mcpr_1", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"output": SCREEN}, "input[0].call_id"),
+        ({"call_id": "c1"}, "input[0].output"),
+        ({"call_id": "c1", "output": "x"}, "input[0].output"),
+        (
+            {"call_id": "c1", "output": {**SCREEN, "type": "input_image"}},
+            "input[0].output.type",
+        ),
+        (
+            {"call_id": "c1", "output": {**SCREEN, "image_url": "file:///x"}},
+            "input[0].output.image_url",
+        ),
+        (
+            {"call_id": "c1", "output": SCREEN, "acknowledged_safety_checks": [{}]},
+            "input[0].acknowledged_safety_checks[0].id",
+        ),
+    ],
+)
+def test_a_screen_that_cannot_be_shown_is_refused(fields: dict, param: str):
+    with pytest.raises(InputError) as raised:
+        items_of([{"type": "computer_call_output", **fields}], max_size=SIZE)
+    assert raised.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"approve": True}, "input[0].approval_request_id"),
+        ({"approval_request_id": "a"}, "input[0].approve"),
+        ({"approval_request_id": "a", "approve": "yes"}, "input[0].approve"),
+    ],
+)
+def test_an_approval_says_what_and_whether(fields: dict, param: str):
+    with pytest.raises(InputError) as raised:
+        items_of([{"type": "mcp_approval_response", **fields}], max_size=SIZE)
+    assert raised.value.param == param

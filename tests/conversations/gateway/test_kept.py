@@ -158,3 +158,15 @@ def test_a_place_that_is_none_is_refused(gateway: Gateway):
     for query in ("stream=true&starting_after=x",):
         assert gateway.get(f"/responses/{id}?{query}").status_code == 400
     assert gateway.get(f"/responses/{id}/input_items?limit=0").status_code == 400
+
+
+def test_a_stream_is_not_taken_up_by_numbers_that_it_no_longer_has(gateway: Gateway):
+    id = gateway.respond("Reply with exactly: one two three four five")["id"]
+    gateway.server.restart()
+    refused = gateway.get(f"/responses/{id}?stream=true&starting_after=3")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "starting_after"
+    assert "Leave out 'starting_after'" in refused.json()["error"]["message"]
+    whole = gateway.get(f"/responses/{id}?stream=true")
+    assert "one two three four five" in whole.text
+    assert whole.text.endswith("data: [DONE]\n\n")

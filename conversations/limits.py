@@ -1,0 +1,299 @@
+"""How many requests and tokens a minute an access token may take.
+
+Each limit is a token bucket: it holds a minute's worth, and refills steadily. In one
+process the buckets are in memory; where REDIS_URL is set they are in Redis, changed by
+one script in one round trip. When Redis is away each process counts for itself, with a
+warning: a limit that fails must not stop the service. No database is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+from django.conf import settings
+
+MINUTE = 60.0  # seconds
+SIZE = 100_000  # buckets; beyond them those that are full again are forgotten
+PATIENCE = 0.25  # seconds for an answer of Redis
+PAUSE = 1.0  # seconds without a try after Redis did not answer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`amount` of what may be taken `limit` times a minute.
+
+    What is asked for must be there, but no more than the bucket can hold: who asks for
+    more waits until it is full, and then for longer.
+    """
+
+    name: str  # "requests" or "tokens"
+    limit: int  # a minute
+    amount: float  # below 0 to give back
+    is_taken: bool = True  # else it is only looked for
+    is_gone: bool = False  # used already: taken even if it is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A bucket after something was, or was not, taken."""
+
+    wanted: Wanted
+    level: float  # below 0 where more was used than expected
+
+    @property
+    def remaining(self) -> int:
+        return max(0, math.floor(self.level + 1e-6))
+
+    @property
+    def full_in(self) -> float:
+        """Seconds."""
+        return self._seconds_until(self.wanted.limit)
+
+    @property
+    def enough_in(self) -> float:
+        """Seconds until what was wanted is there."""
+        return self._seconds_until(min(self.wanted.amount, self.wanted.limit))
+
+    def _seconds_until(self, level: float) -> float:
+        return max(0.0, level - self.level) * MINUTE / self.wanted.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All that was wanted was taken, or nothing."""
+
+    is_allowed: bool
+    left: Sequence[Left]
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds."""
+        return max((left.enough_in for left in self.left), default=0.0)
+
+
+class Buckets:
+    """In the memory of this process. For all threads."""
+
+    def __init__(self) -> None:
+        self._levels: dict[str, tuple[float, float]] = {}  # level, and when
+        self._lock = threading.Lock()
+
+    def take(self, owner: str, wanted: Sequence[Wanted], now: float) -> Verdict:
+        """`now` in seconds of a clock that never goes back."""
+        with self._lock:
+            levels = [self._level(owner, each, now) for each in wanted]
+            pairs = list(zip(wanted, levels, strict=True))
+            allowed = all(_is_there(each, level) for each, level in pairs)
+            if allowed:
+                levels = [_after(each, level) for each, level in pairs]
+            for each, level in zip(wanted, levels, strict=True):
+                self._levels[f"{owner}:{each.name}"] = level, now
+            if len(self._levels) > SIZE:
+                self._forget(now)
+        return Verdict(
+            allowed, [Left(*pair) for pair in zip(wanted, levels, strict=True)]
+        )
+
+    def _level(self, owner: str, each: Wanted, now: float) -> float:
+        level, then = self._levels.get(f"{owner}:{each.name}", (each.limit, now))
+        return min(each.limit, level + (now - then) * each.limit / MINUTE)
+
+    def _forget(self, now: float) -> None:
+        # After two minutes every bucket is full, however far below 0 it was.
+        old = now - 2 * MINUTE
+        self._levels = {k: v for k, v in self._levels.items() if v[1] > old}
+
+
+def _is_there(each: Wanted, level: float) -> bool:
+    return (
+        each.is_gone or each.amount <= 0 or level + 1e-6 >= min(each.amount, each.limit)
+    )
+
+
+def _after(each: Wanted, level: float) -> float:
+    """No deeper than a minute's worth below 0; what is given back does not overflow."""
+    if not each.is_taken:
+        return level
+    return max(-float(each.limit), min(each.limit, level - each.amount))
+
+
+#: As `Buckets.take`, by Redis' own clock. KEYS: the buckets. ARGV: of each its limit,
+#: the amount, 1 where it is taken, and 1 where it is gone. Answers 1 or 0, and the
+#: levels.
+SCRIPT = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local levels, allowed = {}, 1
+for i, key in ipairs(KEYS) do
+  local limit, amount = tonumber(ARGV[4 * i - 3]), tonumber(ARGV[4 * i - 2])
+  local kept = redis.call('HMGET', key, 'level', 'at')
+  local level = tonumber(kept[1] or limit)
+  local passed = math.max(0, now - tonumber(kept[2] or now))
+  levels[i] = math.min(limit, level + passed * limit / 60)
+  if ARGV[4 * i] == '0' and amount > 0
+      and levels[i] + 0.000001 < math.min(amount, limit) then
+    allowed = 0
+  end
+end
+local told = {allowed}
+for i, key in ipairs(KEYS) do
+  local limit, amount = tonumber(ARGV[4 * i - 3]), tonumber(ARGV[4 * i - 2])
+  if allowed == 1 and ARGV[4 * i - 1] == '1' then
+    levels[i] = math.max(-limit, math.min(limit, levels[i] - amount))
+  end
+  local level = string.format('%.6f', levels[i])
+  redis.call('HSET', key, 'level', level, 'at', string.format('%.6f', now))
+  redis.call('EXPIRE', key, 180)
+  told[i + 1] = level
+end
+return told
+"""
+
+
+class RedisBuckets:
+    """In Redis, for all processes. `take` for threads, `atake` for one event loop."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._own = Buckets()  # while Redis is away
+        self._away_until = 0.0
+
+    def take(self, owner: str, wanted: Sequence[Wanted]) -> Verdict:
+        if time.monotonic() < self._away_until:
+            return self._alone(owner, wanted)
+        try:
+            return _verdict(wanted, self._script(*_arguments(owner, wanted)))
+        except self._failures as exc:
+            return self._alone(owner, wanted, exc)
+
+    async def atake(self, owner: str, wanted: Sequence[Wanted]) -> Verdict:
+        if time.monotonic() < self._away_until:
+            return self._alone(owner, wanted)
+        try:
+            script = self._scripts_of_loops().script
+            return _verdict(wanted, await script(*_arguments(owner, wanted)))
+        except self._failures as exc:
+            return self._alone(owner, wanted, exc)
+
+    async def aclose(self) -> None:
+        """What the running loop has opened."""
+        if found := self._loops.pop(asyncio.get_running_loop(), None):
+            await found.client.aclose()
+
+    def _alone(
+        self, owner: str, wanted: Sequence[Wanted], exc: Exception | None = None
+    ) -> Verdict:
+        if exc is not None:
+            self._away_until = time.monotonic() + PAUSE
+            logger.warning(
+                "Redis is away (%s): this process counts requests for itself",
+                type(exc).__name__,
+            )
+        return self._own.take(owner, wanted, time.monotonic())
+
+    @cached_property
+    def _failures(self) -> tuple[type[Exception], ...]:
+        from redis.exceptions import RedisError
+
+        return RedisError, OSError, TimeoutError
+
+    @cached_property
+    def _script(self) -> Any:
+        from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        client = Redis.from_url(self._url, **_options(Retry(NoBackoff(), 0)))
+        return client.register_script(SCRIPT)
+
+    @cached_property
+    def _loops(self) -> dict[asyncio.AbstractEventLoop, _OfLoop]:
+        return {}
+
+    def _scripts_of_loops(self) -> _OfLoop:
+        loop = asyncio.get_running_loop()
+        if (found := self._loops.get(loop)) is None:
+            for ended in [other for other in self._loops if other.is_closed()]:
+                del self._loops[ended]
+            found = self._loops[loop] = _OfLoop(self._url)
+        return found
+
+
+class _OfLoop:
+    """The connections of one event loop."""
+
+    def __init__(self, url: str) -> None:
+        from redis.asyncio import Redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+
+        self.client = Redis.from_url(url, **_options(Retry(NoBackoff(), 0)))
+        self.script: Any = self.client.register_script(SCRIPT)
+
+
+def _options(retry: Any) -> dict[str, Any]:
+    """`retry` as the client's kind needs it: none."""
+    return {
+        "socket_timeout": PATIENCE,
+        "socket_connect_timeout": PATIENCE,
+        "retry": retry,
+    }
+
+
+def _arguments(owner: str, wanted: Sequence[Wanted]) -> tuple[list[str], list[Any]]:
+    keys = [f"parley:limit:{owner}:{each.name}" for each in wanted]
+    told: list[Any] = []
+    for each in wanted:
+        told += [each.limit, each.amount, int(each.is_taken), int(each.is_gone)]
+    return keys, told
+
+
+def _verdict(wanted: Sequence[Wanted], told: Sequence[Any]) -> Verdict:
+    levels = [float(level) for level in told[1:]]
+    left = [Left(*pair) for pair in zip(wanted, levels, strict=True)]
+    return Verdict(bool(told[0]), left)
+
+
+_memory = Buckets()
+
+
+@cache
+def _redis(url: str) -> RedisBuckets:
+    return RedisBuckets(url)
+
+
+def take(owner: str, wanted: Sequence[Wanted]) -> Verdict:
+    """For threads."""
+    if not wanted:
+        return Verdict(True, ())
+    if settings.REDIS_URL:
+        return _redis(settings.REDIS_URL).take(owner, wanted)
+    return _memory.take(owner, wanted, time.monotonic())
+
+
+def charge(owner: str, used: Wanted) -> None:
+    """What was used without asking; below 0, what was not used after all."""
+    take(owner, [replace(used, is_gone=True)])
+
+
+async def atake(owner: str, wanted: Sequence[Wanted]) -> Verdict:
+    """For event loops."""
+    if settings.REDIS_URL and wanted:
+        return await _redis(settings.REDIS_URL).atake(owner, wanted)
+    return take(owner, wanted)
+
+
+async def aclose() -> None:
+    """What the running event loop has opened."""
+    if settings.REDIS_URL:
+        await _redis(settings.REDIS_URL).aclose()

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import ForeignKey, Model, QuerySet
+from django.forms import Form
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from conversations.ledger import dollars
+from conversations.token_forms import LimitsForm, money, spent_words
+from conversations.tokens import AccessToken
+
+_WHAT = ["user", "label", "expires_at"]
+_LIMITS = [
+    "scopes",
+    "allowed_models",
+    "networks",
+    "requests_per_minute",
+    "tokens_per_minute",
+    ("budget", "budget_period"),
+]
+_KNOWN = ["prefix", "created_at", "last_used_at", "revoked_at", "spent", "by_period"]
+
+
+@admin.register(AccessToken)
+class AccessTokenAdmin(admin.ModelAdmin):
+    """A token opens its user's conversations, so only superusers issue others'."""
+
+    form = LimitsForm
+    list_display = [
+        "label",
+        "prefix",
+        "user",
+        "scopes_shown",
+        "spent",
+        "created_at",
+        "last_used_at",
+        "expires_at",
+        "revoked_at",
+    ]
+    list_filter = ["created_at", ("revoked_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["user"]
+    search_fields = ["label", "prefix", "user__username"]
+    raw_id_fields = ["user"]
+    filter_horizontal = ["allowed_models"]
+    actions = ["revoke"]
+    readonly_fields = _KNOWN
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AccessToken]:
+        rows: QuerySet[AccessToken] = super().get_queryset(request)
+        return rows if request.user.is_superuser else rows.filter(user=request.user.pk)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        told = [
+            (None, {"fields": _WHAT}),
+            (_("What it may do, and how much of it"), {"fields": _LIMITS}),
+        ]
+        return [*told, (_("So far"), {"fields": _KNOWN})] if obj else told
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [*self.readonly_fields, "user"] if obj else self.readonly_fields
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        return {"user": request.user.pk, **super().get_changeform_initial_data(request)}
+
+    def formfield_for_foreignkey(
+        self, db_field: ForeignKey[Any, Any], request: Any, **kwargs: Any
+    ) -> Any:
+        if not request.user.is_superuser:
+            users: type[Model] = db_field.related_model
+            kwargs["queryset"] = users._default_manager.filter(pk=request.user.pk)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(
+        self, request: HttpRequest, obj: AccessToken, form: Form, change: bool
+    ) -> None:
+        if change:
+            super().save_model(request, obj, form, change)
+            return
+        token = obj.draw()
+        super().save_model(request, obj, form, change)
+        said = _("Copy the token now; it is not shown again:")
+        messages.warning(request, format_html("{} <code>{}</code>", said, token))
+
+    @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
+    def revoke(self, request: HttpRequest, tokens: QuerySet[AccessToken]) -> None:
+        live = list(tokens.filter(revoked_at=None))
+        for token in live:
+            token.revoke()
+            self.log_change(request, token, "Revoked.")
+        said = ngettext("%d token is revoked.", "%d tokens are revoked.", len(live))
+        messages.success(request, said % len(live))
+
+    @admin.display(description=_("scopes"))
+    def scopes_shown(self, token: AccessToken) -> str:
+        return ", ".join(token.scopes)
+
+    @admin.display(description=_("spent"))
+    def spent(self, token: AccessToken) -> str:
+        return spent_words(token) or "–"
+
+    @admin.display(description=_("spent by period"))
+    def by_period(self, token: AccessToken) -> str:
+        rows = token.balances.order_by("-pk")[:31]
+        return "; ".join(f"{r.period}: {money(dollars(r.spent))}" for r in rows) or "–"

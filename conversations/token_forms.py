@@ -1,0 +1,165 @@
+"""Tokens as people write them: on their page, in the admin, at the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, time
+from typing import Any
+
+from django import forms
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.ledger import balance_of, dollars
+from conversations.tokens import AccessToken, Scope, validate_networks
+from llm import router
+from llm.models import LanguageModel
+
+_SEPARATORS = re.compile(r"[\s,;]+")
+_LIMITS = [
+    "requests_per_minute",
+    "tokens_per_minute",
+    "budget",
+    "budget_period",
+]
+
+
+class ScopesField(forms.MultipleChoiceField):
+    widget = forms.CheckboxSelectMultiple
+
+    def __init__(self, **kwargs: Any) -> None:
+        # What a model field of JSON would hand on.
+        told = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
+        super().__init__(**{**told, "choices": Scope.choices})
+
+
+class NetworksField(forms.CharField):
+    """Addresses and networks, one a line."""
+
+    widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
+
+    def __init__(self, **kwargs: Any) -> None:
+        told = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
+        super().__init__(**told)
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return value
+        return list(filter(None, _SEPARATORS.split(value or "")))
+
+    def run_validators(self, value: Any) -> None:
+        validate_networks(value)
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return bool((initial or []) != self.to_python(data))
+
+
+class LimitsForm(forms.ModelForm):
+    """What a token may do, the same for all who make one."""
+
+    scopes = ScopesField(help_text=_("The doors that it opens."))
+    networks = NetworksField(
+        required=False,
+        label=_("Addresses"),
+        help_text=_("Where it may be used, one a line; empty means everywhere."),
+    )
+
+    class Meta:
+        model = AccessToken
+        fields = ["scopes", "networks", *_LIMITS]
+
+
+class TokenForm(LimitsForm):
+    """A user's own new token."""
+
+    expires_on = forms.DateField(
+        required=False,
+        label=_("Valid until"),
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text=_("The last day; empty means until you revoke it."),
+    )
+
+    class Meta(LimitsForm.Meta):
+        fields = ["label", "scopes", "allowed_models", "networks", *_LIMITS]
+        labels = {
+            "label": _("What it is for"),
+            "allowed_models": _("Models"),
+            "budget": _("Budget in USD"),
+            "budget_period": _("Budget is"),
+        }
+        widgets = {"allowed_models": forms.CheckboxSelectMultiple}
+
+    def __init__(self, data: Any = None, *, user: Any) -> None:
+        super().__init__(data)
+        self.instance.user = user
+        self.fields["label"].initial = ""
+        scopes: Any = self.fields["scopes"]
+        if not user.is_staff:
+            scopes.choices = [
+                (name, label)
+                for name, label in Scope.choices
+                if name != Scope.ADMIN_READ
+            ]
+        models: Any = self.fields["allowed_models"]
+        models.queryset = router.available(user)
+        models.label_from_instance = _name
+
+    @property
+    def plain(self) -> Sequence[forms.BoundField]:
+        return [self[name] for name in ("label", "scopes", "expires_on")]
+
+    @property
+    def limits(self) -> Sequence[forms.BoundField]:
+        """What stands folded together, as few tokens need it."""
+        return [self[name] for name in ("allowed_models", "networks", *_LIMITS)]
+
+    @property
+    def has_limit_errors(self) -> bool:
+        return any(field.errors for field in self.limits)
+
+    def clean_expires_on(self) -> Any:
+        day = self.cleaned_data["expires_on"]
+        if day is not None and day < timezone.localdate():
+            raise forms.ValidationError(_("This day is over."))
+        return day
+
+    def issue(self) -> tuple[AccessToken, str]:
+        """The row, and the token that is shown once."""
+        row = self.instance
+        if day := self.cleaned_data["expires_on"]:
+            row.expires_at = _end_of(day)
+        token = row.draw()
+        self.save()
+        return row, token
+
+
+def _name(model: LanguageModel) -> str:
+    return model.public_name
+
+
+def _end_of(day: Any) -> Any:
+    return timezone.make_aware(datetime.combine(day, time.max))
+
+
+def spent_words(token: AccessToken) -> str:
+    """What it has spent of its budget, as `$0.42 of $5.00 a month`; "" without one."""
+    if token.budget is None:
+        return ""
+    spent, _reserved = balance_of(token)
+    period = AccessToken.Period(token.budget_period).label
+    return f"{money(dollars(spent))} of {money(token.budget)} {period}"
+
+
+def money(amount: Any) -> str:
+    """Cents, and more digits where there are fewer cents than one."""
+    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+
+
+def live_of(user: Any) -> QuerySet[AccessToken]:
+    mine = AccessToken.objects.filter(user=user, revoked_at=None)
+    return mine.prefetch_related("allowed_models__provider")

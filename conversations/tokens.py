@@ -1,0 +1,230 @@
+"""Programs' keys to our doors, and what each may do."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import secrets
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.db import models, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.addresses import is_within
+from llm.models import LanguageModel
+
+USE_NOTED = timedelta(minutes=1)  # one write for all uses within it
+NANO = 10**9  # money is counted in billionths of a US dollar, which add up exactly
+
+
+class Scope(models.TextChoices):
+    CHAT = "chat", _("Conversations (REST)")
+    GATEWAY = "gateway", _("Models, by the APIs of SDKs (/v1)")
+    TOOLS = "tools", _("Tools and their calls, without the conversations")
+    ADMIN_READ = "admin-read", _("Everybody's statistics, for staff")
+
+
+def usual_scopes() -> list[str]:
+    return [Scope.CHAT.value, Scope.GATEWAY.value]
+
+
+def validate_scopes(value: Any) -> None:
+    if not isinstance(value, list) or not value:
+        raise ValidationError(_("Choose at least one scope."), code="no_scope")
+    for name in value:
+        if name not in Scope.values:
+            known = ", ".join(Scope.values)
+            raise ValidationError(
+                _("There is no scope %(name)s; there are %(known)s."),
+                code="unknown_scope",
+                params={"name": name, "known": known},
+            )
+
+
+def validate_networks(value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValidationError(_("Enter a list of addresses."), code="no_list")
+    for each in value:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as exc:
+            raise ValidationError(
+                _(
+                    "%(each)s is no address or network: %(why)s. Write 192.0.2.7,"
+                    " 192.0.2.0/24 or 2001:db8::/32."
+                ),
+                code="no_network",
+                params={"each": each, "why": str(exc)},
+            ) from exc
+
+
+class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
+    def find(self, token: str) -> AccessToken | None:
+        """The live token of this text, with its user."""
+        return (
+            self.filter(digest=AccessToken.digest_of(token))
+            .live()
+            .select_related("user")
+            .first()
+        )
+
+    def live(self) -> AccessTokenQuerySet:
+        """Neither revoked nor expired, of a user who may still sign in."""
+        lasts = models.Q(expires_at=None) | models.Q(expires_at__gt=timezone.now())
+        return self.filter(lasts, revoked_at=None, user__is_active=True)
+
+
+class AccessToken(models.Model):
+    """A program's key to the API; only its digest is stored."""
+
+    class Period(models.TextChoices):
+        TOTAL = "total", _("in all")
+        DAY = "day", _("a day")
+        MONTH = "month", _("a month")
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="access_tokens"
+    )
+    label = models.CharField(max_length=100, default="token")
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = models.JSONField(
+        default=usual_scopes,
+        validators=[validate_scopes],
+        help_text=_("The doors that it opens."),
+    )
+    allowed_models = models.ManyToManyField(
+        LanguageModel,
+        blank=True,
+        related_name="+",
+        help_text=_("What it may ask; nothing chosen means all that its user may."),
+    )
+    networks = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_networks],
+        help_text=_("Where it may be used; empty means everywhere."),
+    )
+    requests_per_minute = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)]
+    )
+    tokens_per_minute = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Of prompts and answers together."),
+    )
+    budget = models.DecimalField(
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(Decimal(0))],
+        help_text=_("USD; empty means without a limit."),
+    )
+    budget_period = models.CharField(
+        max_length=5, choices=Period.choices, default=Period.TOTAL
+    )
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = AccessTokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.prefix}…"
+
+    # Making one
+
+    @staticmethod
+    def digest_of(token: str) -> str:
+        # 256 random bits need no slow hash.
+        return hashlib.sha256(token.encode()).hexdigest()
+
+    @classmethod
+    def issue(
+        cls,
+        user: Any,
+        label: str,
+        expires_at: datetime | None = None,
+        *,
+        allowed_models: Collection[LanguageModel] = (),
+        **limits: Any,
+    ) -> tuple[AccessToken, str]:
+        """The row and the token itself, which is never seen again."""
+        row = cls(user=user, label=label, expires_at=expires_at, **limits)
+        token = row.draw()
+        with transaction.atomic():
+            row.save()
+            row.allowed_models.set(allowed_models)
+        return row, token
+
+    def draw(self) -> str:
+        """Give an unsaved row its token. Keeps only what recognises it."""
+        token = f"parley_{secrets.token_urlsafe(32)}"
+        self.prefix, self.digest = token[:12], self.digest_of(token)
+        return token
+
+    # Its life
+
+    def note_use(self) -> None:
+        now = timezone.now()
+        if self.last_used_at is None or self.last_used_at < now - USE_NOTED:
+            self.last_used_at = now
+            self.save(update_fields=["last_used_at"])
+
+    def revoke(self) -> None:
+        """The first revocation counts."""
+        if self.revoked_at is None:
+            self.revoked_at = timezone.now()
+            self.save(update_fields=["revoked_at"])
+
+    @property
+    def is_live(self) -> bool:
+        lasts = self.expires_at is None or self.expires_at > timezone.now()
+        return lasts and self.revoked_at is None
+
+    # What it may
+
+    def has_scope(self, *names: str) -> bool:
+        """True for any one of them."""
+        return not set(names).isdisjoint(self.scopes)
+
+    @cached_property
+    def model_ids(self) -> frozenset[int]:
+        """Rows of the models that it may ask; none means all. One query, once."""
+        return frozenset(self.allowed_models.values_list("pk", flat=True))
+
+    def may_ask(self, model_id: int | None) -> bool:
+        return not self.model_ids or model_id in self.model_ids
+
+    def may_come_from(self, address: str) -> bool:
+        return not self.networks or is_within(address, self.networks)
+
+    # What it may spend
+
+    @property
+    def budget_nanos(self) -> int | None:
+        return None if self.budget is None else int(self.budget * NANO)
+
+    def period(self) -> str:
+        """The name of the stretch of time that its budget is for, now."""
+        today = timezone.localdate()
+        match self.budget_period:
+            case self.Period.DAY:
+                return today.isoformat()
+            case self.Period.MONTH:
+                return f"{today:%Y-%m}"
+        return "total"

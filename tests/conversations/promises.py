@@ -1,0 +1,85 @@
+"""Laws that hold in both deliveries, whatever the number of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from itertools import pairwise
+
+import httpx
+
+from .clients import Program, Screen
+from .stopping import finish
+
+WORDS = 30
+
+
+async def one_turn_for_one_key(programs: list[Program], bob: Program) -> None:
+    conversation = await programs[0].conversation()
+    key = uuid.uuid4().hex
+
+    async def post(program: Program, text: str = "/echo once") -> httpx.Response:
+        url = f"/api/conversations/{conversation}/turns/"
+        async with program.http() as http:
+            headers = {"Idempotency-Key": key}
+            return await http.post(url, json={"input": text}, headers=headers)
+
+    posts = [post(programs[n % len(programs)]) for n in range(100)]
+    answers = await asyncio.gather(*posts)
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    turns = await _turns(programs[0], conversation)
+    assert [turn["id"] for turn in turns] == [answers[0].json()["id"]]
+    refused = await post(programs[-1], "/echo another")
+    assert refused.status_code == 409
+    assert refused.json()["error"]["code"] == "idempotency_key_reused"
+    conversation = await bob.conversation()
+    theirs = await post(bob)
+    assert theirs.status_code == 202
+    assert theirs.json()["id"] != answers[0].json()["id"]
+
+
+async def told_in_order(programs: list[Program], count: int) -> None:
+    """All are accepted at once; each begins when the one before it is over, and knows
+    what was said before."""
+    conversation = await programs[0].conversation()
+    asking = [
+        programs[n % len(programs)].ask(conversation, f"/echo {n}")
+        for n in range(count)
+    ]
+    turns = await asyncio.gather(*asking)
+    screens = [Screen() for _ in turns]
+    for turn, screen in zip(turns, screens, strict=True):
+        await finish(programs[-1], turn, screen)
+    assert [screen.text for screen in screens] == [str(n) for n in range(count)]
+    rows = [await programs[0].turn(turn) for turn in turns]
+    assert {row["status"] for row in rows} == {"completed"}
+    rows.sort(key=lambda row: row["created_at"])
+    for first, then in pairwise(rows):
+        assert first["finished_at"] <= then["started_at"]
+
+
+async def side_by_side(programs: list[Program], count: int) -> None:
+    """Every answer is whole, and at some moment all of them are being given."""
+    numbers = " ".join(str(number) for number in range(1, WORDS + 1))
+
+    async def one(number: int) -> tuple[str, str]:
+        program = programs[number % len(programs)]
+        other = programs[(number + 1) % len(programs)]
+        turn = await program.ask(await program.conversation(), f"/long {WORDS}")
+        screen = Screen()
+        await finish(other, turn, screen)
+        return turn, screen.text
+
+    told = await asyncio.gather(*map(one, range(count)))
+    assert {text for _, text in told} == {numbers}
+    rows = [await programs[0].turn(turn) for turn, _ in told]
+    rows.sort(key=lambda row: row["started_at"])
+    overlaps = sum(a["finished_at"] > b["started_at"] for a, b in pairwise(rows))
+    assert overlaps == count - 1
+
+
+async def _turns(program: Program, conversation: str) -> list[dict[str, str]]:
+    async with program.http() as http:
+        url = f"/api/conversations/{conversation}/turns/"
+        return (await http.get(url)).json()["results"]

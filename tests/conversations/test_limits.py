@@ -1,0 +1,163 @@
+"""Requests and tokens a minute: in memory, in Redis, and when Redis is away."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations import limits
+from conversations.limits import MINUTE, Buckets, RedisBuckets, Verdict, Wanted
+from tests.scaled import REDIS, RedisProcess, need_servers
+
+
+def requests(limit: int, amount: float = 1, **fields: Any) -> list[Wanted]:
+    return [Wanted("requests", limit, amount, **fields)]
+
+
+@pytest.fixture
+def shared() -> RedisBuckets:
+    need_servers()
+    return RedisBuckets(REDIS)
+
+
+@pytest.fixture
+def owner() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture(params=["memory", "redis"])
+def take(request: Any, owner: str) -> Callable[[list[Wanted]], Verdict]:
+    """Of one token, at one moment as far as that can be told apart."""
+    if request.param == "memory":
+        buckets = Buckets()
+        return lambda wanted: buckets.take(owner, wanted, 0.0)
+    shared: RedisBuckets = request.getfixturevalue("shared")
+    return lambda wanted: shared.take(owner, wanted)
+
+
+def test_a_minutes_worth_may_be_taken_at_once_and_no_more(take: Any):
+    told = [take(requests(3)) for _ in range(4)]
+    assert [verdict.is_allowed for verdict in told] == [True, True, True, False]
+    assert [verdict.left[0].remaining for verdict in told] == [2, 1, 0, 0]
+    assert 0 < told[-1].retry_after <= MINUTE / 3
+    assert 0 < told[0].left[0].full_in <= MINUTE / 3
+
+
+def test_of_two_limits_both_are_taken_or_none(take: Any):
+    both = [Wanted("requests", 10, 1), Wanted("tokens", 100, 60)]
+    assert take(both).is_allowed
+    refused = take(both)
+    assert not refused.is_allowed
+    assert [left.remaining for left in refused.left] == [9, 40]
+
+
+def test_what_is_only_looked_for_is_not_taken(take: Any):
+    for _ in range(3):
+        assert take(requests(1, is_taken=False)).is_allowed
+    assert take(requests(1)).is_allowed
+    assert not take(requests(1, is_taken=False)).is_allowed
+
+
+def test_more_than_a_minutes_worth_waits_for_a_full_bucket_and_longer_after(take: Any):
+    assert take(requests(10, 15)).is_allowed
+    refused = take(requests(10, 1))
+    assert not refused.is_allowed
+    assert refused.retry_after == pytest.approx(36, abs=2)  # six of ten a minute
+
+
+def test_what_is_gone_is_taken_even_if_it_is_not_there(take: Any):
+    take(requests(10, 9))
+    assert take(requests(10, 5, is_gone=True)).is_allowed
+    assert not take(requests(10, 1)).is_allowed
+    assert take(requests(10, -6, is_gone=True)).left[0].remaining in (2, 3)
+
+
+def test_giving_back_does_not_overflow(take: Any):
+    assert take(requests(10, -50, is_gone=True)).left[0].remaining == 10
+
+
+def test_a_lower_limit_counts_at_once(take: Any):
+    take(requests(100))
+    assert take(requests(2)).left[0].remaining == 1
+
+
+Steps = st.lists(
+    st.tuples(st.floats(0, 30), st.integers(1, 8), st.booleans()), max_size=40
+)
+
+
+@given(limit=st.integers(1, 20), steps=Steps)
+def test_in_no_minute_more_is_taken_than_two_minutes_worth(limit: int, steps: Any):
+    """A bucket that is full and refills: the bound of every token bucket."""
+    buckets, now, taken = Buckets(), 0.0, []
+    for pause, amount, _ in steps:
+        now += pause
+        amount = min(amount, limit)
+        if buckets.take("x", requests(limit, amount), now).is_allowed:
+            taken.append((now, amount))
+    for start, _ in taken:
+        within = sum(n for at, n in taken if start <= at < start + MINUTE)
+        assert within <= 2 * limit
+
+
+@given(limit=st.integers(1, 1000))
+def test_who_waits_as_long_as_told_is_let_in(limit: int):
+    buckets, now = Buckets(), 0.0
+    while (verdict := buckets.take("x", requests(limit), now)).is_allowed:
+        pass
+    assert buckets.take("x", requests(limit), now + verdict.retry_after).is_allowed
+
+
+def test_threads_take_no_more_than_there_is():
+    buckets = Buckets()
+    with ThreadPoolExecutor(20) as threads:
+        told = threads.map(
+            lambda _: buckets.take("x", requests(50), 0.0).is_allowed, range(200)
+        )
+    assert sum(told) == 50
+
+
+def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "SIZE", 10)
+    buckets = Buckets()
+    for number in range(30):
+        buckets.take(str(number), requests(1), float(number * 60))
+    assert len(buckets._levels) <= 11
+
+
+async def test_all_processes_share_what_is_in_redis(shared: RedisBuckets, owner: str):
+    other = RedisBuckets(REDIS)
+    told = await asyncio.gather(
+        *(each.atake(owner, requests(20)) for each in [shared, other] * 20)
+    )
+    assert sum(verdict.is_allowed for verdict in told) == 20
+    assert not other.take(owner, requests(20)).is_allowed
+    for each in (shared, other):
+        await each.aclose()
+
+
+async def test_a_redis_that_is_away_stops_nobody(tmp_path: Path, caplog: Any):
+    need_servers()
+    server = RedisProcess(tmp_path).start()
+    buckets = RedisBuckets(server.url)
+    try:
+        assert (await buckets.atake("x", requests(2))).is_allowed
+        server.kill()
+        told = [await buckets.atake("x", requests(2)) for _ in range(3)]
+        assert [verdict.is_allowed for verdict in told] == [True, True, False]
+        assert not buckets.take("x", requests(2)).is_allowed  # by its own count
+        assert caplog.text.count("Redis is away") >= 1
+        server.start()
+        buckets._away_until = 0.0
+        assert (await buckets.atake("x", requests(2))).is_allowed
+    finally:
+        await buckets.aclose()
+        server.kill()

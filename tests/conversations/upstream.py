@@ -1,0 +1,105 @@
+"""A provider of the test's own: each message says how far its answer gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+SAID = "One two three"
+
+
+def chunk(finish: str | None = None, **delta: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: %s\n\n" % json.dumps({"id": "c", "choices": [choice]}).encode()
+
+
+def call(name: str, arguments: str = "{}") -> bytes:
+    function = {"name": name, "arguments": arguments}
+    return chunk(tool_calls=[{"index": 0, "id": "call_1", "function": function}])
+
+
+def calling(name: str) -> list[bytes]:
+    return [HEAD, call(name), chunk("tool_calls"), b"data: [DONE]\n\n"]
+
+
+START = chunk(role="assistant", content="")
+#: What is sent to whom says this; then the connection is held until it is closed.
+PARTS: dict[str, list[bytes]] = {
+    "before headers": [],
+    "before the first delta": [HEAD, START],
+    "in text": [HEAD, START, chunk(content=SAID)],
+    "in arguments": [HEAD, START, call("hang", '{"x')],
+    "in a blocking tool": calling("hang"),
+    "in the second step": calling("ready"),
+    "in a background call": calling("hang_later"),
+    "awaiting approval": calling("guarded"),
+}
+ANSWER = [HEAD, chunk(content="Done."), chunk("stop"), b"data: [DONE]\n\n"]
+
+
+class Upstream:
+    """Listens while it is entered.
+
+    `asked` counts requests; `closed` holds when somebody closed a connection that was
+    being held (seconds, monotonic).
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.asked = 0
+        self.held = asyncio.Event()
+        self.closed: asyncio.Queue[float] = asyncio.Queue()
+
+    async def __aenter__(self) -> Upstream:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._server.close()
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            body = await _body(reader)
+            self.asked += 1
+            said = _said(body)
+            for part in said or []:
+                writer.write(part)
+            await writer.drain()
+            if said and said[-1].endswith(b"[DONE]\n\n"):
+                return
+            self.held.set()
+            while await reader.read(1000):
+                pass
+            self.closed.put_nowait(time.monotonic())
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.closed.put_nowait(time.monotonic())
+        finally:
+            writer.close()
+
+
+async def _body(reader: asyncio.StreamReader) -> Any:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+    return json.loads(await reader.readexactly(int(fields["content-length"])))
+
+
+def _said(body: Any) -> list[bytes]:
+    """What the latest message of the person asks for, or what follows its tool."""
+    spoken = [m for m in body["messages"] if m["role"] in ("user", "tool")]
+    wish = next(m for m in spoken if _text(m) in PARTS)
+    latest = spoken[-1]
+    if latest is wish:
+        return PARTS[_text(wish)]
+    return [] if _text(wish) == "in the second step" else ANSWER
+
+
+def _text(message: Any) -> str:
+    content = message["content"]
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content)
+    return str(content or "")

@@ -1,0 +1,11 @@
+"""Settings of servers whose promises are put to the test: with tools that hang, hints
+that get lost and crashes, each where the environment says so."""
+
+from __future__ import annotations
+
+import os
+
+from tests.settings_crash import *  # noqa: F403
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.hanging.apps.HangingConfig"]  # noqa: F405
+DROP_HINTS = float(os.environ.get("DROP_HINTS", "0"))
