@@ -9,9 +9,8 @@ from itertools import pairwise
 import httpx
 
 from .clients import Program, Screen
-from .stopping import finish
-
-WORDS = 30
+from .stopping import MODEL, finish
+from .upstream import TOGETHER, Upstream
 
 
 async def one_turn_for_one_key(programs: list[Program], bob: Program) -> None:
@@ -40,8 +39,7 @@ async def one_turn_for_one_key(programs: list[Program], bob: Program) -> None:
 
 
 async def told_in_order(programs: list[Program], count: int) -> None:
-    """All are accepted at once; each begins when the one before it is over, and knows
-    what was said before."""
+    """All are accepted at once; each begins when the one before it is over."""
     conversation = await programs[0].conversation()
     asking = [
         programs[n % len(programs)].ask(conversation, f"/echo {n}")
@@ -59,24 +57,21 @@ async def told_in_order(programs: list[Program], count: int) -> None:
         assert first["finished_at"] <= then["started_at"]
 
 
-async def side_by_side(programs: list[Program], count: int) -> None:
-    """Every answer is whole, and at some moment all of them are being given."""
-    numbers = " ".join(str(number) for number in range(1, WORDS + 1))
+async def side_by_side(programs: list[Program], port: int, count: int) -> None:
+    """No answer ends before all have begun."""
 
-    async def one(number: int) -> tuple[str, str]:
+    async def one(number: int) -> str:
         program = programs[number % len(programs)]
         other = programs[(number + 1) % len(programs)]
-        turn = await program.ask(await program.conversation(), f"/long {WORDS}")
-        screen = Screen()
+        conversation, screen = await program.conversation(), Screen()
+        turn = await program.ask(conversation, TOGETHER, model=MODEL)
         await finish(other, turn, screen)
-        return turn, screen.text
+        assert (await other.turn(turn))["status"] == "completed"
+        return screen.text
 
-    told = await asyncio.gather(*map(one, range(count)))
-    assert {text for _, text in told} == {numbers}
-    rows = [await programs[0].turn(turn) for turn, _ in told]
-    rows.sort(key=lambda row: row["started_at"])
-    overlaps = sum(a["finished_at"] > b["started_at"] for a, b in pairwise(rows))
-    assert overlaps == count - 1
+    async with Upstream(port, parties=count) as upstream:
+        assert set(await asyncio.gather(*map(one, range(count)))) == {"Done."}
+        assert upstream.asked == count
 
 
 async def _turns(program: Program, conversation: str) -> list[dict[str, str]]:

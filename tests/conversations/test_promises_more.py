@@ -86,5 +86,7 @@ async def test_fifty_messages_at_once_are_answered_in_order(program: Program):
     await told_in_order([program], 50)
 
 
-async def test_fifty_conversations_run_side_by_side(program: Program):
-    await side_by_side([program], 50)
+async def test_fifty_conversations_run_side_by_side(
+    program: Program, upstream_port: int
+):
+    await side_by_side([program], upstream_port, 50)

@@ -98,8 +98,10 @@ async def test_fifty_messages_at_once_are_answered_in_order(programs: list[Progr
     await told_in_order(programs, 50)
 
 
-async def test_fifty_conversations_run_side_by_side(programs: list[Program]):
-    await side_by_side(programs, 50)
+async def test_fifty_conversations_run_side_by_side(
+    programs: list[Program], upstream_port: int
+):
+    await side_by_side(programs, upstream_port, 50)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +187,8 @@ async def test_hints_that_get_lost_lose_nothing(deaf: Cluster):
         return text
 
     assert set(await asyncio.gather(*map(one, range(20)))) == {NUMBERS}
+    dropped = (deaf.webs[0].data / "dropped").read_text().split()
+    assert "told" in dropped
 
 
 async def test_stop_arrives_though_hints_get_lost(deaf: Cluster):

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+DONE = b"data: [DONE]\n\n"
 SAID = "One two three"
 
 
@@ -22,7 +23,7 @@ def call(name: str, arguments: str = "{}") -> bytes:
 
 
 def calling(name: str) -> list[bytes]:
-    return [HEAD, call(name), chunk("tool_calls"), b"data: [DONE]\n\n"]
+    return [HEAD, call(name), chunk("tool_calls"), DONE]
 
 
 START = chunk(role="assistant", content="")
@@ -37,7 +38,8 @@ PARTS: dict[str, list[bytes]] = {
     "in a background call": calling("hang_later"),
     "awaiting approval": calling("guarded"),
 }
-ANSWER = [HEAD, chunk(content="Done."), chunk("stop"), b"data: [DONE]\n\n"]
+TOGETHER = "together"  # begin the answer, end it once all `parties` have begun
+ANSWER = [HEAD, chunk(content="Done."), chunk("stop"), DONE]
 
 
 class Upstream:
@@ -47,14 +49,17 @@ class Upstream:
     being held (seconds, monotonic).
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, parties: int = 1) -> None:
         self.port = port
+        self._begun = asyncio.Barrier(parties)
         self.asked = 0
         self.held = asyncio.Event()
         self.closed: asyncio.Queue[float] = asyncio.Queue()
 
     async def __aenter__(self) -> Upstream:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, backlog=500
+        )
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -67,10 +72,13 @@ class Upstream:
             body = await _body(reader)
             self.asked += 1
             said = _said(body)
-            for part in said or []:
-                writer.write(part)
+            if said is ANSWER and _is_together(body):
+                writer.write(said[0] + START)
+                await self._begun.wait()
+                said = said[1:]
+            writer.writelines(said)
             await writer.drain()
-            if said and said[-1].endswith(b"[DONE]\n\n"):
+            if said and said[-1] == DONE:
                 return
             self.held.set()
             while await reader.read(1000):
@@ -91,11 +99,17 @@ async def _body(reader: asyncio.StreamReader) -> Any:
 def _said(body: Any) -> list[bytes]:
     """What the latest message of the person asks for, or what follows its tool."""
     spoken = [m for m in body["messages"] if m["role"] in ("user", "tool")]
-    wish = next(m for m in spoken if _text(m) in PARTS)
+    wish = next((m for m in spoken if _text(m) in PARTS), None)
+    if wish is None:
+        return ANSWER
     latest = spoken[-1]
     if latest is wish:
         return PARTS[_text(wish)]
     return [] if _text(wish) == "in the second step" else ANSWER
+
+
+def _is_together(body: Any) -> bool:
+    return _text(body["messages"][-1]) == TOGETHER
 
 
 def _text(message: Any) -> str:

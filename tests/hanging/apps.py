@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -15,16 +16,20 @@ class HangingConfig(AppConfig):
 
 
 def _drop(share: float) -> None:
-    """What Redis publishes reaches this process only sometimes."""
+    """What Redis publishes reaches this process only sometimes; the kinds of what does
+    not are in the file `dropped`."""
     from conversations.engine.bus import Bus
 
-    heard, dice = Bus.__init__, random.Random(7)
+    make, dice = Bus.__init__, random.Random(7)
 
     def init(bus, url, on_hint, missed) -> None:
         def sometimes(kind: str, ids: list[str]) -> None:
             if dice.random() >= share:
                 on_hint(kind, ids)
+            else:
+                with (Path(settings.DATA) / "dropped").open("a") as dropped:
+                    dropped.write(f"{kind}\n")
 
-        heard(bus, url, sometimes, missed)
+        make(bus, url, sometimes, missed)
 
     Bus.__init__ = init  # type: ignore[method-assign]
