@@ -208,16 +208,16 @@ def test_a_turn_that_waits_for_nobody_is_stuck(turn):
 @pytest.mark.parametrize(
     ("fields", "is_stuck"),
     [
-        ({"lease_until": ago(31)}, True),
-        ({"lease_until": ago(-5)}, False),
-        ({"started_at": ago(31)}, True),
-        ({"started_at": ago(1)}, False),
-        ({"started_at": ago(3600), "accepted_at": ago(3600)}, False),
+        ({"lease_until": 31}, True),
+        ({"lease_until": -5}, False),
+        ({"started_at": 31}, True),
+        ({"started_at": 1}, False),
+        ({"started_at": 3600, "accepted_at": 3600}, False),
         (
             {
-                "started_at": ago(3600),
-                "accepted_at": ago(3600),
-                "deadline_at": ago(31),
+                "started_at": 3600,
+                "accepted_at": 3600,
+                "deadline_at": 31,
             },
             True,
         ),
@@ -225,7 +225,7 @@ def test_a_turn_that_waits_for_nobody_is_stuck(turn):
 )
 def test_a_call_that_nobody_attends_to_is_stuck(turn, fields, is_stuck):
     become(turn, status="completed")
-    in_background(turn, **fields)
+    in_background(turn, **{name: ago(seconds) for name, seconds in fields.items()})
     (call,) = status().calls
     assert bool(call.stuck) == is_stuck
 
