@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from conversations import limits
@@ -29,9 +29,13 @@ def check_address(token: AccessToken, address: str) -> None:
 def check_scope(token: AccessToken, *scopes: str) -> None:
     if not token.has_scope(*scopes):
         raise Forbidden(
-            f"This access token lacks the scope {' or '.join(map(repr, scopes))};"
-            f" it has {', '.join(map(repr, token.scopes))}."
+            f"This access token lacks the scope {_quoted(scopes, ' or ')};"
+            f" it has {_quoted(token.scopes, ', ')}."
         )
+
+
+def _quoted(names: Iterable[str], between: str) -> str:
+    return between.join(repr(str(name)) for name in names)
 
 
 def check_model(token: AccessToken, model_id: int | None, name: str) -> None:
@@ -72,7 +76,8 @@ async def atake_tokens(
 
 
 def owner_of(token: AccessToken) -> str:
-    return str(token.pk)
+    # Not its number, which another database may give to another token.
+    return token.digest[:24]
 
 
 def headers_of(verdict: Verdict, *, anthropic: bool = False) -> Mapping[str, str]:

@@ -22,7 +22,8 @@ from django.conf import settings
 
 MINUTE = 60.0  # seconds
 SIZE = 100_000  # buckets; beyond them those that are full again are forgotten
-PATIENCE = 0.25  # seconds for an answer of Redis
+PATIENCE = 0.5  # seconds for an answer of Redis
+CONNECTIONS = 16  # of an event loop; requests wait for a free one
 PAUSE = 1.0  # seconds without a try after Redis did not answer
 
 logger = logging.getLogger(__name__)
@@ -186,9 +187,11 @@ class RedisBuckets:
             return self._alone(owner, wanted, exc)
 
     async def aclose(self) -> None:
-        """What the running loop has opened."""
+        """What the running loop has opened, and threads; they open it anew."""
         if found := self._loops.pop(asyncio.get_running_loop(), None):
             await found.client.aclose()
+        if "_script" in self.__dict__:
+            self._script.registered_client.close()
 
     def _alone(
         self, owner: str, wanted: Sequence[Wanted], exc: Exception | None = None
@@ -233,11 +236,14 @@ class _OfLoop:
     """The connections of one event loop."""
 
     def __init__(self, url: str) -> None:
-        from redis.asyncio import Redis
+        from redis.asyncio import BlockingConnectionPool, Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
 
-        self.client = Redis.from_url(url, **_options(Retry(NoBackoff(), 0)))
+        pool = BlockingConnectionPool.from_url(
+            url, max_connections=CONNECTIONS, **_options(Retry(NoBackoff(), 0))
+        )
+        self.client: Any = Redis.from_pool(pool)
         self.script: Any = self.client.register_script(SCRIPT)
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.ledger import balance_of, dollars
-from conversations.tokens import AccessToken, Scope, validate_networks
+from conversations.tokens import AccessToken, Scope, usual_scopes, validate_networks
 from llm import router
 from llm.models import LanguageModel
 
@@ -62,7 +62,7 @@ class NetworksField(forms.CharField):
 class LimitsForm(forms.ModelForm):
     """What a token may do, the same for all who make one."""
 
-    scopes = ScopesField(help_text=_("The doors that it opens."))
+    scopes = ScopesField(initial=usual_scopes, help_text=_("The doors that it opens."))
     networks = NetworksField(
         required=False,
         label=_("Addresses"),
@@ -90,7 +90,7 @@ class TokenForm(LimitsForm):
             "label": _("What it is for"),
             "allowed_models": _("Models"),
             "budget": _("Budget in USD"),
-            "budget_period": _("Budget is"),
+            "budget_period": _("Period of the budget"),
         }
         widgets = {"allowed_models": forms.CheckboxSelectMultiple}
 

@@ -54,15 +54,16 @@ def validate_networks(value: Any) -> None:
         raise ValidationError(_("Enter a list of addresses."), code="no_list")
     for each in value:
         try:
-            ipaddress.ip_network(each)
+            # A number would be an address too, and True the first of them.
+            ipaddress.ip_network(each if isinstance(each, str) else "")
         except ValueError as exc:
             raise ValidationError(
                 _(
-                    "%(each)s is no address or network: %(why)s. Write 192.0.2.7,"
+                    "%(why)s. Write an address or a network, such as 192.0.2.7,"
                     " 192.0.2.0/24 or 2001:db8::/32."
                 ),
                 code="no_network",
-                params={"each": each, "why": str(exc)},
+                params={"why": str(exc)},
             ) from exc
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ def requests(limit: int, amount: float = 1, **fields: Any) -> list[Wanted]:
 
 
 @pytest.fixture
-def shared() -> RedisBuckets:
+def shared() -> Iterator[RedisBuckets]:
     need_servers()
-    return RedisBuckets(REDIS)
+    buckets = RedisBuckets(REDIS)
+    yield buckets
+    asyncio.run(buckets.aclose())
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations import ledger, limits
+from conversations.admission import owner_of
 from conversations.engine.database import Database
 from conversations.ledger import LedgerEntry
 from conversations.limits import Wanted
@@ -241,12 +242,12 @@ def test_the_most_a_call_may_cost_knows_that_writing_a_cache_costs_more():
 
 def left_of(token: AccessToken, limit: int) -> float:
     look = [Wanted("tokens", limit, 0, is_taken=False)]
-    return limits.take(str(token.pk), look).left[0].level
+    return limits.take(owner_of(token), look).left[0].level
 
 
 async def test_tokens_are_counted_as_they_were_used(asking: Any):
     token = await a_token(tokens_per_minute=1000)
-    limits.take(str(token.pk), [Wanted("tokens", 1000, 104)])  # the door's estimate
+    limits.take(owner_of(token), [Wanted("tokens", 1000, 104)])  # the door's estimate
     ask = asking(token, ANSWER, taken=104)
     await ask()
     assert left_of(token, 1000) == pytest.approx(970, abs=20)
