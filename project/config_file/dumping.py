@@ -1,0 +1,110 @@
+"""Rows to tables: the file that, loaded, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import Group
+from django.db import models
+
+from conversations.presets import ContextSource, Preset
+from llm.models import ApiKey, LanguageModel, Provider
+from project.config_file.tables import (
+    KEY,
+    MODEL,
+    PRESET,
+    PROVIDER,
+    SOURCE,
+    TOOL,
+    Kind,
+    table_of,
+)
+from project.config_file.variables import VariableNames
+from tools.models import Tool
+
+
+def dump() -> dict[str, Any]:
+    """The file of all rows."""
+    providers = Provider.objects.prefetch_related(
+        "keys", "models__groups", "models__fallbacks__provider"
+    )
+    # What an HTTP tool asks is no part of the file, so neither is the tool; that of an
+    # MCP server comes with the server.
+    kept = Tool.objects.filter(
+        kind__in=[Tool.Kind.PYTHON, Tool.Kind.HOSTED], mcp_server=None
+    )
+    tools = kept.select_related("approvers").prefetch_related("groups")
+    sources = ContextSource.objects.select_related("mcp_server")
+    presets = Preset.objects.select_related("language_model__provider")
+    presets = presets.prefetch_related("tools", "groups", "links__source")
+    variables = VariableNames()
+    document = {
+        "providers": [_provider_table(row, variables) for row in providers],
+        "tools": [_tool_table(row) for row in tools],
+        "sources": [_source_table(row, variables) for row in sources],
+        "presets": [_preset_table(row) for row in presets],
+    }
+    return {name: tables for name, tables in document.items() if tables}
+
+
+def _provider_table(provider: Provider, variables: VariableNames) -> dict[str, Any]:
+    table = table_of(provider, PROVIDER)
+    keys = [
+        _key_table(key, provider, variables)
+        for key in provider.keys.all()
+        if not provider.is_ourselves  # it makes its own
+    ]
+    rows = [
+        table_of(row, MODEL) | _links_of(row, MODEL) for row in provider.models.all()
+    ]
+    return table | {n: t for n, t in (("keys", keys), ("models", rows)) if t}
+
+
+def _key_table(
+    key: ApiKey, provider: Provider, variables: VariableNames
+) -> dict[str, Any]:
+    table = table_of(key, KEY)
+    if table.get("state") == ApiKey.State.RESTING:
+        del table["state"]  # that will pass
+    name = variables.name_for(f"{provider.name} {key.label}")
+    return table | {"secret": f"env:{name}"}
+
+
+def _tool_table(tool: Tool) -> dict[str, Any]:
+    table = table_of(tool, TOOL) | _links_of(tool, TOOL)
+    return table | ({"approvers": tool.approvers.name} if tool.approvers else {})
+
+
+def _source_table(source: ContextSource, variables: VariableNames) -> dict[str, Any]:
+    table = table_of(source, SOURCE)
+    if source.mcp_server:
+        table["mcp_server"] = source.mcp_server.name
+    if source.secret_names:
+        table["secret_headers"] = {
+            name: f"env:{variables.name_for(f'{source.name} {name}', '')}"
+            for name in source.secret_names
+        }
+    return table
+
+
+def _preset_table(preset: Preset) -> dict[str, Any]:
+    table = table_of(preset, PRESET)
+    if preset.language_model:
+        table["language_model"] = preset.language_model.full_name
+    links = {
+        "tools": sorted(tool.name for tool in preset.tools.all()),
+        "sources": [link.source.name for link in preset.links.all()],
+        "groups": sorted(group.name for group in preset.groups.all()),
+    }
+    return table | {name: names for name, names in links.items() if names}
+
+
+def _links_of(row: models.Model, kind: Kind) -> dict[str, Any]:
+    links = {
+        name: sorted(map(_name_of, getattr(row, name).all())) for name in kind.links
+    }
+    return {name: names for name, names in links.items() if names}
+
+
+def _name_of(row: Group | LanguageModel) -> str:
+    return row.full_name if isinstance(row, LanguageModel) else row.name
