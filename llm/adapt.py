@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from llm import options, structured
+from llm import forced, options, structured
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
+from llm.forced import Demand
 from llm.losses import losses
 from llm.provider import Route
 from llm.repairs import Repair
@@ -99,9 +100,10 @@ class Adaptation:
         self._ignore_invalid = ignore_invalid
         self._calls: CallFilter | None = None
         self._answer: Answer | None = None
+        self._demand: Demand | None = None
         self._form = None if structured.forces_a_call(request) else form
         self._held = held
-        self._spent: UsageDelta | None = None  # on an answer thrown away
+        self.spent: UsageDelta | None = None  # on an answer thrown away
         can = _capabilities(route)
         request = self._with_form(request, can)
         request = self._with_tools(request, can)
@@ -120,6 +122,8 @@ class Adaptation:
         if self._answer and "text.format" in approximated:
             self._held = True  # told in words after all, so it may come wrapped
             self._answer.hold()
+        if self._answer is None and structured.forces_a_call(self._asked):
+            self._demand_a_call()
 
     # The request
 
@@ -147,6 +151,13 @@ class Adaptation:
             self.degraded.append("tools (emulated by words)")
         return prompted(request)
 
+    def _demand_a_call(self) -> None:
+        if self._calls:  # offered in words, and demanded so
+            self._demand = Demand()
+        elif self.request.tools and "tool_choice" in self.degraded:
+            self.request = forced.demanded(self.request, self._asked.tool_choice)
+            self._demand = Demand()
+
     # Its answer
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
@@ -154,19 +165,23 @@ class Adaptation:
             deltas = self._calls.feed(deltas)
         if self._answer:
             deltas = self._answer.feed(deltas)
+        if self._demand:
+            deltas = self._demand.feed(deltas)
         return deltas
 
     def close(self) -> list[Delta]:
         told: list[Delta] = self._calls.close() if self._calls else []
         if self._answer:
             told = [*self._answer.feed(told), *self._answer.close()]
-        if self._spent:
-            told = _with_spent(told, self._spent)
+        if self._demand:
+            told = [*self._demand.feed(told), *self._demand.close()]
         return told
 
     @property
     def problem(self) -> BadResponse | None:
         """Where the answer, once closed, is not what it must be."""
+        if self._demand and self._demand.is_unheeded:
+            return BadResponse("The model answered without the call demanded of it.")
         if self._answer is None or not self._answer.mistakes:
             return None
         return BadResponse(
@@ -179,14 +194,16 @@ class Adaptation:
 
         None where there is none: once is enough.
         """
-        answer = self._answer
-        if answer is None or not (answer.mistakes and self._held) or self._spent:
+        answer, demand = self._answer, self._demand
+        if self.spent:
             return None
-        again = self._again(
-            structured.corrected(self._asked, answer.text, answer.mistakes)
-        )
-        again._spent = spent or UsageDelta()
-        return again
+        if demand and demand.is_unheeded:
+            asked = forced.demanded_again(self._asked, demand.text)
+        elif answer and answer.mistakes and self._held:
+            asked = structured.corrected(self._asked, answer.text, answer.mistakes)
+        else:
+            return None
+        return self._again(asked, spent=spent or UsageDelta())
 
     def anew(self) -> Adaptation:
         """For another call that asks the same."""
@@ -207,6 +224,7 @@ class Adaptation:
         route: Route | None = None,
         *,
         lost: Sequence[str] | None = None,
+        spent: UsageDelta | None = None,
     ) -> Adaptation:
         again = Adaptation(
             request,
@@ -216,7 +234,9 @@ class Adaptation:
             ignore_invalid=self._ignore_invalid,
             lost=self._lost if lost is None else lost,
         )
-        again._spent = self._spent
+        again.spent = spent or self.spent
+        if again.spent and again._demand:
+            again._demand.release()
         return again
 
 
@@ -266,13 +286,3 @@ def heard(usage: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
         if (value := getattr(delta, name)) is not None
     }
     return replace(usage or UsageDelta(), **known)
-
-
-def _with_spent(told: Sequence[Delta], spent: UsageDelta) -> list[Delta]:
-    """One usage for both rounds: the caller pays for both."""
-    last: UsageDelta | None = None
-    for delta in told:
-        if isinstance(delta, UsageDelta):
-            last = heard(last, delta)
-    rest = [delta for delta in told if not isinstance(delta, UsageDelta)]
-    return [*rest, added(spent, last or UsageDelta())]

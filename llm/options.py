@@ -23,6 +23,7 @@ from llm import hosted
 from llm.capabilities import EFFORTS, Capabilities
 from llm.errors import BadRequest
 from llm.wire.codec import Codec
+from llm.wire.codecs.dialects import is_forced
 from llm.wire.items import Item, message
 from llm.wire.request import Request
 
@@ -179,7 +180,7 @@ def _without(request: Request, tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool_choice(fitting: _Fitting) -> None:
     can, request = fitting.can, fitting.request
-    if not request.tools or not _is_forced(request.tool_choice):
+    if not request.tools or not is_forced(request.tool_choice):
         return
     instead = _unforced(request.tool_choice)
     legal = "'tool_choice' may be 'auto' or 'none'"
@@ -197,12 +198,6 @@ def _tool_choice(fitting: _Fitting) -> None:
             legal=legal + _or_no_reasoning(can),
             tool_choice=instead,
         )
-
-
-def _is_forced(choice: Any) -> bool:
-    if isinstance(choice, Mapping):
-        return choice.get("type") != "allowed_tools" or choice.get("mode") == "required"
-    return bool(choice == "required")
 
 
 def _unforced(choice: Any) -> Any:

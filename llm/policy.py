@@ -276,7 +276,8 @@ class _Attempt:
         self._silent: list[Delta] = []
         self._last: list[Delta] = []  # what came with the last read
         self._start: StartDelta | None = None
-        self._spent: UsageDelta | None = None  # on the portions before
+        #: On the portions before, and on an answer thrown away.
+        self._spent: UsageDelta | None = adaptation.spent
 
     async def run(self, route: Route) -> AsyncGenerator[list[Delta], None]:
         """Ends where the answer does; `error` says how."""

@@ -22,6 +22,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError, create_model
 
 from llm.errors import BadRequest
+from llm.wire.codecs.dialects import is_forced
 from llm.wire.deltas import (
     CloseDelta,
     Delta,
@@ -236,12 +237,7 @@ def can_be_input(schema: Mapping[str, Any]) -> bool:
 
 def forces_a_call(request: Request) -> bool:
     """Whether the request leaves no room for an answer."""
-    match request.tool_choice:
-        case None | "auto" | "none":
-            return False
-        case {"type": "allowed_tools", **more}:
-            return more.get("mode") == "required"
-    return bool(request.tools)
+    return bool(request.tools) and is_forced(request.tool_choice)
 
 
 def corrected(request: Request, said: str, found: Sequence[str]) -> Request:

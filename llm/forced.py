@@ -1,0 +1,85 @@
+"""A call that is demanded of a model whose provider cannot demand it. Pure, no IO.
+
+The model is told in words. What it says is held back until it calls a tool; where it
+ends without a call, it is asked once more, with what it said. The second answer is told
+as it is.
+
+Source: the sheets of the providers, "forced tool use" in their mapping
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from llm.wire.deltas import (
+    Delta,
+    FinishDelta,
+    ItemDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from llm.wire.items import message, user_message
+from llm.wire.request import Request
+
+#: With these the model has not passed the demand over.
+_HEEDED = (ItemDelta, RefusalDelta, ToolCallDelta)
+
+
+def demanded(request: Request, choice: Any) -> Request:
+    """`request` with `choice` told in words."""
+    told = f"{_demand(choice)} Do not answer before you have its output."
+    return replace(
+        request,
+        instructions="\n\n".join(filter(None, [request.instructions, told])),
+    )
+
+
+def demanded_again(request: Request, said: str) -> Request:
+    """`request` after an answer that called nothing."""
+    told = f"You have called no tool. {_demand(request.tool_choice)}"
+    answer = [message("assistant", said)] if said else []
+    return replace(request, items=[*request.items, *answer, user_message(told)])
+
+
+def _demand(choice: Any) -> str:
+    names = " or ".join(f"`{name}`" for name in _names(choice))
+    return f"You must call {f'the tool {names}' if names else 'one of your tools'} now."
+
+
+def _names(choice: Any) -> list[str]:
+    if not isinstance(choice, Mapping):
+        return []
+    meant = choice["tools"] if choice.get("type") == "allowed_tools" else [choice]
+    return [str(tool.get("name") or tool.get("type")) for tool in meant]
+
+
+class Demand:
+    """Hears the deltas of one provider call, and holds them until a tool is called."""
+
+    def __init__(self) -> None:
+        self._held: list[Delta] | None = []
+        self.is_unheeded = False  # known once it is closed
+        self.text = ""  # said before a call
+
+    def release(self) -> None:
+        """Tell all as it comes. To be said before anything was fed."""
+        self._held = None
+
+    def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
+        if self._held is None:
+            return list(deltas)
+        self._held += deltas
+        if not any(isinstance(delta, _HEEDED) for delta in deltas):
+            return []
+        held, self._held = self._held, None
+        return held
+
+    def close(self) -> list[Delta]:
+        held, self._held = self._held or [], None
+        self.text = "".join(d.text for d in held if isinstance(d, TextDelta))
+        reasons = [d.reason for d in held if isinstance(d, FinishDelta)]
+        self.is_unheeded = reasons[-1:] == ["stop"]
+        return held

@@ -1,0 +1,118 @@
+"""A call demanded of hosts that have no word for it, over real bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import respx
+
+from llm import client, policy
+from llm.client import Call
+from llm.errors import LLMError
+from llm.retry import Policy
+from llm.wire.deltas import Delta, TextDelta, ToolCallDelta, UsageDelta
+from llm.wire.items import user_message
+from llm.wire.request import Request
+
+from .hosts import Host, calls, refuses, route, route_at, says
+
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+ONLY_LOOK = {"type": "function", "name": "look"}
+
+
+@pytest.fixture(autouse=True)
+async def _closed_client() -> AsyncIterator[None]:
+    yield
+    await client.aclose()
+
+
+@pytest.fixture
+def web() -> Iterator[respx.MockRouter]:
+    with respx.mock(using="httpx", assert_all_called=False) as mock:
+        yield mock
+
+
+def ollama() -> Any:
+    """It takes no `tool_choice`."""
+    return route_at("ollama", allow_private_network=True)
+
+
+async def ask(asked: Any, call: Call, choice: Any = "required") -> list[list[Delta]]:
+    request = Request(
+        model="a-model", items=[user_message("Hi")], tools=[LOOK], tool_choice=choice
+    )
+    stream = policy.stream([asked], request, call, policy=Policy())
+    async with aclosing(stream) as batches:
+        return [batch async for batch in batches]
+
+
+def words(batches: list[list[Delta]]) -> str:
+    return "".join(d.text for batch in batches for d in batch if type(d) is TextDelta)
+
+
+def names(batches: list[list[Delta]]) -> list[str]:
+    told = (delta for batch in batches for delta in batch)
+    return [d.name for d in told if isinstance(d, ToolCallDelta) and d.name]
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [("required", "one of your tools"), (ONLY_LOOK, "the tool `look`")],
+)
+async def test_the_demand_is_told_in_words(web, choice: Any, told: str):
+    host, call = Host(web, "a", calls("look", {}, before="Wait. ")), Call()
+    batches = await ask(ollama(), call, choice)
+    assert f"You must call {told} now." in str(host.asked[0]["messages"])
+    assert (words(batches), names(batches)) == ("Wait. ", ["look"])
+    assert call.degraded == ["tool_choice"]
+    assert call.earlier == []
+
+
+async def test_an_answer_without_a_call_is_not_heard_and_demanded_again(web):
+    host, call = Host(web, "a", says("No."), calls("look", {})), Call()
+    batches = await ask(ollama(), call)
+    assert (words(batches), names(batches)) == ("", ["look"])
+    said, demand = host.asked[1]["messages"][-2:]
+    assert (said["role"], said["content"]) == ("assistant", "No.")
+    assert demand["content"].startswith("You have called no tool.")
+    [first] = call.earlier
+    assert "without the call" in str(first.error)
+    usage = [d for batch in batches for d in batch if isinstance(d, UsageDelta)]
+    assert usage[-1].input_tokens == 20  # of both
+    assert [c.usage.input_tokens for c in (first, call) if c.usage] == [10, 10]
+
+
+async def test_the_second_answer_is_told_as_it_is(web):
+    host, call = Host(web, "a", says("No."), says("Still ", "no.")), Call()
+    assert words(await ask(ollama(), call)) == "Still no."
+    assert (len(host.asked), call.error) == (2, None)
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+async def test_an_answer_that_was_cut_short_is_not_asked_for_again(web, finish: str):
+    host, call = Host(web, "a", says("No", finish=finish)), Call()
+    assert words(await ask(ollama(), call)) == "No"
+    assert len(host.asked) == 1
+
+
+async def test_an_error_stays_an_error(web):
+    Host(web, "a", refuses(401))
+    with pytest.raises(LLMError):
+        await ask(ollama(), Call())
+
+
+async def test_tools_offered_in_words_are_demanded_too(web):
+    said = says('{"tool": "look", "input": {}}')
+    host, call = Host(web, "a", says("No."), said), Call()
+    assert names(await ask(route(capabilities={"tools": False}), call)) == ["look"]
+    assert len(host.asked) == 2
+
+
+async def test_who_can_be_forced_is_not_told_and_not_held_back(web):
+    host, call = Host(web, "a", says("Never", " mind.")), Call()
+    assert words(await ask(route(), call)) == "Never mind."
+    assert host.asked[0]["tool_choice"] == "required"
+    assert "must call" not in str(host.asked)
