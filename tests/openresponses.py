@@ -1,4 +1,8 @@
-"""The standard's own schema, where this machine has it."""
+"""What the standard finds wrong with what we say, by the schemas that we carry along.
+
+The specification itself is beside the project where this machine has it; a test holds
+our extract against it.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +13,50 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import pytest
+
+from conversations.gateway.openresponses import SCHEMAS
 
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "openresponses"
-DIRECTORY = Path(os.environ.get("OPENRESPONSES_DIR", _BESIDE))
-
-
-def need_schema() -> None:
-    if not (DIRECTORY / "openapi.json").exists():
-        pytest.skip("the Open Responses schema is not here; set OPENRESPONSES_DIR")
+SPECIFICATION = Path(os.environ.get("OPENRESPONSES_DIR", _BESIDE)) / "openapi.json"
 
 
 def problems(event: dict[str, Any]) -> list[str]:
-    """What the standard finds wrong with a streamed event; extensions are free."""
+    """Of a streamed event; extensions are free."""
     if event["type"].startswith("parley:"):
         return [] if isinstance(event["sequence_number"], int) else ["no number"]
-    validator = _validators().get(event["type"])
-    if validator is None:
+    name = _events().get(event["type"])
+    if name is None:
         return [f"{event['type']} is no event of the standard"]
-    return [f"{e.instance_path}: {e.message}" for e in validator.iter_errors(event)]
+    return problems_of(name, event)
+
+
+def problems_of(name: str, value: Any) -> list[str]:
+    """Of what must be as the schema `name` says."""
+    found = _validator(name).iter_errors(value)
+    return [f"{each.instance_path}: {each.message}" for each in found]
 
 
 @cache
-def _validators() -> dict[str, Any]:
-    document = json.loads((DIRECTORY / "openapi.json").read_text())
-    schemas = document["components"]["schemas"]
-    validators = {}
-    for name, schema in schemas.items():
-        if name.endswith("StreamingEvent"):
-            whole = {
-                "$ref": f"#/components/schemas/{name}",
-                "components": document["components"],
-            }
-            kind = schema["properties"]["type"]["enum"][0]
-            validators[kind] = jsonschema_rs.Draft202012Validator(whole)
-    return validators
+def _events() -> dict[str, str]:
+    return {
+        schema["properties"]["type"]["enum"][0]: name
+        for name, schema in SCHEMAS.items()
+        if name.endswith("StreamingEvent")
+    }
+
+
+@cache
+def _validator(name: str) -> Any:
+    whole = {
+        "$ref": f"#/components/schemas/{name}",
+        "components": {"schemas": SCHEMAS},
+    }
+    return jsonschema_rs.Draft202012Validator(whole)
+
+
+def published() -> dict[str, Any]:
+    """The schemas as the standard has them."""
+    schemas: dict[str, Any] = json.loads(SPECIFICATION.read_text())["components"][
+        "schemas"
+    ]
+    return schemas

@@ -25,7 +25,7 @@ from conversations.gateway.compaction import unfolded
 from conversations.gateway.create import check_unkept
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.faults import Fault, GoingDown
-from conversations.gateway.history import history_of, with_history
+from conversations.gateway.history import check_outputs, history_of, with_history
 from conversations.gateway.light import Answer
 from conversations.gateway.means import means
 from conversations.tokens import AccessToken
@@ -108,6 +108,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 )
             body["input"] = with_history(before, body.get("input"))
         asked = await read(body, RESPONSES, token, means().database)
+        check_outputs(asked.request.items)
         asked = await tokens.admit(asked, means().database)
         answer = Answer(asked, means().records)
         writer = RESPONSES.writer(asked, answer, "")

@@ -9,7 +9,7 @@ from conversations.gateway import kept, light, tokens
 from conversations.gateway.asked import read
 from conversations.gateway.compaction import unfolded
 from conversations.gateway.door import Visit
-from conversations.gateway.history import history_of, with_history
+from conversations.gateway.history import check_outputs, history_of, with_history
 from llm.errors import BadRequest
 
 
@@ -17,6 +17,8 @@ async def answer(visit: Visit) -> None:
     """Nothing is kept but the usage."""
     database = visit.means.database
     asked = await read(visit.body, visit.dialect, visit.token, database)
+    if asked.dialect.wire_is_ours:
+        check_outputs(asked.request.items)
     asked = await tokens.admit(asked, database)
     visit.exchange.told |= asked.headers
     await light.answer(visit.exchange, asked, visit.means.records)

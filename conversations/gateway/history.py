@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from conversations.history import mended
 from conversations.models import Item, Turn
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
+
+_OUTPUT = "function_call_output"
 
 
 class PreviousNotFound(BadRequest):
@@ -51,13 +54,41 @@ def history_of(user_id: int, response_id: Any) -> list[ItemPayload]:
 def with_history(items: list[ItemPayload], given: Any) -> Any:
     """What a model is told: `items`, then the input of the request.
 
-    Calls are mended with the outputs that the request brings.
+    Calls are mended with the outputs that the request brings. Raises BadRequest for an
+    output that answers none.
     """
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     if not isinstance(given, list) or not all(isinstance(i, dict) for i in given):
         return given  # which the checks will refuse
-    return mended([*items, *({"type": "message", **item} for item in given)])
+    told = [*items, *({"type": "message", **item} for item in given)]
+    check_outputs(told)
+    return mended(told)
+
+
+def check_outputs(items: Sequence[ItemPayload]) -> None:
+    """Raises BadRequest for the output of a call that nobody has made.
+
+    Left out in silence, it would be an answer that the model never hears of.
+    """
+    if id := unasked(items):
+        raise BadRequest(
+            f"There is no call {id[:80]!r} that this 'function_call_output' answers.",
+            param="input",
+        )
+
+
+def unasked(items: Sequence[ItemPayload]) -> str | None:
+    """The call that an output among `items` answers and that is not among them."""
+    outputs = {_call_of(i) for i in items if i["type"] == _OUTPUT}
+    if not outputs:
+        return None
+    calls = {_call_of(i) for i in items if i["type"] != _OUTPUT}
+    return min(outputs - calls, default=None)
+
+
+def _call_of(item: ItemPayload) -> str:
+    return str(item.get("call_id"))
 
 
 def _turns(user_id: int) -> Any:

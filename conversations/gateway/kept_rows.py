@@ -12,7 +12,7 @@ from django.db import transaction
 from conversations import engine, ledger
 from conversations.engine.replay import replay
 from conversations.gateway.asked import Asked
-from conversations.gateway.history import turn_of
+from conversations.gateway.history import check_outputs, history_of, turn_of, unasked
 from conversations.gateway.names import AllBut
 from conversations.gateway.records import Records
 from conversations.models import Conversation, Item, Turn
@@ -130,6 +130,8 @@ def open_turn(asked: Asked) -> Kept:
             "gateway": {"echo": echo, "receipts": asked.wishes.receipts},
         },
     )
+    if unasked(asked.request.items):
+        check_outputs(history_of(asked.token.user_id, turn.pk))
     return _kept(turn)
 
 

@@ -14,7 +14,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.items import function_call_output, message
 from llm.wire.response import ResponseBuilder
-from tests.openresponses import need_schema, problems
+from tests.openresponses import problems
 
 from .test_response import batches, build, endings
 
@@ -38,14 +38,12 @@ STANDARD = [
 
 @pytest.mark.parametrize("ending", ["complete", "fail", "cancel"])
 def test_a_response_of_everything_is_as_the_standard_says(ending):
-    need_schema()
     calls = [STANDARD, [TextDelta(0, "Done."), FinishDelta("length")]]
     for event in build(calls, ending):
         assert problems(event) == []
 
 
 def test_a_restored_response_is_as_the_standard_says():
-    need_schema()
     made = ResponseBuilder(id="resp_1", model="m")
     made.begin_call()
     made.feed(STANDARD)
@@ -58,7 +56,6 @@ def test_a_restored_response_is_as_the_standard_says():
 
 @given(batches, endings)
 def test_whatever_a_provider_says_the_events_are_as_the_standard_says(calls, ending):
-    need_schema()
     for event in build(calls, ending):
         found = [p for p in problems(event) if not _is_ours(event)]
         assert found == []

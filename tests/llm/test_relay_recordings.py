@@ -20,7 +20,7 @@ from llm.wire.response import ResponseBuilder
 from llm.wire.sse import SSEDecoder
 from tests.llm.sdks import Heard, heard, parsed
 from tests.llm.test_recordings import RECORDINGS
-from tests.openresponses import need_schema, problems
+from tests.openresponses import problems
 
 pytestmark = pytest.mark.skipif(
     not RECORDINGS, reason="no recordings here; set RECORDINGS_DIR"
@@ -175,7 +175,6 @@ def same(response: dict[str, Any], target: str) -> list[Any]:
 
 @each_group
 def test_relayed_events_are_those_of_the_standard(group: str):
-    need_schema()
     for recording in GROUPS[group]:
         body, response = told(relayed(recording, "responses"))
         frames = SSEDecoder().feed(body)

@@ -12,7 +12,7 @@ from llm.wire.facades.frames import DONE
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.sse import SSEDecoder
 from tests.llm.answers import OURS, STOP, USAGE, Answer, answers, call
-from tests.openresponses import need_schema, problems
+from tests.openresponses import problems
 
 
 def events(answer: Answer, **options: Any) -> list[dict[str, Any]]:
@@ -47,7 +47,6 @@ def test_what_ran_here_is_left_out_without_a_gap():
 
 @given(answers())
 def test_every_event_is_one_of_the_standard(answer: Answer):
-    need_schema()
     for event in events(answer, server_tools=[OURS]):
         if '"web_search_call"' not in orjson.dumps(event).decode():
             assert problems(event) == []

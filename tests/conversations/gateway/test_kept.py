@@ -83,7 +83,6 @@ def test_what_is_not_kept_leaves_no_trace_but_its_usage(gateway: Gateway):
 
 
 def test_it_is_read_again_and_deleted(gateway: Gateway):
-    openresponses.need_schema()
     client = gateway.openai()
     made = client.responses.create(model=FAST, input="Reply with exactly: keep")
     read = client.responses.retrieve(made.id)

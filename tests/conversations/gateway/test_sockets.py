@@ -21,7 +21,6 @@ async def ask(socket: Any, input: Any, **fields: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("store", [False, True])
 async def test_responses_come_one_after_another(gateway: Gateway, store: bool):
-    openresponses.need_schema()
     async with gateway.socket() as socket:
         for text in ("one", "two"):
             events = await ask(socket, f"Reply with exactly: {text}", store=store)

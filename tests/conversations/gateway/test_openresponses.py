@@ -1,0 +1,341 @@
+"""Every answer and event as Open Responses has it, whatever wire the model's host
+speaks; and each case of the standard's own compliance suite.
+
+Source of the cases: https://www.openresponses.org/compliance
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import openresponses
+from tests.conversations.gateway.programs import Gateway, events_of, text_of
+from tests.conversations.gateway.wires import ASKED, LOOK, MODELS, Hosts
+
+FAST = MODELS["openai_responses"]
+EVERY_WIRE = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+BOTH_STORES = pytest.mark.parametrize("store", [False, True], ids=["unkept", "kept"])
+HEART = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42"
+    "mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Get the current weather for a location",
+    "parameters": {
+        "type": "object",
+        "properties": {"location": {"type": "string", "description": "The city"}},
+        "required": ["location"],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def hosts(gateway: Gateway) -> Iterator[Hosts]:
+    with Hosts() as hosts:
+        hosts.teach(gateway)
+        yield hosts
+        hosts.forget(gateway)
+
+
+def said(role: str, content: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": content, **fields}
+
+
+def respond(gateway: Gateway, input: Any, **fields: Any) -> dict[str, Any]:
+    return gateway.respond(input, **{"model": FAST, **fields})
+
+
+def checked(response: dict[str, Any]) -> dict[str, Any]:
+    assert openresponses.problems_of("ResponseResource", response) == []
+    return response
+
+
+def streamed(gateway: Gateway, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events, each as the standard has it, in order."""
+    frames = list(gateway.stream("/responses", body))
+    assert frames[-1].data == b"[DONE]"
+    events = [frame.json() for frame in frames[:-1]]
+    assert [frame.event for frame in frames[:-1]] == [each["type"] for each in events]
+    return in_order(events)
+
+
+def in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for event in events:
+        assert openresponses.problems(event) == [], event
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    checked(events[-1]["response"])
+    return events
+
+
+async def turn(socket: Any, **body: Any) -> list[dict[str, Any]]:
+    asked = {"type": "response.create", "model": FAST, "store": False, **body}
+    await socket.send(json.dumps(asked))
+    return [event async for event in events_of(socket)]
+
+
+def refused(events: list[dict[str, Any]]) -> dict[str, Any]:
+    [event] = events
+    assert openresponses.problems_of("WebSocketErrorEvent", event) == []
+    return event["error"]
+
+
+def kinds(response: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+def test_the_schemas_that_we_carry_are_the_standard_s():
+    if not openresponses.SPECIFICATION.exists():
+        pytest.skip("the specification is not here; set OPENRESPONSES_DIR")
+    published = openresponses.published()
+    carried = openresponses.SCHEMAS
+    assert carried == {name: published[name] for name in carried}
+
+
+# Every wire
+
+
+@EVERY_WIRE
+@BOTH_STORES
+def test_every_answer_and_event_over_http(
+    gateway: Gateway, hosts: Hosts, model: str, store: bool
+):
+    asked: dict[str, Any]
+    for asked in ({"input": "Reply with exactly: Hello"}, called()):
+        whole = checked(respond(gateway, **asked, model=model, store=store))
+        events = streamed(gateway, {**asked, "model": model, "store": store})
+        last = events[-1]["response"]
+        assert kinds(last) == kinds(whole)
+        assert text_of(last) == text_of(whole)
+    assert kinds(whole) == ["reasoning", "message", "function_call"]
+
+
+@EVERY_WIRE
+@BOTH_STORES
+async def test_every_event_over_a_websocket(
+    gateway: Gateway, hosts: Hosts, model: str, store: bool
+):
+    async with gateway.socket() as socket:
+        for asked in ({"input": "Reply with exactly: Hello"}, called()):
+            events = in_order(await turn(socket, **asked, model=model, store=store))
+    assert kinds(events[-1]["response"]) == ["reasoning", "message", "function_call"]
+
+
+def called() -> dict[str, Any]:
+    return {"input": ASKED, "tools": [LOOK], "reasoning": {"effort": "low"}}
+
+
+# The compliance suite: one case each, as it asks
+
+
+def test_basic_response(gateway: Gateway):
+    response = checked(
+        respond(gateway, [said("user", "Say hello in exactly 3 words.")])
+    )
+    assert response["status"] == "completed"
+    assert response["output"]
+
+
+def test_streaming_response(gateway: Gateway):
+    body = {"model": FAST, "input": [said("user", "Count from 1 to 5.")]}
+    assert streamed(gateway, body)[-1]["type"] == "response.completed"
+
+
+def test_assistant_phase(gateway: Gateway):
+    history = [
+        said("assistant", "I should answer with the number.", phase="commentary"),
+        said("assistant", "The number is four.", phase="final_answer"),
+        said("user", "Repeat only the number."),
+    ]
+    assert checked(respond(gateway, history))["status"] == "completed"
+
+
+def test_system_prompt(gateway: Gateway):
+    told = [said("system", "You are a pirate."), said("user", "Say hello.")]
+    assert checked(respond(gateway, told))["status"] == "completed"
+
+
+def test_tool_calling(gateway: Gateway):
+    asked = [said("user", "What's the weather like in San Francisco?")]
+    assert "function_call" in kinds(checked(respond(gateway, asked, tools=[WEATHER])))
+    body = {"model": FAST, "input": asked, "tools": [WEATHER]}
+    told = {event["type"] for event in streamed(gateway, body)}
+    assert "response.function_call_arguments.delta" in told
+    assert "response.function_call_arguments.done" in told
+
+
+def test_a_function_call_and_its_output(gateway: Gateway):
+    choice = {"type": "function", "name": "get_weather"}
+    text = "Use the weather tool to get the temperature in San Francisco."
+    first = checked(respond(gateway, text, tools=[WEATHER], tool_choice=choice))
+    [call] = [i for i in first["output"] if i["type"] == "function_call"]
+    output = {
+        "type": "function_call_output",
+        "call_id": call["call_id"],
+        "output": "18 degrees",
+    }
+    input = [said("user", text), *first["output"], output]
+    last = checked(respond(gateway, input, tools=[WEATHER]))
+    assert "18 degrees" in text_of(last)
+
+
+def test_image_input(gateway: Gateway):
+    parts = [
+        {"type": "input_text", "text": "What do you see?"},
+        {"type": "input_image", "image_url": HEART},
+    ]
+    assert checked(respond(gateway, [said("user", parts)]))["status"] == "completed"
+
+
+def test_multi_turn(gateway: Gateway):
+    history = [
+        said("user", "My name is Alice."),
+        said("assistant", "Hello Alice! Nice to meet you."),
+        said("user", "What is my name?"),
+    ]
+    assert "Alice" in text_of(checked(respond(gateway, history)))
+
+
+def test_previous_response_id(gateway: Gateway):
+    first = checked(respond(gateway, "My name is Alice."))
+    last = respond(gateway, "What is my name?", previous_response_id=first["id"])
+    assert "Alice" in text_of(checked(last))
+
+
+def test_compact_response(gateway: Gateway):
+    body = {
+        "model": FAST,
+        "prompt_cache_key": "a-key",
+        "input": [
+            said("user", "We agreed to launch on Tuesday."),
+            said("assistant", "Understood."),
+        ],
+    }
+    answer = gateway.post("/responses/compact", body)
+    assert answer.status_code == 200
+    assert openresponses.problems_of("CompactResource", answer.json()) == []
+    assert kinds(answer.json()) == ["compaction"]
+
+
+def test_compact_missing_model(gateway: Gateway):
+    body = {"input": [said("user", "Compact this conversation.")]}
+    assert gateway.post("/responses/compact", body).status_code == 400
+
+
+async def test_websocket_response(gateway: Gateway):
+    async with gateway.socket() as socket:
+        asked = [said("user", "Count from 1 to 3.")]
+        await socket.send(
+            json.dumps({"type": "response.create", "model": FAST, "input": asked})
+        )
+        events = in_order([event async for event in events_of(socket)])
+    assert events[-1]["type"] == "response.completed"
+
+
+async def test_websocket_sequential_responses(gateway: Gateway):
+    async with gateway.socket() as socket:
+        for word in ("first", "second"):
+            events = in_order(await turn(socket, input=f"Reply with exactly: {word}"))
+            assert text_of(events[-1]["response"]) == word
+
+
+async def test_websocket_continuation(gateway: Gateway):
+    async with gateway.socket() as socket:
+        first = in_order(await turn(socket, input="My name is Cobalt."))[-1]
+        events = await turn(
+            socket,
+            input="What is my name?",
+            previous_response_id=first["response"]["id"],
+        )
+    assert "Cobalt" in text_of(in_order(events)[-1]["response"])
+
+
+async def test_websocket_reconnect_store_false_recovery(gateway: Gateway):
+    async with gateway.socket() as socket:
+        first = in_order(await turn(socket, input="Reply with OK."))[-1]
+    async with gateway.socket() as socket:
+        previous = first["response"]["id"]
+        error = refused(
+            await turn(socket, input="Go on", previous_response_id=previous)
+        )
+        assert error["code"] == "previous_response_not_found"
+        text = "Reply with exactly: recovered"
+        events = in_order(await turn(socket, input=[said("user", text)]))
+    assert text_of(events[-1]["response"]) == "recovered"
+
+
+async def test_websocket_previous_response_not_found(gateway: Gateway):
+    async with gateway.socket() as socket:
+        events = await turn(socket, input="Hi", previous_response_id="resp_missing_1")
+    assert refused(events)["code"] == "previous_response_not_found"
+
+
+async def test_websocket_failed_continuation_evicts_cache(gateway: Gateway):
+    """What fails is the output of a call that nobody made."""
+    output = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
+    async with gateway.socket() as socket:
+        first = in_order(await turn(socket, input="Reply with OK."))[-1]
+        then = {"previous_response_id": first["response"]["id"]}
+        assert (
+            "'call_none'"
+            in refused(await turn(socket, input=[output], **then))["message"]
+        )
+        error = refused(await turn(socket, input="Reply with exactly: stale", **then))
+    assert error["code"] == "previous_response_not_found"
+
+
+async def test_websocket_compact_new_chain(gateway: Gateway):
+    """Parts in lists, as the suite sends them."""
+    input = [
+        said("user", [{"type": "input_text", "text": "The word is slate."}]),
+        said("assistant", [{"type": "output_text", "text": "OK."}]),
+    ]
+    body = {"model": FAST, "input": input}
+    compacted = gateway.post("/responses/compact", body).json()["output"]
+    text = "Continue from here. Reply with exactly: compacted"
+    async with gateway.socket() as socket:
+        asked = [*compacted, said("user", text)]
+        events = in_order(await turn(socket, input=asked, tools=[]))
+    assert text_of(events[-1]["response"]) == "compacted"
+
+
+# What the suite's case of a lost call asks of the other doors
+
+
+@BOTH_STORES
+def test_the_output_of_a_call_that_nobody_made_is_refused(
+    gateway: Gateway, store: bool
+):
+    first = respond(gateway, "Reply with OK.")
+    output = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
+    for before in ({}, {"previous_response_id": first["id"]}):
+        body = {"model": FAST, "input": [output], "store": store, **before}
+        answer = gateway.post("/responses", body)
+        assert answer.status_code == 400
+        assert "'call_none'" in answer.json()["error"]["message"]
+    alone = gateway.rows(f"Turn.objects.filter(parent='{first['id']}').count()")
+    assert alone == "0"
+
+
+@BOTH_STORES
+def test_the_output_of_an_earlier_call_goes_on_from_it(gateway: Gateway, store: bool):
+    first = respond(gateway, "/tool get_weather", tools=[WEATHER])
+    [call] = [i for i in first["output"] if i["type"] == "function_call"]
+    output = {
+        "type": "function_call_output",
+        "call_id": call["call_id"],
+        "output": "18 degrees",
+    }
+    last = respond(
+        gateway,
+        [output],
+        previous_response_id=first["id"],
+        tools=[WEATHER],
+        store=store,
+    )
+    assert "18 degrees" in text_of(last)
