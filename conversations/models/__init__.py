@@ -1,0 +1,50 @@
+"""The rows of this app. Functions are here because migrations name them as defaults."""
+
+from __future__ import annotations
+
+from conversations.ledger import Balance, LedgerEntry
+from conversations.memories import Memory
+from conversations.models.attachment import Attachment, attachment_id
+from conversations.models.conversation import (
+    Conversation,
+    ConversationQuerySet,
+    conversation_id,
+)
+from conversations.models.idempotency_key import IdempotencyKey, KeyReused
+from conversations.models.item import Item
+from conversations.models.question import (
+    AlreadyDecided,
+    Question,
+    QuestionQuerySet,
+    question_id,
+)
+from conversations.models.tool_call import ToolCall
+from conversations.models.turn import Turn, turn_id
+from conversations.presets import ContextSource, GatheredContext, Preset, PresetSource
+from conversations.tokens import AccessToken
+
+__all__ = [
+    "AccessToken",
+    "AlreadyDecided",
+    "Attachment",
+    "Balance",
+    "ContextSource",
+    "Conversation",
+    "ConversationQuerySet",
+    "GatheredContext",
+    "IdempotencyKey",
+    "Item",
+    "KeyReused",
+    "LedgerEntry",
+    "Memory",
+    "Preset",
+    "PresetSource",
+    "Question",
+    "QuestionQuerySet",
+    "ToolCall",
+    "Turn",
+    "attachment_id",
+    "conversation_id",
+    "question_id",
+    "turn_id",
+]

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, models, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.answers import ANSWERS, CALLS, Line, id_of
+from conversations.models.item import Item
+from conversations.models.tool_call import ToolCall
+from conversations.models.turn import Turn
+from conversations.tokens import AccessToken
+from llm.models import LanguageModel
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import new_id, text_of
+
+TITLE_LENGTH = 80  # characters
+
+
+def conversation_id() -> str:
+    return new_id("conv")
+
+
+class ConversationQuerySet(models.QuerySet["Conversation"]):
+    def of(self, user: Any) -> ConversationQuerySet:
+        """What `user` may see by any door but the admin."""
+        return self.filter(owner_id=user.pk, deleted_at=None)
+
+
+class Conversation(models.Model):
+    id = models.CharField(
+        primary_key=True, max_length=64, default=conversation_id, editable=False
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="conversations"
+    )
+    title = models.CharField(max_length=200, blank=True)
+    language_model = models.ForeignKey(
+        LanguageModel,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        help_text=_("Empty means the preset's, or the default model."),
+    )
+    preset = models.ForeignKey(
+        "conversations.Preset",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="conversations",
+    )
+    instructions = models.TextField(
+        blank=True,
+        help_text=_("System prompt; empty means the preset's, or the site's own."),
+    )
+    options = models.JSONField(
+        default=dict, blank=True, help_text=_("Options of every turn.")
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(default=timezone.now, db_index=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = ConversationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-updated_at"]
+        indexes = [models.Index(fields=["owner", "-updated_at"])]
+
+    def __str__(self) -> str:
+        return self.title or self.id
+
+    @property
+    def usual_model(self) -> LanguageModel | None:
+        """Of turns that name none; None for the default model."""
+        preset_model = self.preset.language_model if self.preset else None
+        return self.language_model or preset_model
+
+    @transaction.atomic
+    def open_turn(
+        self,
+        items: Sequence[ItemPayload],
+        *,
+        language_model: LanguageModel | None = None,
+        options: dict[str, Any] | None = None,
+        parent: Turn | None = None,
+        access_token: AccessToken | None = None,
+    ) -> Turn:
+        """The user's items and the turn that will answer them, or neither.
+
+        It follows `parent`, or else the conversation's last turn, and is answered when
+        all turns opened before it are. Outputs that were sent before open none: theirs
+        is the answer. Raises CallAnswered and its like (`conversations.answers`).
+        """
+        from conversations.engine import enqueue
+
+        # Turns are answered in the order of `created_at`, so they are opened one after
+        # another, whatever the clocks of several machines say.
+        if connection.features.has_select_for_update:
+            same = Conversation.objects.filter(pk=self.pk)
+            same.select_for_update(no_key=True).values_list("pk").first()
+        last = self.turns.order_by("-created_at", "-id").only("created_at").first()
+        items, told = _news(items, parent or last)
+        if told is not None:
+            return told
+        turn = self.turns.create(
+            parent=parent or last,
+            language_model=language_model or self.language_model,
+            options={**self.options, **(options or {})},
+            access_token=access_token,
+        )
+        Item.objects.bulk_create(
+            Item.of(turn, position, payload, origin=Item.Origin.INPUT)
+            for position, payload in enumerate(items)
+        )
+        if not self.title:
+            self.title = _title_of(items)
+        self.updated_at = timezone.now()
+        self.save(update_fields=["title", "updated_at"])
+        if last is not None and turn.created_at <= last.created_at:
+            turn.created_at = last.created_at + timedelta(microseconds=1)
+            turn.save(update_fields=["created_at"])
+        enqueue(turn.pk)
+        return turn
+
+    def delete_softly(self) -> None:
+        """Gone for its owner; staff and retention deal with the rows."""
+        self.deleted_at = timezone.now()
+        self.save(update_fields=["deleted_at"])
+        self.turns.unfinished().update(cancel_requested=True)
+        running = ToolCall.objects.in_background().filter(turn__conversation=self)
+        running.update(cancel_requested=True)
+
+
+def _title_of(items: Sequence[ItemPayload]) -> str:
+    text = " ".join(" ".join(text_of(item) for item in items).split())
+    return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1] + "…"
+
+
+def _news(
+    items: Sequence[ItemPayload], parent: Turn | None
+) -> tuple[Sequence[ItemPayload], Turn | None]:
+    """What `items` say that the line up to `parent` does not; where that is nothing,
+    the turn that was told it. Reads nothing where they answer no call."""
+    answers = [item for item in items if item["type"] in ANSWERS]
+    if not answers or parent is None:
+        return items, None
+    turns = Turn.objects.line_to(parent)
+    ours = ToolCall.objects.filter(turn__in=turns).values_list("call_id", flat=True)
+    news = list(Line(ours).read(_said_in(turns)).news(items))
+    return news, None if news else _turn_told(turns, answers[-1])
+
+
+def _said_in(turns: Sequence[str]) -> list[ItemPayload]:
+    """Calls, answers, and where somebody spoke, though not what; oldest first."""
+    rows = Item.objects.filter(turn__in=turns)
+    calls = rows.filter(type__in=[*ANSWERS, *CALLS])
+    told = list(calls.values_list("turn", "position", "payload"))
+    roles = rows.filter(type="message").values_list("turn", "position", "payload__role")
+    told += [(turn, at, {"type": "message", "role": role}) for turn, at, role in roles]
+    order = {turn: number for number, turn in enumerate(turns)}
+    told.sort(key=lambda row: (order[row[0]], row[1]))
+    return [payload for _, _, payload in told]
+
+
+def _turn_told(turns: Sequence[str], answer: ItemPayload) -> Turn:
+    name = ANSWERS[answer["type"]][1]
+    same = {"type": answer["type"], f"payload__{name}": id_of(answer)}
+    rows = Item.objects.filter(turn__in=turns, **same).select_related("turn")
+    return max((row.turn for row in rows), key=lambda turn: turns.index(turn.pk))

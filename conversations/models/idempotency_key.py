@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, models, transaction
+
+from conversations.models.turn import Turn
+
+
+class KeyReused(Exception):
+    """This Idempotency-Key belongs to another request; choose a new one."""
+
+
+class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
+    def once(
+        self,
+        user: Any,
+        key: str,
+        fingerprint: str,
+        open_turn: Callable[[], Turn],
+    ) -> tuple[Turn, bool]:
+        """The turn that `key` names, and whether it was opened just now.
+
+        Raises KeyReused where `key` named a request of another `fingerprint`.
+        """
+        try:
+            with transaction.atomic():
+                if known := self._known(user, key, fingerprint):
+                    return known, False
+                turn = open_turn()
+                self.create(user=user, key=key, fingerprint=fingerprint, turn=turn)
+        except IntegrityError:
+            # The same request at the same moment won; else the error is another's.
+            if known := self._known(user, key, fingerprint):
+                return known, False
+            raise
+        return turn, True
+
+    def _known(self, user: Any, key: str, fingerprint: str) -> Turn | None:
+        known = self.filter(user=user, key=key).select_related("turn").first()
+        if known is None:
+            return None
+        if known.fingerprint != fingerprint:
+            raise KeyReused
+        return known.turn
+
+
+class IdempotencyKey(models.Model):
+    """A caller's own name for a request, so that sending it again repeats nothing."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE)
+    key = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=64)
+    turn = models.ForeignKey(Turn, models.CASCADE)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    objects = IdempotencyKeyQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "key"], name="conversations_idempotency_key_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.models.tool_call import ToolCall
+from conversations.models.turn import Turn
+from llm.wire.items import new_id
+from tools.arguments import check
+from tools.errors import InvalidArguments
+
+
+def question_id() -> str:
+    return new_id("ask")
+
+
+class AlreadyDecided(Exception):
+    """This question has been decided already, or has expired."""
+
+
+class QuestionQuerySet(models.QuerySet["Question"]):
+    def open(self) -> QuestionQuerySet:
+        return self.filter(state=Question.State.OPEN)
+
+    def answerable_by(self, user: Any) -> QuestionQuerySet:
+        """Those of the user's own conversations, and those put to a group of theirs."""
+        own = models.Q(
+            group=None,
+            tool_call__turn__conversation__owner_id=user.pk,
+            tool_call__turn__conversation__deleted_at=None,
+        )
+        put_to_group = models.Q(group__in=user.groups.all())
+        return self.filter(own | put_to_group)
+
+    def expired(self) -> QuestionQuerySet:
+        return self.open().filter(expires_at__lt=timezone.now())
+
+
+class Question(models.Model):
+    """What a call of a tool asks a person: leave to run, or a form to fill in.
+
+    It is decided once, whoever is quicker; what was asked and what was decided stay.
+    """
+
+    class Kind(models.TextChoices):
+        APPROVAL = "approval", _("approval")
+        FORM = "form", _("form")
+
+    class State(models.TextChoices):
+        OPEN = "open", _("open")
+        ACCEPTED = "accepted", _("accepted")
+        DECLINED = "declined", _("declined")
+        EXPIRED = "expired", _("expired")
+        CANCELLED = "cancelled", _("cancelled")
+
+    id = models.CharField(
+        primary_key=True, max_length=64, default=question_id, editable=False
+    )
+    tool_call = models.ForeignKey(ToolCall, models.CASCADE, related_name="questions")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    message = models.TextField(blank=True)
+    schema = models.JSONField(null=True, blank=True)
+    arguments = models.JSONField(
+        null=True, blank=True, help_text=_("As the model wrote them.")
+    )
+    answer = models.JSONField(
+        null=True, blank=True, help_text=_("The arguments approved, or the form.")
+    )
+    group = models.ForeignKey(
+        "auth.Group",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_("Who may decide; nobody named means the user."),
+    )
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
+    asked_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
+    note = models.CharField(max_length=500, blank=True)
+
+    objects = QuestionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["asked_at", "id"]
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                condition=models.Q(state="open"),
+                name="conversations_question_open",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool_call.name} {self.state}"
+
+    @property
+    def is_edited(self) -> bool:
+        return self.kind == self.Kind.APPROVAL and self.answer not in (
+            None,
+            self.arguments,
+        )
+
+    def decide(
+        self,
+        user: Any,
+        action: Literal["accept", "decline"],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        content: Mapping[str, Any] | None = None,
+        note: str = "",
+    ) -> bool:
+        """A person's word. True where the turn now may go on: submit it then.
+
+        Raises AlreadyDecided, and ValidationError for an answer that does not fit.
+        """
+        if action == "decline":
+            return self._close(self.State.DECLINED, user=user, note=note)
+        answer = dict(content or {})
+        if self.kind == self.Kind.APPROVAL:
+            answer = dict(arguments if arguments is not None else self.arguments or {})
+        try:
+            check(self.schema or {}, answer)
+        except InvalidArguments as exc:
+            field = "arguments" if self.kind == self.Kind.APPROVAL else "content"
+            raise ValidationError({field: str(exc)}) from exc
+        return self._close(self.State.ACCEPTED, user=user, answer=answer, note=note)
+
+    def expire(self) -> bool:
+        """Nobody decided in time. Raises AlreadyDecided."""
+        return self._close(self.State.EXPIRED)
+
+    @transaction.atomic
+    def _close(
+        self, state: str, *, user: Any = None, answer: Any = None, note: str = ""
+    ) -> bool:
+        from conversations.engine import enqueue
+
+        now = timezone.now()
+        # Two answers to two questions of a turn: the second sees that it is the last.
+        turns = Turn.objects.select_for_update(no_key=True).only("id")
+        turns.get(tool_calls=self.tool_call_id)
+        changed = Question.objects.open().filter(pk=self.pk)
+        if not changed.update(
+            state=state, decided_at=now, decided_by=user, answer=answer, note=note[:500]
+        ):
+            raise AlreadyDecided
+        self.refresh_from_db()
+        turn_id = self.tool_call.turn_id
+        if self.kind == self.Kind.FORM:
+            return False
+        left = Question.objects.open().filter(tool_call__turn_id=turn_id)
+        if left.filter(kind=self.Kind.APPROVAL).exists():
+            return False
+        waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
+        if not waiting.update(status=Turn.Status.QUEUED):
+            return False
+        enqueue(turn_id)
+        return True

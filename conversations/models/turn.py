@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from conversations.tokens import AccessToken
+from llm.models import LanguageModel
+from llm.wire.items import new_id
+
+
+def turn_id() -> str:
+    return new_id("resp")
+
+
+class TurnQuerySet(models.QuerySet["Turn"]):
+    def of(self, user: Any) -> TurnQuerySet:
+        """What `user` may see by any door but the admin."""
+        return self.filter(
+            conversation__owner_id=user.pk, conversation__deleted_at=None
+        )
+
+    def unfinished(self) -> TurnQuerySet:
+        return self.filter(status__in=Turn.UNFINISHED)
+
+    def line_to(self, turn: Turn) -> list[str]:
+        """Ids of the turns that lead to `turn`, oldest first; its own is the last."""
+        same = self.filter(conversation_id=turn.conversation_id)
+        parents = dict(same.values_list("pk", "parent_id"))
+        line, place = [], turn.pk
+        while place in parents:
+            line.append(place)
+            place = parents.pop(place)
+        return line[::-1]
+
+    def since(self, turn: Turn) -> TurnQuerySet:
+        """`turn` and what came after it in its conversation."""
+        later = models.Q(created_at__gt=turn.created_at) | models.Q(
+            created_at=turn.created_at, pk__gte=turn.pk
+        )
+        return self.filter(later, conversation_id=turn.conversation_id)
+
+
+class Turn(models.Model):
+    """A message and all that answers it. Its id is the response's id."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", _("queued")
+        RUNNING = "in_progress", _("running")
+        WAITING = "waiting", _("waiting for a person")
+        COMPLETED = "completed", _("completed")
+        INCOMPLETE = "incomplete", _("incomplete")
+        FAILED = "failed", _("failed")
+        CANCELLED = "cancelled", _("stopped")
+
+    UNFINISHED = [Status.QUEUED, Status.RUNNING, Status.WAITING]
+
+    id = models.CharField(
+        primary_key=True, max_length=64, default=turn_id, editable=False
+    )
+    conversation = models.ForeignKey(
+        "conversations.Conversation", models.CASCADE, related_name="turns"
+    )
+    parent = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="children"
+    )
+    language_model = models.ForeignKey(
+        LanguageModel, models.SET_NULL, null=True, blank=True
+    )
+    access_token = models.ForeignKey(
+        AccessToken,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text=_("Whose limits and budget it is asked under."),
+    )
+    options = models.JSONField(default=dict, blank=True)
+    status = models.CharField(
+        max_length=12, choices=Status.choices, default=Status.QUEUED
+    )
+    epoch = models.PositiveIntegerField(
+        default=0, help_text=_("How often it was taken up; every write names it.")
+    )
+    claims = models.PositiveSmallIntegerField(
+        default=0, help_text=_("How often it was taken up since it last waited.")
+    )
+    lease_until = models.DateTimeField(null=True, blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    partial = models.JSONField(
+        null=True, blank=True, help_text=_("What was said and not yet committed.")
+    )
+    last_sequence = models.PositiveIntegerField(
+        null=True, blank=True, help_text=_("Number of the last event.")
+    )
+    usage = models.JSONField(null=True, blank=True)
+    error = models.JSONField(null=True, blank=True)
+    notes = models.JSONField(
+        default=list,
+        blank=True,
+        help_text=_("What happened beside the answer: kind, text and what it is of."),
+    )
+    incomplete_reason = models.CharField(max_length=40, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TurnQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["created_at", "id"]
+        indexes = [
+            models.Index(fields=["conversation", "created_at"]),
+            models.Index(
+                fields=["lease_until"],
+                condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
+                name="conversations_turn_unfinished",
+            ),
+        ]
+        permissions = [
+            ("inspect_turn", "Can read other people's turns"),
+            ("edit_items", "Can correct or redact items"),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status not in self.UNFINISHED
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, from its start."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import JSONField
+from django.utils.translation import gettext_lazy as _
+
+from llm import providers
+from llm.errors import BadRequest
+from llm.provider import Endpoint
+from llm.provider import Provider as Host
+from llm.validators import validate_address, validate_headers, validate_object
+
+
+class Provider(models.Model):
+    name = models.CharField(
+        max_length=100,
+        unique=True,
+        validators=[
+            RegexValidator(
+                r"\A[^\s/](?:[^/]*[^\s/])?\Z", _("A provider's name has no slash.")
+            )
+        ],
+        help_text=_("Shown before its models' names."),
+    )
+    kind = models.CharField(max_length=50, choices=providers.choices)
+    base_url = models.CharField(
+        _("base URL"),
+        blank=True,
+        max_length=500,
+        validators=[validate_address],
+        help_text=_("Leave empty for the provider's own address."),
+    )
+    codec = models.CharField(
+        max_length=50,
+        blank=True,
+        help_text=_("Wire format; leave empty for the provider's usual one."),
+    )
+    enabled = models.BooleanField(default=True)
+    allow_private_network = models.BooleanField(
+        default=False,
+        help_text=_("The address may lie in our own network (Ollama, vLLM)."),
+    )
+    options = JSONField(  # `models` is a name in here, for the type checker
+        default=dict,
+        blank=True,
+        validators=[validate_object],
+        help_text=_(
+            'What this kind needs besides, for example {"headers": {"X-Team": "a"}}.'
+            " No secrets: everybody who sees this page can read it."
+        ),
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean_fields(self, exclude: Any = None) -> None:
+        """Before its fields are looked at, the address becomes one that is stored."""
+        self.options = self.options or {}
+        if self.host and self.base_url and isinstance(self.options, dict):
+            self.base_url, self.options = self.host.tidy(self.base_url, self.options)
+        super().clean_fields(exclude)
+
+    def clean(self) -> None:
+        problems: dict[str, str] = {}
+        host = self.host
+        if host and self.codec and self.codec not in host.codecs:
+            problems["codec"] = _("%(label)s speaks %(codecs)s.") % {
+                "label": host.label,
+                "codecs": ", ".join(host.codecs),
+            }
+        if host and host.needs_base_url and not self.base_url:
+            problems["base_url"] = _("%(label)s has no address of its own.") % {
+                "label": host.label
+            }
+        try:
+            validate_headers(self.headers)
+        except ValidationError as exc:
+            problems["options"] = exc.messages[0]
+        if host and not problems and isinstance(self.options, dict):
+            problems = self._misfits(host)
+        if problems:
+            raise ValidationError(problems)
+
+    def _misfits(self, host: Host) -> dict[str, str]:
+        """What is wrong with the options, by themselves or together."""
+        if problem := host.problem(self.options):
+            return {"options": problem}
+        codec = host.codec(self.codec, self.options)
+        endpoint = Endpoint(
+            provider=host, codec=codec, base_url=self.base_url, options=self.options
+        )
+        try:
+            host.connect(endpoint)
+        except BadRequest as exc:
+            return {"options": str(exc)}
+        return {}
+
+    @property
+    def host(self) -> Host | None:
+        """What our code knows of this kind; None where it knows it no longer."""
+        return providers.all_providers().get(self.kind)
+
+    @property
+    def headers(self) -> Any:
+        known = self.options if isinstance(self.options, dict) else {}
+        return known.get("headers", {})
+
+    @property
+    def address(self) -> str:
+        """Where it is asked; "" where nobody knows."""
+        if self.base_url or not self.host:
+            return self.base_url
+        address = self.host.base_url
+        if self.is_ourselves:
+            return str(settings.SELF_URL) + address.removeprefix("self:")
+        return address
+
+    @property
+    def is_ourselves(self) -> bool:
+        """Whether this very server answers: the demo."""
+        return self.host is not None and self.host.base_url.startswith("self:")
+
+    @property
+    def why_unusable(self) -> str:
+        """Half a sentence, or "" where nothing stands against using it."""
+        if not self.enabled:
+            return f"its provider {self.name!r} is switched off"
+        if self.host is None:
+            return f"its provider's kind {self.kind!r} is unknown"
+        return self.why_disabled
+
+    @property
+    def why_disabled(self) -> str:
+        """Half a sentence where the environment switches this kind off, else ""."""
+        if not is_disabled(self.kind):
+            return ""
+        return f"ENABLE_{_flag(self.kind).upper()}=false switches its provider off"
+
+
+def is_disabled(kind: str) -> bool:
+    """Whether the environment switches this kind off: `ENABLE_<KIND>=false`."""
+    return _flag(kind) in settings.DISABLED_PROVIDERS
+
+
+def _flag(kind: str) -> str:
+    return kind.lower().replace("-", "_")
