@@ -29,6 +29,7 @@ from llm.client import Call
 from llm.errors import BadRequest, LLMError
 from llm.inline import Files, inlined
 from llm.models import LanguageModel
+from llm.prepared import Prepared
 from llm.provider import Endpoint, Route
 from llm.retry import Policy
 from llm.structured import Form, form_of
@@ -64,6 +65,15 @@ _FRESH = [
     if field.name not in ("attempt", "earlier", "route")
 ]
 
+_FALLBACKS: Prepared[Any] = Prepared(
+    lambda model: (
+        LanguageModel.fallbacks.through.objects.filter(from_languagemodel=model)
+        .order_by("pk")
+        .values_list("to_languagemodel")
+    ),
+    -1,
+)
+
 
 def policy_of(route: Route) -> Policy:
     """What the staff wish for this model. Raises BadRequest where it makes no sense."""
@@ -83,9 +93,7 @@ def routes_of(route: Route, *, user: Any = None) -> list[Route]:
     """
     if route.model_id is None:
         return [route]
-    through = LanguageModel.fallbacks.through.objects
-    order = through.filter(from_languagemodel=route.model_id).order_by("pk")
-    ids = list(order.values_list("to_languagemodel", flat=True))
+    ids = [pk for (pk,) in _FALLBACKS.rows(route.model_id)]
     if not ids:
         return [route]
     found = router.available(user).in_bulk(ids)

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from django.db.models import Q
+from django.utils import timezone
 
 from llm.capabilities import NAMES, Capabilities, capabilities_of
 from llm.encrypted import SecretUnavailable
 from llm.errors import BadRequest, InvalidKey, ModelNotAvailable
 from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
+from llm.prepared import Prepared, Somebody
 from llm.provider import Endpoint, Route
 from llm.provider import Provider as Host
 
+_KEYS = Prepared[ApiKey](
+    lambda now, provider: ApiKey.objects.usable(now).filter(provider_id=provider),
+    datetime(1970, 1, 2, tzinfo=UTC),
+    -1,
+)
 _NO_NAME = "No model is available; ask the staff to set one up."
 
 
@@ -29,14 +37,20 @@ def resolve(name: str | None, *, user: Any = None) -> Route:
     has it. A model that `user` may not use is as good as none; no user means the
     program itself, which may use all. Raises ModelNotAvailable, InvalidKey.
     """
-    return route_of(_default(user) if name is None else _named(name, user))
+    return route_of(model_called(name, user=user))
+
+
+def model_called(name: str | None, *, user: Any = None) -> LanguageModel:
+    """The model of this name, or the default one, with its provider; whether it can be
+    used is for `route_of` to say. Raises ModelNotAvailable."""
+    return _default(user) if name is None else _named(name, user)
 
 
 def route_of(model: LanguageModel) -> Route:
     """The way to this model. Raises ModelNotAvailable, InvalidKey."""
     if why := model.why_unusable:
         _refuse(f"The model {model.public_name!r} is not available: {why}.")
-    key = _choose(list(ApiKey.objects.usable().filter(provider=model.provider)))
+    key = _choose(_KEYS.all(timezone.now(), model.provider_id))
     if key is None and _host(model.provider).needs_key:
         raise InvalidKey(
             f"The provider {model.provider.name!r} has no active key;"
@@ -123,13 +137,31 @@ def _default(user: Any) -> LanguageModel:
     return model or _refuse(_NO_NAME)
 
 
+def _called(name: str, provider: str, rest: str) -> LanguageModelQuerySet:
+    by_name = Q(alias=name) | Q(name=name) | Q(provider__name=provider, name=rest)
+    return LanguageModel.objects.filter(by_name).select_related("provider")
+
+
+_NAMED = Prepared[LanguageModel](_called, "a name", "a provider", "a rest")
+_NAMED_FOR = Prepared[LanguageModel](
+    lambda name, provider, rest, user: _called(name, provider, rest).permitted(
+        Somebody(user)
+    ),
+    "a name",
+    "a provider",
+    "a rest",
+    -1,
+)
+
+
 def _named(name: str, user: Any) -> LanguageModel:
     provider, _, rest = name.partition("/")
-    found = LanguageModel.objects.permitted(user).select_related("provider")
-    found = found.filter(
-        Q(alias=name) | Q(name=name) | Q(provider__name=provider, name=rest)
-    )
-    rows = list(found)
+    if user is None or user.is_superuser:
+        rows = _NAMED.all(name, provider, rest)
+    elif user.pk is None:
+        rows = list(_called(name, provider, rest).permitted(user))
+    else:
+        rows = _NAMED_FOR.all(name, provider, rest, user.pk)
     for row in rows:
         if row.alias == name:
             return row

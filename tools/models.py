@@ -47,6 +47,17 @@ class Offer:
     tools: dict[str, registry.Tool] = field(default_factory=dict)
     hosted: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, rows: Iterable[Tool]) -> Offer:
+        offer = cls()
+        for row in rows:
+            if row.kind == Tool.Kind.HOSTED:
+                if definition := row.declared():
+                    offer.hosted[row.name] = definition
+            elif tool := row.used():
+                offer.tools[row.name] = tool
+        return offer
+
 
 class ToolQuerySet(models.QuerySet["Tool"]):
     def available(self, user: Any) -> dict[str, registry.Tool]:
@@ -55,15 +66,11 @@ class ToolQuerySet(models.QuerySet["Tool"]):
 
     def offer(self, user: Any) -> Offer:
         """All that a turn of `user` may use, in one query."""
+        return Offer.of(self.offered(user))
+
+    def offered(self, user: Any) -> ToolQuerySet:
         rows = self.filter(enabled=True).permitted(user).select_related(*WITH)
-        offer = Offer()
-        for row in rows.order_by("name"):
-            if row.kind == Tool.Kind.HOSTED:
-                if definition := row.declared():
-                    offer.hosted[row.name] = definition
-            elif tool := row.used():
-                offer.tools[row.name] = tool
-        return offer
+        return rows.order_by("name")
 
     def permitted(self, user: Any) -> ToolQuerySet:
         """Those that `user` may know of. None is the program itself."""

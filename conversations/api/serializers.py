@@ -297,12 +297,12 @@ _ANSWERS = {
 def model_of(name: str | None, user: Any) -> LanguageModel:
     """Raises LLMError where `user` may not use it, or nobody can."""
     try:
-        route = router.resolve(name, user=user)
+        model = router.model_called(name, user=user)
+        router.route_of(model)
     except LLMError as exc:
         exc.param = exc.param or "model"
         raise
-    assert route.model_id is not None, "a route by name has a row"
-    return LanguageModel.objects.select_related("provider").get(pk=route.model_id)
+    return model
 
 
 def idempotency_key(key: Any) -> str | None:

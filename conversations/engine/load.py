@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.conf import settings
 
@@ -14,12 +14,13 @@ from conversations.admission import check_model
 from conversations.attachments import attachments_of, contents, inlined
 from conversations.engine import approvals, background_rows
 from conversations.engine.gathering import Gathering, gathering
+from conversations.engine.items import items_of
 from conversations.engine.log import Position
 from conversations.engine.rows import Asked, Claim
 from conversations.history import ContextBlock, render_prompt
 from conversations.loop import PLACEHOLDER, Stream, Task
 from conversations.metering import Meter
-from conversations.models import Item, ToolCall, Turn
+from conversations.models import ToolCall, Turn
 from conversations.pieces import piece_by_piece
 from conversations.presets import Preset, PresetNotAvailable
 from conversations.tokens import AccessToken
@@ -28,6 +29,7 @@ from llm.capabilities import Capabilities
 from llm.errors import ModelNotAvailable
 from llm.inline import Files
 from llm.models import LanguageModel
+from llm.prepared import Prepared, Somebody
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
 from llm.wire.request import Request
@@ -37,7 +39,7 @@ from tools.models import Tool as ToolRow
 from tools.registry import Context, Tool
 
 #: Options of a turn that go into every request as they are.
-_REQUEST_OPTIONS = (
+REQUEST_OPTIONS = (
     "extra",
     "frequency_penalty",
     "max_output_tokens",
@@ -56,6 +58,22 @@ _REQUEST_OPTIONS = (
     "top_logprobs",
     "top_p",
 )
+#: All that nearly every turn needs; a preset and its model are rows more.
+_TURN = Prepared[Turn](
+    lambda pk: Turn.objects.filter(pk=pk).select_related(
+        "conversation__owner", "language_model__provider", "access_token"
+    ),
+    "a turn",
+)
+_PERMITTED = Prepared[LanguageModel](
+    lambda pk, user: (
+        LanguageModel.objects.permitted(Somebody(user)).filter(pk=pk).values_list("pk")
+    ),
+    -1,
+    -2,
+)
+_OFFERED = Prepared[ToolRow](lambda user: ToolRow.objects.offered(Somebody(user)), -1)
+_OFFERED_TO_SUPERUSERS = Prepared[ToolRow](lambda: ToolRow.objects.offered(None))
 _OUTCOME_UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
     " repeated; find out before you call it again."
@@ -90,34 +108,17 @@ class Work:
 
 def load(claim: Claim) -> Work:
     """Raises LLMError where the turn cannot run: no model, no key, too long."""
-    turn = Turn.objects.select_related(
-        "conversation__owner",
-        "conversation__language_model__provider",
-        "conversation__preset__language_model__provider",
-        "language_model__provider",
-        "access_token",
-    ).get(pk=claim.turn_id)
-    conversation = turn.conversation
-    owner = conversation.owner
-    preset = _preset(turn)
-    route = _route(turn)
-    own, before = _items(turn)
-    inputs = [row for row in own if row.origin == Item.Origin.INPUT]
-    outputs = [row for row in own if row.origin == Item.Origin.OUTPUT]
-    options = {
-        **route.defaults,
-        **(preset.options if preset else {}),
-        **conversation.options,
-        **turn.options,
-    }
+    turn = _TURN.first(claim.turn_id)
+    assert turn is not None, "who has claimed it has seen it"
+    preset, route = _preset(turn), _route(turn)
+    options = _options(turn, preset, route)
     offer = _offer(turn, options, preset, route)
-    tools = offer.tools
     template = _template(route, options, offer)
-    decisions = approvals.decisions(turn, tools)
+    items = items_of(turn)
     question, history = _with_files(
-        conversation.pk,
-        [_payload(row) for row in inputs],
-        [_payload(row) for row in before],
+        turn.conversation_id,
+        [row.item for row in items.inputs],
+        [row.item for row in items.before],
     )
     told = gathering(turn, preset, again=claim.epoch > 1)
     prepare = partial(
@@ -130,52 +131,77 @@ def load(claim: Claim) -> Work:
         route,
     )
     meter = Meter.of(turn.access_token, route)
+    return Work(
+        task=_task(
+            turn,
+            question=question,
+            prepare=partial(prepare, context=told.blocks),
+            stream=_stream(turn, route, options, meter),
+            tools=offer.tools,
+            client_tools=offer.client,
+            parallel=options.get("parallel_tool_calls") is not False,
+        ),
+        prepare=prepare,
+        gathering=told,
+        route=route,
+        conversation_id=turn.conversation_id,
+        user_id=turn.conversation.owner_id,
+        echo=_echo(options, template),
+        created_at=turn.created_at,
+        committed=[row.payload for row in items.outputs],
+        told={
+            number: Position(row.epoch, row.sequence)
+            for number, row in enumerate(items.outputs)
+        },
+        usage=turn.usage,
+        inputs=len(items.inputs),
+        cancel_requested=turn.cancel_requested,
+        has_news=background_rows.has_news(turn.conversation_id),
+        meter=meter,
+    )
+
+
+def _options(turn: Turn, preset: Preset | None, route: Route) -> dict[str, Any]:
+    return {
+        **route.defaults,
+        **(preset.options if preset else {}),
+        **turn.conversation.options,
+        **turn.options,
+    }
+
+
+def _stream(
+    turn: Turn, route: Route, options: Mapping[str, Any], meter: Meter | None
+) -> Stream:
+    routes = policy.routes_of(route, user=turn.conversation.owner)
     stream: Stream = partial(
         policy.stream,
-        _allowed(policy.routes_of(route, user=owner), turn.access_token),
+        _allowed(routes, turn.access_token),
         ignore_invalid=options.get("ignore_invalid_options") is True,
         files=Files(),
         admit=meter.admit if meter else None,
     )
     stream = meter.counting(stream) if meter else stream
-    return Work(
-        task=Task(
-            question=question,
-            prepare=partial(prepare, context=told.blocks),
-            stream=piece_by_piece(stream) if "gateway" in turn.options else stream,
-            tools=tools,
-            client_tools=offer.client,
-            needs_approval=decisions.needs_approval,
-            arguments=decisions.arguments,
-            context=Context(
-                user_id=owner.pk, conversation_id=conversation.pk, turn_id=turn.pk
-            ),
-            parallel=options.get("parallel_tool_calls") is not False,
-            max_steps=settings.TURN_MAX_STEPS,
-            outcomes=(
-                {**_outcomes(turn, tools), **decisions.outcomes}
-                if claim.epoch > 1
-                else {}
-            ),
-            partial=turn.partial or (),
+    return piece_by_piece(stream) if "gateway" in turn.options else stream
+
+
+def _task(turn: Turn, *, tools: Mapping[str, Tool], **fields: Any) -> Task:
+    """With what an earlier run and people have left."""
+    decisions = approvals.decisions(turn, tools)
+    left = {**_outcomes(turn, tools), **decisions.outcomes} if turn.epoch > 1 else {}
+    return Task(
+        tools=tools,
+        needs_approval=decisions.needs_approval,
+        arguments=decisions.arguments,
+        context=Context(
+            user_id=turn.conversation.owner_id,
+            conversation_id=turn.conversation_id,
+            turn_id=turn.pk,
         ),
-        prepare=prepare,
-        gathering=told,
-        route=route,
-        conversation_id=conversation.pk,
-        user_id=owner.pk,
-        echo=_echo(options, template),
-        created_at=turn.created_at,
-        committed=[row.payload for row in outputs],
-        told={
-            number: Position(row.epoch, row.sequence)
-            for number, row in enumerate(outputs)
-        },
-        usage=turn.usage,
-        inputs=len(inputs),
-        cancel_requested=turn.cancel_requested,
-        has_news=background_rows.has_news(conversation.pk),
-        meter=meter,
+        max_steps=settings.TURN_MAX_STEPS,
+        outcomes=left,
+        partial=turn.partial or (),
+        **fields,
     )
 
 
@@ -223,7 +249,7 @@ def _route(turn: Turn) -> Route:
     owner = turn.conversation.owner
     if model is None:
         return router.resolve(None, user=owner)
-    if not LanguageModel.objects.permitted(owner).filter(pk=model.pk).exists():
+    if not owner.is_superuser and not _PERMITTED.rows(model.pk, owner.pk):
         raise ModelNotAvailable
     return router.route_of(model)
 
@@ -237,49 +263,6 @@ def _allowed(routes: Sequence[Route], token: AccessToken | None) -> Sequence[Rou
         return routes
     check_model(token, routes[0].model_id, routes[0].name)
     return [route for route in routes if token.may_ask(route.model_id)]
-
-
-class _Row(NamedTuple):
-    """An item's row, without the cost of a model instance: histories are long."""
-
-    turn_id: str
-    position: int
-    origin: str
-    payload: ItemPayload
-    provider_data: Any
-    epoch: int
-    sequence: int
-
-
-def _items(turn: Turn) -> tuple[list[_Row], list[_Row]]:
-    """The turn's own items, and those of the turns it follows from, oldest first."""
-    parents = dict(
-        Turn.objects.filter(conversation_id=turn.conversation_id).values_list(
-            "pk", "parent_id"
-        )
-    )
-    line, ancestor = [], turn.parent_id
-    while ancestor and ancestor in parents:
-        line.append(ancestor)
-        ancestor = parents.pop(ancestor)
-    order = {pk: number for number, pk in enumerate(reversed(line))}
-    rows = Item.objects.filter(turn__conversation_id=turn.conversation_id)
-    own, before = [], []
-    for row in map(_Row._make, rows.order_by("position").values_list(*_Row._fields)):
-        if row.turn_id == turn.pk:
-            own.append(row)
-        elif row.turn_id in order:
-            before.append(row)
-    before.sort(key=lambda row: (order[row.turn_id], row.position))
-    return own, before
-
-
-def _payload(row: _Row) -> ItemPayload:
-    """The item, with the proof that only its issuer gets to see."""
-    payload: ItemPayload = row.payload
-    if row.provider_data:
-        return {**payload, "provider_data": row.provider_data}
-    return payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,11 +336,14 @@ def _taken(
 
 
 def _tools(turn: Turn) -> ToolOffer:
-    return ToolRow.objects.offer(turn.conversation.owner)
+    owner = turn.conversation.owner
+    if owner.is_superuser:
+        return ToolOffer.of(_OFFERED_TO_SUPERUSERS.all())
+    return ToolOffer.of(_OFFERED.all(owner.pk))
 
 
 def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request:
-    chosen = {k: options[k] for k in _REQUEST_OPTIONS if options.get(k) is not None}
+    chosen = {k: options[k] for k in REQUEST_OPTIONS if options.get(k) is not None}
     return Request(
         **{
             "model": route.model,

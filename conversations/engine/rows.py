@@ -99,14 +99,19 @@ def _mine(claim: Claim) -> QuerySet[Turn]:
     )
 
 
+def _update(claim: Claim, changed: Mapping[str, Any]) -> None:
+    """Raises Fenced."""
+    if sql.update_running(claim.turn_id, claim.epoch, changed) is None:
+        raise Fenced
+
+
 @transaction.atomic
 def advance(claim: Claim, progress: Progress) -> None:
     """Raises Fenced."""
     changed: dict[str, Any] = {"lease_until": _lease()}
     if progress.items:
         changed |= {"partial": None, "usage": progress.usage}
-    if not _mine(claim).update(**changed):
-        raise Fenced
+    _update(claim, changed)
     _write(claim, progress)
 
 
@@ -117,18 +122,20 @@ def finish(claim: Claim, ending: Ending) -> str | None:
     Raises Fenced.
     """
     response = ending.response
-    changed = _mine(claim).update(
-        status=ending.status,
-        usage=response["usage"],
-        error=response["error"],
-        incomplete_reason=(response["incomplete_details"] or {}).get("reason", ""),
-        last_sequence=ending.last_sequence,
-        partial=None,
-        lease_until=None,
-        finished_at=timezone.now(),
+    details = response["incomplete_details"] or {}
+    _update(
+        claim,
+        {
+            "status": ending.status,
+            "usage": response["usage"],
+            "error": response["error"],
+            "incomplete_reason": details.get("reason", ""),
+            "last_sequence": ending.last_sequence,
+            "partial": None,
+            "lease_until": None,
+            "finished_at": timezone.now(),
+        },
     )
-    if not changed:
-        raise Fenced
     _write(claim, ending.progress)
     if ending.called:
         _leave_calls(claim)
@@ -256,8 +263,7 @@ def suspend(
     }
     if progress.items:
         changed["usage"] = progress.usage
-    if not _mine(claim).update(**changed):
-        raise Fenced
+    _update(claim, changed)
     _write(claim, progress)
     questions = [_question(claim, call, question) for call, question in asked]
     still_open = [q for q in questions if q.state == Question.State.OPEN]
@@ -349,18 +355,18 @@ def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> Heard:
 
     A beat is None where nothing was said since the last one.
     """
-    lost = []
+    lost, stopped = [], []
     for mine, snapshot in beats.items():
         changed: dict[str, Any] = {"lease_until": _lease()}
         if snapshot is not None:
             changed["partial"] = list(snapshot.items)
             changed["last_sequence"] = snapshot.last_sequence
-        if not _mine(mine).update(**changed):
+        found = sql.update_running(mine.turn_id, mine.epoch, changed)
+        if found is None:
             lost.append(mine.turn_id)
-    stopped = Turn.objects.filter(
-        pk__in=[mine.turn_id for mine in beats], cancel_requested=True
-    )
-    return Heard(lost, list(stopped.values_list("pk", flat=True)))
+        elif found[0]:
+            stopped.append(mine.turn_id)
+    return Heard(lost, stopped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ costs ten times what the database needs to answer it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -59,6 +59,35 @@ HAS_NEWS = f"SELECT 1 {_UNDELIVERED} LIMIT 1"
 WAKES = f"SELECT 1 {_UNDELIVERED} AND c.state <> 'cancelled' LIMIT 1"
 
 
+#: Columns of a turn that hold JSON.
+_JSON = frozenset({"partial", "usage", "error"})
+
+
+def update_running(
+    turn_id: str, epoch: int, changed: Mapping[str, Any]
+) -> tuple[bool] | None:
+    """Write columns of a turn while it is run in this epoch.
+
+    Whether it is to be stopped; None where it is not ours any more.
+    """
+    columns = ", ".join(f"{name} = %s" for name in changed)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE conversations_turn SET {columns}"
+            " WHERE id = %s AND epoch = %s AND status = 'in_progress'"
+            " RETURNING cancel_requested",
+            [*(_column(name, changed[name]) for name in changed), turn_id, epoch],
+        )
+        row: tuple[bool] | None = cursor.fetchone()
+        return row
+
+
+def _column(name: str, value: Any) -> Any:
+    if name in _JSON and value is not None:
+        return connection.ops.adapt_json_value(value, None)
+    return _adapted(value)
+
+
 def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """The first row; None where there is none."""
     with connection.cursor() as cursor:
@@ -67,11 +96,17 @@ def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
         return row
 
 
-def column(sql: str, values: Sequence[Any]) -> list[Any]:
-    """The first column of all rows."""
+def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """JSON comes as text, from both databases."""
     with connection.cursor() as cursor:
         cursor.execute(sql, [_adapted(value) for value in values])
-        return [row[0] for row in cursor.fetchall()]
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
+
+
+def column(sql: str, values: Sequence[Any]) -> list[Any]:
+    """The first column of all rows."""
+    return [row[0] for row in rows(sql, values)]
 
 
 def _adapted(value: Any) -> Any:

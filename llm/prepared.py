@@ -1,0 +1,117 @@
+"""Queries that are built once, and asked ever after with other values.
+
+To build a query through the ORM costs ten times what the database needs to answer it,
+and the questions that every message asks are always the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+from django.db import connection, models
+from django.db.models.query import get_related_populators
+
+M = TypeVar("M", bound=models.Model)
+
+
+class Somebody:
+    """Whoever is asked about: a user who is no superuser, for `permitted`."""
+
+    is_superuser = False
+
+    def __init__(self, pk: int) -> None:
+        self.pk = pk
+
+
+class Prepared(Generic[M]):
+    """What `make` asks for. It is called with `like`: values of the right types, each
+    unlike all others, by which their places are found.
+
+    A value may be compared with `=`, `<` and the like, and not be None. Nothing that
+    `make` reads besides, a setting or the time, changes afterwards.
+    """
+
+    def __init__(
+        self, make: Callable[..., models.QuerySet[M, Any]], *like: Any
+    ) -> None:
+        self._make = make
+        self._like = like
+        self._threads = threading.local()
+
+    def all(self, *values: Any) -> list[M]:
+        built = self._built()
+        return [built.instance(row) for row in built.rows(values)]
+
+    def first(self, *values: Any) -> M | None:
+        return next(iter(self.all(*values)), None)
+
+    def rows(self, *values: Any) -> list[Sequence[Any]]:
+        """Of a query of `values_list`: its columns."""
+        return list(self._built().rows(values))
+
+    def _built(self) -> _Built:
+        """Of this thread, whose connection takes part in it."""
+        built: _Built | None = getattr(self._threads, connection.vendor, None)
+        if built is None:
+            built = _Built(self._make(*self._like), self._like)
+            setattr(self._threads, connection.vendor, built)
+        return built
+
+
+class _Built:
+    """A query in the dialect of one connection, and how its rows are read.
+
+    As `django.db.models.query.ModelIterable`, which does this for each query anew.
+    """
+
+    def __init__(self, query: models.QuerySet[Any, Any], like: Sequence[Any]) -> None:
+        compiler = query.query.get_compiler(connection.alias)
+        self._sql, self._values = compiler.as_sql()
+        asked = [_adapted(value) for value in like]
+        #: Of a value in the SQL, and in the call.
+        self._places = [
+            (place, asked.index(value))
+            for place, value in enumerate(self._values)
+            if value in asked
+        ]
+        assert {number for _, number in self._places} == set(range(len(like)))
+        self._compiler = compiler
+        selected = [column[0] for column in compiler.select]
+        self._converters = compiler.get_converters(selected)
+        if (whole := compiler.klass_info) is not None:
+            columns = whole["select_fields"]
+            self._own = slice(columns[0], columns[-1] + 1)
+            self._names = [column.target.attname for column in selected[self._own]]
+            self._class = whole["model"]
+            # Its type is that of another version of Django.
+            populators = cast(Any, get_related_populators)
+            self._related = populators(whole, compiler.select, connection.alias)
+
+    def rows(self, values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        asked = list(self._values)
+        for place, number in self._places:
+            asked[place] = _adapted(values[number])
+        with connection.cursor() as cursor:
+            cursor.execute(self._sql, asked)
+            found: list[Sequence[Any]] = cursor.fetchall()
+        if not self._converters:
+            return found
+        converted: Iterable[Sequence[Any]] = self._compiler.apply_converters(
+            found, self._converters
+        )
+        return converted
+
+    def instance(self, row: Sequence[Any]) -> Any:
+        found = self._class.from_db(connection.alias, self._names, row[self._own])
+        for populator in self._related:
+            populator.populate(row, found)
+        return found
+
+
+def _adapted(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return connection.ops.adapt_datetimefield_value(value)
+    return value
