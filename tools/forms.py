@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from llm.forms import ObjectField
@@ -24,6 +25,11 @@ _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"
 
 
 Mistakes = Callable[[Any], Iterable[tuple[Path, str]]]
+
+
+def sent(request: HttpRequest) -> tuple[Any, ...]:
+    """What binds a form; nothing where the page is only asked for."""
+    return (request.POST, request.FILES) if request.method == "POST" else ()
 
 
 class CodeField(forms.JSONField):

@@ -18,7 +18,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from llm.admin import MAX_INLINE_MODELS, ApiKeyAdmin, BoundedPaginator, ProviderAdmin
+from llm.admin import ApiKeyAdmin, BoundedPaginator, ProviderAdmin
+from llm.admin.provider import MAX_INLINE_MODELS
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 
 PLANTED = "sk-planted-0123456789-wxyz"
@@ -547,7 +548,7 @@ def test_calls_are_filtered(admin_client, provider: Provider, query):
 def test_no_list_counts_millions_of_calls(
     admin_client, provider, django_assert_max_num_queries, monkeypatch
 ):
-    monkeypatch.setattr("llm.admin.MAX_COUNTED", 5)
+    monkeypatch.setattr("llm.admin.bases.MAX_COUNTED", 5)
     record(8)
     paginator = BoundedPaginator(ModelCall.objects.order_by("-id"), 100)
     assert paginator.count == 5

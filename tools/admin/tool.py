@@ -1,97 +1,32 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
-from llm.error_reports import hide_secrets
 from tools import registry
 from tools.acceptance import hosts_of, refusals
-from tools.admin_versions import VersionsAdmin
-from tools.dry_run import DryRun, dry_run
-from tools.examples import example_of
-from tools.forms import (
-    DocumentForm,
-    DryRunForm,
-    HttpToolForm,
-    OperationsForm,
-    ToolForm,
-)
+from tools.admin.dry_run import DryRunAdmin
+from tools.admin.http_tool import HttpToolInline
+from tools.admin.openapi import ImportAdmin
+from tools.admin.shown import pretty
+from tools.admin.versions import VersionsAdmin
+from tools.forms import ToolForm
 from tools.hosted import PRESETS
-from tools.http.openapi import Operation
-from tools.mcp import admin as mcp_admin  # noqa: F401  (registers itself)
-from tools.models import WITH, HttpTool, Tool, ToolVersion
-from tools.output import Output
-from tools.versions import MAX_NOTE, snapshot_of
-
-
-class HttpToolInline(admin.StackedInline):
-    """Who may change a tool may change what it asks."""
-
-    model = HttpTool
-    form = HttpToolForm
-    can_delete = False
-    min_num = max_num = 1
-    fieldsets = [
-        (None, {"fields": ["method", "url", "parameters", "places", "body"]}),
-        (_("Headers"), {"fields": ["secret", "headers"]}),
-        (_("The answer"), {"fields": ["read_as", "pointer", "max_size"]}),
-        (
-            _("A result that comes later"),
-            {
-                "fields": [
-                    "async_answers",
-                    "job_pointer",
-                    "job_url",
-                    "state_pointer",
-                    "pending_states",
-                    "poll_after",
-                    "callback_place",
-                ],
-                "classes": ["collapse"],
-            },
-        ),
-        (_("Where it may go"), {"fields": ["networks"]}),
-    ]
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("tools.view_tool") or self._may_change(request)
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm("tools.add_tool") or self._may_change(request)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._may_change(request)
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        if self._may_change(request) or (
-            obj is None and self.has_add_permission(request)
-        ):
-            return self.fieldsets
-        names = [
-            name for _title, options in self.fieldsets for name in options["fields"]
-        ]
-        return [(None, {"fields": [name for name in names if name != "secret"]})]
-
-    def _may_change(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("tools.change_tool")
+from tools.models import WITH, Tool, ToolVersion
+from tools.versions import snapshot_of
 
 
 @admin.register(Tool)
-class ToolAdmin(VersionsAdmin, SecretFormAdmin):
+class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     form = ToolForm
 
     class Media:
@@ -115,22 +50,6 @@ class ToolAdmin(VersionsAdmin, SecretFormAdmin):
     search_fields = ["name", "label", "description"]
     actions = ["enable", "disable"]
     filter_horizontal = ["groups"]
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view
-        ours = [
-            path(
-                "import-openapi/",
-                view(self.import_view),
-                name="tools_tool_import",
-            ),
-            path(
-                "<int:pk>/dry-run/",
-                view(self.dry_run_view),
-                name="tools_tool_dry_run",
-            ),
-        ]
-        return [*ours, *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)
@@ -197,107 +116,12 @@ class ToolAdmin(VersionsAdmin, SecretFormAdmin):
             context |= _hosting(row)
         return super().render_change_form(request, context, *args, **kwargs)
 
-    # Dry run
-
-    def has_dry_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("tools.dry_run_tool")
-
-    def dry_run_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        row = self.get_queryset(request).filter(pk=pk).first()
-        if not self.has_dry_run_permission(request):
-            raise PermissionDenied
-        if row is None or (tool := row.used()) is None:
-            raise Http404
-        example = json.dumps(example_of(tool.parameters), indent=2, ensure_ascii=False)
-        first = {"username": request.user.get_username(), "arguments": example}
-        form = DryRunForm(*_sent(request), initial=first, tool=row)
-        done = self._dry_run(request, row, tool, form) if form.is_valid() else None
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": _("Dry run of %(tool)s") % {"tool": row},
-            "row": row,
-            "tool": tool,
-            "form": form,
-            "done": done,
-            "output": _shown_parts(done.outcome.output) if done else [],
-            "accepted": done.outcome.accepted if done else None,
-        }
-        return TemplateResponse(request, "admin/tools/tool/dry_run.html", context)
-
-    def _dry_run(
-        self, request: HttpRequest, row: Tool, tool: registry.Tool, form: DryRunForm
-    ) -> DryRun:
-        user = form.cleaned_data["username"]
-        done = dry_run(tool, form.cleaned_data["arguments"], user.pk)
-        outcome = done.outcome
-        text = f"Dry run as {user}: {outcome.state}, {outcome.seconds:.2f} s."
-        self.log_change(request, row, text)
-        return done
-
-    # Import
-
-    def import_view(self, request: HttpRequest) -> HttpResponse:
-        """Two steps: the document is read, then its operations are picked."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        hide_secrets(request)
-        form = DocumentForm(*_sent(request))
-        if not form.is_valid():
-            return self._import_page(request, form=form)
-        picked = "_import" in request.POST
-        given = {name: form.cleaned_data[name] for name in ("document", "base_url")}
-        choice = OperationsForm(
-            request.POST if picked else None, initial=given, found=form.operations()
-        )
-        if picked and choice.is_valid():
-            self._import(request, choice)
-            return redirect(f"{self.admin_site.name}:tools_tool_changelist")
-        return self._import_page(request, choice=choice)
-
-    def _import_page(self, request: HttpRequest, **forms: Any) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": _("Import from an OpenAPI document"),
-            **forms,
-        }
-        return TemplateResponse(request, "admin/tools/tool/import.html", context)
-
-    def _import(self, request: HttpRequest, choice: OperationsForm) -> None:
-        made = 0
-        for operation in choice.cleaned_data["operations"]:
-            made += self._import_one(request, operation, choice.cleaned_data)
-        text = ngettext(
-            "%d tool imported. It is switched off: look at it, then enable it.",
-            "%d tools imported. They are switched off: look at them, then enable them.",
-            made,
-        )
-        if made:
-            self.message_user(request, text % made, messages.SUCCESS)
-
-    def _import_one(
-        self, request: HttpRequest, operation: Operation, given: Mapping[str, Any]
-    ) -> bool:
-        try:
-            row = Tool.objects.import_operation(
-                operation, secret_headers=given["secret"], networks=given["networks"]
-            )
-        except ValidationError as exc:
-            text = f"{operation.key}: {' '.join(exc.messages)}"
-            self.message_user(request, text, messages.ERROR)
-            return False
-        self.log_addition(request, row, f"Imported: {operation.key}.")
-        note = f"Imported: {operation.key}"[:MAX_NOTE]
-        ToolVersion.objects.record(row, request.user, note)
-        return True
+    # Actions
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)  # a tool with code would come again
         return actions
-
-    # Actions
 
     @admin.action(description=_("Enable the selected tools"), permissions=["change"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
@@ -377,7 +201,7 @@ class ToolAdmin(VersionsAdmin, SecretFormAdmin):
 
     @admin.display(description=_("parameters"))
     def schema(self, row: Tool) -> str:
-        return _shown(row, lambda tool: _pretty(tool.parameters))
+        return _shown(row, lambda tool: pretty(tool.parameters))
 
     @admin.display(description=_("source"))
     def source(self, row: Tool) -> str:
@@ -445,11 +269,6 @@ def _hosting(row: Tool | None) -> dict[str, Any]:
     return {"presets": presets}
 
 
-def _sent(request: HttpRequest) -> tuple[Any, ...]:
-    """What binds a form."""
-    return (request.POST, request.FILES) if request.method == "POST" else ()
-
-
 def _stands_for_server(row: Tool | None) -> bool:
     """Made by an MCP server's row, and changed there."""
     return row is not None and hasattr(row, "mcp_server")
@@ -459,31 +278,6 @@ def _has_code(row: Tool | None) -> bool:
     return row is not None and row.kind in (Tool.Kind.PYTHON, Tool.Kind.MCP)
 
 
-def _shown_parts(output: Output) -> list[dict[str, Any]]:
-    """Text to read and pictures to see; of anything else its JSON."""
-    if isinstance(output, str):
-        return [{"text": _readable(output)}]
-    return [
-        {"image": part["image_url"]}
-        if part.get("type") == "input_image" and "image_url" in part
-        else {"text": part.get("text") or _pretty(part)}
-        for part in output
-    ]
-
-
-def _readable(text: str) -> str:
-    """JSON is indented; all other text stays as it is."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return _pretty(value) if isinstance(value, dict | list) else text
-
-
 def _shown(row: Tool, text: Callable[[registry.Tool], str]) -> str:
     used = row.used()
     return format_html("<pre>{}</pre>", text(used)) if used else "-"
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=dict)

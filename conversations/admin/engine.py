@@ -17,10 +17,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from conversations import engine
+from conversations.admin.said import INSPECT, SaidAdmin
 from conversations.engine import rescue
 from conversations.engine_status import status
 from conversations.models import ToolCall, Turn
-from conversations.said_admin import INSPECT, SaidAdmin
 
 CHANGE = "conversations.change_turn"
 

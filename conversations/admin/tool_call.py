@@ -16,8 +16,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from conversations.admin.said import SaidAdmin
 from conversations.models import Item, Question, ToolCall
-from conversations.said_admin import SaidAdmin
 from conversations.statistics import PERIODS, report
 from tools.differences import differing
 from tools.models import Tool

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from django.contrib import admin
+
+from conversations.admin.said import SaidAdmin
+from conversations.models import (
+    Attachment,
+)
+
+
+@admin.register(Attachment)
+class AttachmentAdmin(SaidAdmin):
+    owner = "conversation__owner"
+    list_display = ["id", "name", "conversation", "content_type", "size", "created_at"]
+    list_filter = ["created_at"]
+    list_select_related = ["conversation"]
+    ordering = ["-created_at"]
+    search_fields = ["=id", "name", "=conversation__id"]
+    # Without the file itself: nothing serves MEDIA_ROOT.
+    fields = ["id", "name", "conversation", "content_type", "size", "created_at"]
+    raw_id_fields = ["conversation"]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import (
+    Count,
+    OuterRef,
+    QuerySet,
+    Subquery,
+)
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from conversations.admin.said import EDIT, SaidAdmin
+from conversations.models import (
+    Conversation,
+    Turn,
+)
+
+
+@admin.register(Conversation)
+class ConversationAdmin(SaidAdmin):
+    owner = "owner"
+    list_display = [
+        "__str__",
+        "id",
+        "owner",
+        "language_model",
+        "preset",
+        "turn_count",
+        "updated_at",
+        "deleted_at",
+    ]
+    list_filter = ["updated_at", ("deleted_at", admin.EmptyFieldListFilter)]
+    list_select_related = ["owner", "language_model", "preset"]
+    search_fields = ["=id", "title", "owner__username", "=owner__email"]
+    search_help_text = _("An id, words of the title, or the owner's name or e-mail.")
+    readonly_fields = [
+        "id",
+        "owner",
+        "language_model",
+        "preset",
+        "options",
+        "turns_link",
+        "created_at",
+        "updated_at",
+        "deleted_at",
+    ]
+    fields = ["title", "instructions", *readonly_fields]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Conversation]:
+        turns = Turn.objects.filter(conversation=OuterRef("pk")).order_by()
+        count = turns.values("conversation").annotate(count=Count("pk")).values("count")
+        rows: QuerySet[Conversation] = super().get_queryset(request)
+        return rows.annotate(turn_count=Subquery(count))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm(EDIT)
+
+    @admin.display(description=_("turns"))
+    def turn_count(self, conversation: Any) -> int:
+        return conversation.turn_count or 0
+
+    @admin.display(description=_("turns"))
+    def turns_link(self, conversation: Conversation) -> SafeString:
+        url = reverse("admin:conversations_turn_changelist")
+        return format_html(
+            '<a href="{}?conversation__id__exact={}">{}</a>',
+            url,
+            conversation.pk,
+            self.turn_count(conversation),
+        )

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from django.contrib import admin
+
+from conversations.admin.said import SaidAdmin
+from conversations.models import (
+    IdempotencyKey,
+)
+
+
+@admin.register(IdempotencyKey)
+class IdempotencyKeyAdmin(SaidAdmin):
+    owner = "user"
+    list_display = ["key", "user", "turn", "created_at"]
+    list_filter = ["created_at"]
+    list_select_related = ["user", "turn"]
+    ordering = ["-id"]
+    search_fields = ["=key", "=turn__id", "=user__username"]
+    raw_id_fields = ["user", "turn"]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from django.contrib import admin
+from django.db import transaction
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from conversations import engine
+from conversations.admin.forms import item_form, text_fields
+from conversations.admin.said import EDIT, SaidAdmin
+from conversations.admin.turn import is_at_rest
+from conversations.corrections import places
+from conversations.models import (
+    Item,
+)
+
+
+@admin.register(Item)
+class ItemAdmin(SaidAdmin):
+    owner = "turn__conversation__owner"
+    list_display = ["id", "turn", "position", "origin", "type", "item_id", "created_at"]
+    list_filter = ["origin", "created_at"]
+    list_select_related = ["turn"]
+    ordering = ["-id"]
+    search_fields = ["=turn__id", "=turn__conversation__id", "payload__id"]
+    search_help_text = _("The id of an item, a turn or a conversation.")
+    readonly_fields = [
+        "turn_link",
+        "position",
+        "origin",
+        "type",
+        "created_at",
+        "proof",
+        "said",
+    ]
+
+    class Media:
+        css = {"all": ["css/turn-timeline.css"]}
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        at_rest = is_at_rest(obj.turn if obj else None)
+        return request.user.has_perm(EDIT) and at_rest
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        about = self.readonly_fields[:-1]
+        if obj is None or not self.has_change_permission(request, obj):
+            return [(None, {"fields": self.readonly_fields})]
+        whole = {"fields": ["payload"], "classes": ["collapse"]}
+        return [
+            (None, {"fields": about}),
+            (_("What was said"), {"fields": list(text_fields(obj))}),
+            (_("The whole item"), whole),
+        ]
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if obj is not None and self.has_change_permission(request, obj):
+            kwargs["form"] = item_form(obj)
+        return super().get_form(request, obj, change, **kwargs)
+
+    def save_model(
+        self, request: HttpRequest, obj: Item, form: Any, change: bool
+    ) -> None:
+        form.proofs_dropped = 0
+        if form.has_changed():
+            form.proofs_dropped = obj.correct(form.cleaned_data["payload"])
+            transaction.on_commit(partial(engine.forget, obj.turn_id))
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> list[dict[str, Any]]:
+        """What changed, never to or from what."""
+        changes: list[dict[str, Any]] = super().construct_change_message(
+            request, form, formsets, add
+        )
+        if count := form.proofs_dropped:
+            dropped = ngettext("%d item", "%d items", count) % count
+            changes.append({"deleted": {"name": "proofs", "object": dropped}})
+        return changes
+
+    @admin.display(description=_("item"))
+    def item_id(self, item: Item) -> str:
+        return str(item.payload.get("id", ""))
+
+    @admin.display(description=_("turn"))
+    def turn_link(self, item: Item) -> SafeString:
+        url = reverse("admin:conversations_turn_change", args=[item.turn_id])
+        return format_html('<a href="{}">{}</a>', url, item.turn_id)
+
+    @admin.display(description=_("proof"))
+    def proof(self, item: Item) -> str:
+        if not item.provider_data:
+            return "–"
+        issuer = item.provider_data.get("issuer", {})
+        return f"{issuer.get('provider', '?')}/{issuer.get('model', '?')}"
+
+    @admin.display(description=_("what was said"))
+    def said(self, item: Item) -> SafeString:
+        whole = json.dumps(item.payload, ensure_ascii=False, indent=2)
+        texts = "\n\n".join(place.text for place in places(item.payload))
+        return format_html('<pre class="said">{}</pre>', texts or whole)

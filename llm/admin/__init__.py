@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
+from llm.admin.api_key import ApiKeyAdmin
+from llm.admin.bases import BoundedPaginator, SecretFormAdmin
+from llm.admin.language_model import LanguageModelAdmin
+from llm.admin.model_call import ModelCallAdmin
+from llm.admin.provider import ProviderAdmin
+
+__all__ = [
+    "ApiKeyAdmin",
+    "BoundedPaginator",
+    "LanguageModelAdmin",
+    "ModelCallAdmin",
+    "ProviderAdmin",
+    "SecretFormAdmin",
+]
+
+admin.site.site_header = "Parley"
+admin.site.site_title = "Parley"
+admin.site.index_title = _("Administration")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.paginator import Paginator
+from django.db import models
+from django.db.models import QuerySet
+from django.forms import Textarea
+from django.http import HttpRequest
+from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy as _
+
+from llm.error_reports import hide_secrets
+from llm.forms import ObjectField
+
+MAX_COUNTED = 10_000  # rows of a list; nobody pages further
+
+JSON_AS_OBJECT: Mapping[type[models.Field], Mapping[str, Any]] = {
+    models.JSONField: {
+        "form_class": ObjectField,
+        "widget": Textarea({"rows": 5, "cols": 70, "spellcheck": "false"}),
+    }
+}
+
+
+class BoundedPaginator(Paginator):
+    """Does not count millions of rows for a list of a hundred."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: QuerySet = self.object_list  # type: ignore[assignment]
+        return rows[:MAX_COUNTED].count()
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """For rows that the program writes, and there may be many of them."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class SecretFormAdmin(admin.ModelAdmin):
+    """For forms that a secret is typed into."""
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        hide_secrets(request)
+        return super().changeform_view(request, *args, **kwargs)
+
+
+def switch(
+    model_admin: admin.ModelAdmin, request: HttpRequest, rows: QuerySet, *, on: bool
+) -> None:
+    count = rows.exclude(enabled=on).update(enabled=on)
+    text = _("%(count)d switched on.") if on else _("%(count)d switched off.")
+    model_admin.message_user(request, text % {"count": count}, messages.SUCCESS)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext_lazy as _
+
+from tools import registry
+from tools.admin.shown import pretty, shown_parts
+from tools.dry_run import DryRun, dry_run
+from tools.examples import example_of
+from tools.forms import DryRunForm, sent
+from tools.models import Tool
+
+
+class DryRunAdmin(admin.ModelAdmin):
+    """Calls a tool as a model would, for staff to see what comes of it."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.dry_run_view)
+        return [
+            path("<int:pk>/dry-run/", view, name="tools_tool_dry_run"),
+            *super().get_urls(),
+        ]
+
+    def has_dry_run_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("tools.dry_run_tool")
+
+    def dry_run_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if not self.has_dry_run_permission(request):
+            raise PermissionDenied
+        if row is None or (tool := row.used()) is None:
+            raise Http404
+        example = pretty(example_of(tool.parameters))
+        first = {"username": request.user.get_username(), "arguments": example}
+        form = DryRunForm(*sent(request), initial=first, tool=row)
+        done = self._dry_run(request, row, tool, form) if form.is_valid() else None
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Dry run of %(tool)s") % {"tool": row},
+            "row": row,
+            "tool": tool,
+            "form": form,
+            "done": done,
+            "output": shown_parts(done.outcome.output) if done else [],
+            "accepted": done.outcome.accepted if done else None,
+        }
+        return TemplateResponse(request, "admin/tools/tool/dry_run.html", context)
+
+    def _dry_run(
+        self, request: HttpRequest, row: Tool, tool: registry.Tool, form: DryRunForm
+    ) -> DryRun:
+        user = form.cleaned_data["username"]
+        done = dry_run(tool, form.cleaned_data["arguments"], user.pk)
+        outcome = done.outcome
+        text = f"Dry run as {user}: {outcome.state}, {outcome.seconds:.2f} s."
+        self.log_change(request, row, text)
+        return done

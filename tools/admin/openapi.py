@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from llm.error_reports import hide_secrets
+from tools.forms import DocumentForm, OperationsForm, sent
+from tools.http.openapi import Operation
+from tools.models import Tool, ToolVersion
+from tools.versions import MAX_NOTE
+
+
+class ImportAdmin(admin.ModelAdmin):
+    """Makes tools of an OpenAPI document's operations."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.import_view)
+        return [
+            path("import-openapi/", view, name="tools_tool_import"),
+            *super().get_urls(),
+        ]
+
+    def import_view(self, request: HttpRequest) -> HttpResponse:
+        """Two steps: the document is read, then its operations are picked."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        hide_secrets(request)
+        form = DocumentForm(*sent(request))
+        if not form.is_valid():
+            return self._import_page(request, form=form)
+        picked = "_import" in request.POST
+        given = {name: form.cleaned_data[name] for name in ("document", "base_url")}
+        choice = OperationsForm(
+            request.POST if picked else None, initial=given, found=form.operations()
+        )
+        if picked and choice.is_valid():
+            self._import(request, choice)
+            return redirect(f"{self.admin_site.name}:tools_tool_changelist")
+        return self._import_page(request, choice=choice)
+
+    def _import_page(self, request: HttpRequest, **forms: Any) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Import from an OpenAPI document"),
+            **forms,
+        }
+        return TemplateResponse(request, "admin/tools/tool/import.html", context)
+
+    def _import(self, request: HttpRequest, choice: OperationsForm) -> None:
+        made = 0
+        for operation in choice.cleaned_data["operations"]:
+            made += self._import_one(request, operation, choice.cleaned_data)
+        text = ngettext(
+            "%d tool imported. It is switched off: look at it, then enable it.",
+            "%d tools imported. They are switched off: look at them, then enable them.",
+            made,
+        )
+        if made:
+            self.message_user(request, text % made, messages.SUCCESS)
+
+    def _import_one(
+        self, request: HttpRequest, operation: Operation, given: Mapping[str, Any]
+    ) -> bool:
+        try:
+            row = Tool.objects.import_operation(
+                operation, secret_headers=given["secret"], networks=given["networks"]
+            )
+        except ValidationError as exc:
+            text = f"{operation.key}: {' '.join(exc.messages)}"
+            self.message_user(request, text, messages.ERROR)
+            return False
+        self.log_addition(request, row, f"Imported: {operation.key}.")
+        note = f"Imported: {operation.key}"[:MAX_NOTE]
+        ToolVersion.objects.record(row, request.user, note)
+        return True
