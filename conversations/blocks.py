@@ -22,6 +22,7 @@ GROUPED_BEYOND = 3  # calls beside one another; more are folded into one
 TOLD = "parley:call_id"  # on a message that tells the model a result
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
+_FOR_CLIENT = "The program that declared this function has to run it."
 _IN_BACKGROUND = "Goes on in the background; the result will be told as it comes."
 
 
@@ -55,12 +56,14 @@ class Called:
     name: str
     preview: str
     arguments: Sequence[Piece]
+    approved: Sequence[Piece] = ()  # what it ran with, if a person changed them
     state: str
     state_label: str
     output: Sequence[Piece] = ()
     error: str = ""
     message: str = ""  # how it stands, while it goes on
     seconds: float | None = None
+    running: float | None = None  # seconds since its start, while it goes on
     whole: str = ""  # address of an output that is shown in part
     decision: str = ""  # what a person said to it
 
@@ -109,6 +112,8 @@ class Rows:
     calls: Mapping[str, ToolCall] = field(default_factory=dict)  # by call id
     delivered: Mapping[str, ToolCall] = field(default_factory=dict)
     whole: Mapping[str, str] = field(default_factory=dict)  # addresses, by call id
+    #: What clients sent for calls of theirs, in a later turn; by call id.
+    answers: Mapping[str, Any] = field(default_factory=dict)
 
 
 def blocks(items: Sequence[ItemPayload], rows: Rows) -> list[Block]:
@@ -122,7 +127,8 @@ def blocks(items: Sequence[ItemPayload], rows: Rows) -> list[Block]:
     for number, item in enumerate(items):
         key = str(number)  # the item's output_index
         if item["type"] == "function_call":
-            run.append(_called(key, item, rows, outputs.get(item["call_id"])))
+            output = outputs.get(item["call_id"], rows.answers.get(item["call_id"]))
+            run.append(_called(key, item, rows, output))
             continue
         block = _block(key, item, rows)
         if block is not None or item["type"] == "function_call_output":
@@ -191,20 +197,38 @@ def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
         message = "" if call.state in ToolCall.OVER else _IN_BACKGROUND
     elif output is None and call:
         output = call.output
+    if call is None and state == ToolCall.State.PENDING:
+        message = _FOR_CLIENT
+    error = call.error if call else ""
     return Called(
         key=key,
         name=item["name"],
         preview=preview(item["arguments"]),
-        arguments=pieces(item["arguments"]),
+        arguments=_arguments(item["arguments"]),
+        approved=_approved(call) if call else (),
         state=state,
         state_label=str(state.label).capitalize(),
-        output=pieces(output),
-        error=call.error if call else "",
+        output=() if error and output == f"Error: {error}" else pieces(output),
+        error=error,
         message=(call.progress if call else "") or message,
         seconds=call.seconds if call else None,
+        running=call.running if call else None,
         whole=rows.whole.get(item["call_id"], ""),
         decision=_decision(call) if call else "",
     )
+
+
+def _arguments(text: str) -> Sequence[Piece]:
+    """None where there is nothing to show."""
+    return () if text.strip() in ("", "{}") else pieces(text)
+
+
+def _approved(call: ToolCall) -> Sequence[Piece]:
+    """What it ran with, where a person has changed what the model wrote."""
+    for question in call.questions.all():
+        if question.state == Question.State.ACCEPTED and question.is_edited:
+            return pieces(question.answer)
+    return ()
 
 
 def _state(item: ItemPayload, call: ToolCall | None, output: Any) -> ToolCall.State:

@@ -74,7 +74,10 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             )
         except LLMError as exc:
             await self._refuse(
-                str(exc), "model", code=exc.openai_code or exc.code, type=exc.type
+                str(exc),
+                exc.param or "model",
+                code=exc.openai_code or exc.code,
+                type=exc.type,
             )
 
     @classmethod

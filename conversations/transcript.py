@@ -7,7 +7,7 @@ is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Q
@@ -150,20 +150,32 @@ def shown(turns: Sequence[Turn]) -> list[TurnShown]:
     """Two queries more, for them all."""
     degraded = _degraded(turns)
     whole = _whole([call for turn in turns for call in turn.tool_calls.all()])
-    return [_shown(turn, degraded.get(turn.pk, ()), whole) for turn in turns]
+    rows = Rows(whole=whole, answers=_answers(turns))
+    return [_shown(turn, degraded.get(turn.pk, ()), rows) for turn in turns]
 
 
-def _shown(turn: Turn, degraded: Sequence[str], whole: dict[str, str]) -> TurnShown:
+def _answers(turns: Iterable[Turn]) -> dict[str, Any]:
+    """What clients sent for calls that they run, by call id."""
+    rows = (row for turn in turns for row in turn.items.all())
+    return {
+        row.payload["call_id"]: row.payload["output"]
+        for row in rows
+        if row.origin == Item.Origin.INPUT and row.type == "function_call_output"
+    }
+
+
+def _shown(turn: Turn, degraded: Sequence[str], known: Rows) -> TurnShown:
     rows = turn.items.all()
     asked = [row.payload for row in rows if row.origin == Item.Origin.INPUT]
     said = [row.payload for row in rows if row.origin == Item.Origin.OUTPUT]
     calls = {call.call_id: call for call in turn.tool_calls.all()}
     delivered = {call.call_id: call for call in turn.deliveries.all()}
+    known = replace(known, calls=calls, delivered=delivered)
     questions = (q for call in calls.values() for q in call.questions.all())
     return TurnShown(
         turn,
         questions=list(_questions(asked)),
-        blocks=blocks([*said, *(turn.partial or ())], Rows(calls, delivered, whole)),
+        blocks=blocks([*said, *(turn.partial or ())], known),
         degraded=degraded,
         waits_for=[q for q in questions if q.state == Question.State.OPEN],
     )

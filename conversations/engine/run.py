@@ -81,7 +81,7 @@ class Run:
         self._steps = 0  # calls asked for
         self._committed = 0  # items of the response that are on record
         self._calls_made: list[CallMade] = []
-        self._snapshot_at = -1  # sequence number of the last snapshot
+        self._snapshot_at = 0  # number of events told at the last snapshot
         self._wake_background = wake_background
         self._delivering: list[int] = []  # rows of results that are being told
         self._decided: dict[str, asyncio.Event] = {}  # by question

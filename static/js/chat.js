@@ -1,6 +1,6 @@
 // The chat page, made live. Without this file it works by links and forms.
 
-import { cancelCall, refreshBackground, showBackground } from "./background.js";
+import { cancelCall, refreshBackground, watchBackground } from "./background.js";
 import { Composer, Outbox } from "./composer.js";
 import { Refused, connect } from "./connection.js";
 import { copyOnClick } from "./copy.js";
@@ -44,7 +44,7 @@ function start() {
   answerOnSubmit();
   chooseTools(tools);
   choosePreset(() => composer.showDemo());
-  showBackground();
+  watchBackground(() => turns.renew());
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
   document.addEventListener("parley:rendered", ({ detail }) => localiseTimes(detail));

@@ -17,6 +17,11 @@ export function run(element, label, since) {
   timer ||= setInterval(tick, 1000);
 }
 
+/** Since when the time of this element runs; undefined where it does not. */
+export function sinceOf(element) {
+  return running.get(element)?.since;
+}
+
 export function end(element, text) {
   running.delete(element);
   element.textContent = text;

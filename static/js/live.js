@@ -100,6 +100,15 @@ export class LiveTurns {
     this.#onChange();
   }
 
+  /** Shows what became of calls that went on in the background of finished turns. */
+  renew() {
+    const found = this.#transcript.querySelectorAll('.called[data-state="executing"]');
+    for (const article of new Set([...found].map((card) => card.closest(".turn")))) {
+      const id = article.dataset.turn;
+      if (id && !this.#turns.has(id)) this.#swap({ id, article });
+    }
+  }
+
   stopping(turnId) {
     const line = this.#turns.get(turnId)?.article;
     if (line) end(slot(line, "phase"), "Stopping");

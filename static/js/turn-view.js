@@ -1,7 +1,7 @@
 // A running turn on the page: what changed in its state is shown, and nothing else.
 
 import { cloned, element, icon, slot } from "./dom.js";
-import { duration, end, run } from "./elapsed.js";
+import { duration, end, run, sinceOf } from "./elapsed.js";
 import { cardOf } from "./hosted.js";
 import { MarkdownStream } from "./markdown.js";
 import { showQuestions } from "./questions.js";
@@ -30,6 +30,7 @@ export class TurnView {
   #blocks = [];
   #groups = new Map(); // index of the first call -> Group
   #phase = null;
+  #since = new Map(); // by key: since when a call runs that the server rendered
 
   constructor(article) {
     this.#article = article;
@@ -44,11 +45,15 @@ export class TurnView {
     showQuestions(slot(this.#article, "questions"), turn.questions);
     this.#showLeftOut(turn.leftOut);
     this.#showDegraded(turn.degraded);
+    this.#showResumed(turn.isResumed);
     this.#showPhase(turn);
   }
 
   /** The blocks of a first rendering of the server's are told again, live. */
   takeOver() {
+    for (const card of this.#answer.querySelectorAll(".called")) {
+      this.#since.set(card.dataset.key, sinceOf(slot(card, "time")));
+    }
     this.#answer.replaceChildren();
     slot(this.#article, "degraded")?.remove();
   }
@@ -72,6 +77,7 @@ export class TurnView {
     if (!Kind) return null;
     const block = new Kind();
     block.root.dataset.key = index;
+    block.since = this.#since.get(block.root.dataset.key);
     this.#answer.append(block.root);
     return block;
   }
@@ -105,6 +111,11 @@ export class TurnView {
       "degraded",
       `The model does not take all that was asked; changed or left out: ${named}.`,
     );
+  }
+
+  #showResumed(isResumed) {
+    if (!isResumed || slot(this.#article, "resumed")) return;
+    this.#note("resumed", "The answer was interrupted, and goes on by itself.");
   }
 
   #note(name, textContent) {
@@ -229,8 +240,10 @@ class Called extends Block {
     this.#set("arguments", item.arguments, (text) => {
       this.#text("preview", preview(text));
       showPieces(slot(this.root, "arguments"), text);
+      slot(this.root, "given").hidden = ["", "{}"].includes(text.trim());
     });
-    this.#set("output", output, (value) => this.#showOutput(value));
+    const isError = output === `Error: ${call?.error}`; // it is shown already
+    this.#set("output", isError ? null : output, (value) => this.#showOutput(value));
   }
 
   #set(name, value, show) {
@@ -247,7 +260,7 @@ class Called extends Block {
     this.root.dataset.state = state;
     this.#text("state", STATES[state]);
     const time = slot(this.root, "time");
-    if (state === "executing") run(time, "", performance.now());
+    if (state === "executing") run(time, "", this.since ?? performance.now());
     else end(time, call?.seconds == null ? "" : duration(call.seconds));
   }
 

@@ -19,7 +19,7 @@ from llm.wire.items import user_message
 from llm.wire.request import Request
 from tools.models import Tool as ToolRow
 
-from .clients import Program
+from .clients import Program, sign_in, socket
 from .scene import a_user, program
 from .script import Script
 
@@ -193,6 +193,42 @@ def test_an_output_of_a_call_that_nobody_made_is_refused(conversation):
         assert answer.json()["error"]["code"] == "unknown_call"
 
 
+async def test_a_second_output_is_refused_unless_it_is_the_same(
+    conversation, say, running
+):
+    script = say(LOOKS_UP, ANSWER)
+    await turn(conversation, "Who is Ada?", tools=[LOOK_UP])
+    second = await turn(conversation, [output()], tools=[LOOK_UP])
+    same = await turn(conversation, [output()], tools=[LOOK_UP])
+    assert same["id"] == second["id"]
+    other = await sync_to_async(posted)(conversation, input=[output("c1", "Bob")])
+    assert other.status_code == 409
+    assert other.json()["error"] == {
+        "message": "The call 'c1' has another output already; the first one counts.",
+        "type": "invalid_request_error",
+        "param": "input",
+        "code": "call_already_answered",
+    }
+    assert len(script.requests) == 2
+    assert await conversation.turns.acount() == 2
+
+
+async def test_a_part_of_the_outputs_is_refused_by_name(conversation, say, running):
+    both = [
+        ToolCallDelta(0, "c1", "look_up", '{"name": "Ada"}'),
+        ToolCallDelta(1, "c2", "look_up", '{"name": "Bob"}'),
+        FinishDelta("tool_calls"),
+    ]
+    say(both, ANSWER)
+    await turn(conversation, "Who are they?", tools=[LOOK_UP])
+    answer = await sync_to_async(posted)(conversation, input=[output("c2")])
+    told = answer.json()["error"]
+    assert (answer.status_code, told["code"]) == (400, "missing_output")
+    assert "'c1'" in told["message"]
+    last = await turn(conversation, [output("c2"), output("c1")], tools=[LOOK_UP])
+    assert types(last) == ["message"]
+
+
 def test_a_tool_of_ours_that_there_is_not_is_refused_by_its_name(conversation):
     answer = posted(conversation, input="Hi", options={"server_tools": ["teleport"]})
     assert answer.status_code == 400
@@ -304,3 +340,33 @@ async def test_a_program_runs_its_own_function_at_a_real_server(shared_server):
     events = [event async for _, event in ada.follow(goes_on)]
     (message,) = events[-1]["response"]["output"]
     assert "Countess of Lovelace" in message["content"][0]["text"]
+
+
+@pytest.mark.server
+async def test_a_second_output_is_refused_at_the_socket_and_the_gateway(shared_server):
+    ada = Program(shared_server)
+    conversation = await ada.conversation()
+    fields = {"options": {"tools": [LOOK_UP]}}
+    asked = await ada.ask(conversation, '/tool look_up {"name": "Ada"}', **fields)
+    events = [event async for _, event in ada.follow(asked)]
+    id = events[-1]["response"]["output"][-1]["call_id"]
+    first = await ada.ask(conversation, [output(id)], **fields)
+    other = [output(id, "Somebody else")]
+
+    cookie = await sign_in(shared_server, "admin")
+    async with socket(shared_server, conversation, cookie) as connection:
+        create = {"type": "turn.create", "key": "k1", **fields}
+        await connection.send(json.dumps({**create, "input": other}))
+        refused = json.loads(await connection.recv())
+        assert refused["error"]["code"] == "call_already_answered"
+        assert (refused["error"]["param"], refused["key"]) == ("input", "k1")
+        await connection.send(json.dumps({**create, "input": [output(id)]}))
+        assert json.loads(await connection.recv())["turn"] == first
+
+    async with ada.http() as http:
+        body = {"model": "demo", "conversation": conversation, "tools": [LOOK_UP]}
+        answer = await http.post("/v1/responses", json={**body, "input": other})
+        assert answer.status_code == 409
+        assert answer.json()["error"]["code"] == "call_already_answered"
+        again = await http.post("/v1/responses", json={**body, "input": [output(id)]})
+        assert (again.status_code, again.json()["id"]) == (200, first)

@@ -1,0 +1,173 @@
+"""Outputs that a client posts: each call is answered once, in words that say why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from conversations.answers import CallAnswered, CallGivenUp, Line, OutputsMissing
+from conversations.models import Conversation
+from llm.models import LanguageModel, Provider
+from llm.wire.items import function_call_output, user_message
+
+from .scene import a_user
+
+ASKED = user_message("Who is Ada?")
+SAID = {"type": "message", "role": "assistant", "content": []}
+
+
+def call(id: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": id, "status": "completed", **more}
+
+
+def output(id: str, text: str = "Ada Lovelace") -> dict[str, Any]:
+    return function_call_output(id, text)
+
+
+def news(before: list[Any], *given: Any, ours: Any = ()) -> list[Any]:
+    return list(Line(ours).read(before).news(given))
+
+
+def test_an_output_of_a_call_that_waits_is_news():
+    given = output("c1")
+    assert news([ASKED, call("c1")], given) == [given]
+
+
+def test_a_message_is_news_whatever_waits():
+    assert news([ASKED, call("c1")], ASKED) == [ASKED]
+
+
+@pytest.mark.parametrize("after", [[], [SAID], [SAID, ASKED, SAID]])
+def test_the_very_same_output_says_nothing_new(after: list[Any]):
+    before = [ASKED, call("c1"), output("c1"), *after]
+    assert news(before, output("c1")) == []
+    assert news(before, output("c1"), ASKED) == [ASKED]
+
+
+def test_another_output_of_an_answered_call_is_refused():
+    with pytest.raises(CallAnswered) as refused:
+        news([ASKED, call("c1"), output("c1"), SAID], output("c1", "Somebody else"))
+    assert str(refused.value) == (
+        "The call 'c1' has another output already; the first one counts."
+    )
+    assert (refused.value.status, refused.value.param) == (409, "input")
+
+
+def test_the_same_call_twice_in_one_request_counts_once_or_is_refused():
+    first = output("c1")
+    assert news([ASKED, call("c1")], first, output("c1")) == [first]
+    with pytest.raises(CallAnswered):
+        news([ASKED, call("c1")], first, output("c1", "Somebody else"))
+
+
+def test_outputs_of_all_calls_of_a_step_are_sent_together():
+    before = [ASKED, call("c1"), call("c2"), call("c3")]
+    with pytest.raises(OutputsMissing) as refused:
+        news(before, output("c2"))
+    assert str(refused.value) == (
+        "An output of 'c1', 'c3' is missing; send the outputs of all calls together."
+    )
+    assert len(news(before, output("c3"), output("c1"), output("c2"))) == 3
+
+
+def test_whoever_says_something_else_gives_the_other_calls_up():
+    before = [ASKED, call("c1"), call("c2")]
+    assert len(news(before, output("c1"), ASKED)) == 2
+    with pytest.raises(CallGivenUp) as refused:
+        news([*before, ASKED, SAID], output("c1"))
+    assert refused.value.status == 409
+
+
+def test_calls_of_tools_of_ours_are_not_the_clients_to_answer():
+    before = [ASKED, call("c1"), call("c2")]
+    with pytest.raises(CallAnswered, match="answered here"):
+        news(before, output("c1"), ours=["c1"])
+    assert news(before, output("c2"), ours=["c1"])
+
+
+def test_an_id_that_is_used_again_names_the_later_call():
+    before = [ASKED, call("c1"), output("c1"), SAID, ASKED, call("c1")]
+    assert len(news(before, output("c1", "Somebody else"))) == 1
+
+
+def test_a_call_that_was_cut_short_waits_for_nothing():
+    before = [ASKED, call("c1"), call("c2", status="incomplete")]
+    assert news(before, output("c1"))
+
+
+def test_an_approval_is_given_once():
+    request = {"type": "mcp_approval_request", "id": "m1"}
+    answer = {
+        "type": "mcp_approval_response",
+        "approval_request_id": "m1",
+        "approve": True,
+    }
+    assert news([ASKED, request], answer) == [answer]
+    assert news([ASKED, request, answer], {**answer, "id": "other"}) == []
+    with pytest.raises(CallAnswered):
+        news([ASKED, request, answer], {**answer, "approve": False})
+
+
+# Turns
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    provider = Provider.objects.create(name="Demo", kind="demo")
+    model = LanguageModel.objects.create(provider=provider, name="demo")
+    return Conversation.objects.create(owner=a_user("ada"), language_model=model)
+
+
+def called(conversation: Conversation, *ids: str) -> Any:
+    """A turn that ended with these calls."""
+    turn = conversation.open_turn([ASKED])
+    for place, id in enumerate(ids, start=1):
+        payload = {**call(id, name="look_up", arguments="{}"), "id": f"fc_{id}"}
+        turn.items.create(
+            position=place, origin="output", type=payload["type"], payload=payload
+        )
+    return turn
+
+
+@pytest.mark.django_db
+def test_the_same_outputs_again_are_answered_by_the_same_turn(conversation):
+    called(conversation, "c1", "c2")
+    outputs = [output("c1"), output("c2")]
+    first = conversation.open_turn(outputs)
+    again = conversation.open_turn([output("c1"), output("c2")])
+    assert again == first
+    later = conversation.open_turn([ASKED])
+    assert conversation.open_turn([output("c2")]) == first
+    assert conversation.turns.count() == 3
+    assert later.parent_id == first.pk
+
+
+@pytest.mark.django_db
+def test_a_refused_output_leaves_nothing_behind(conversation):
+    called(conversation, "c1")
+    conversation.open_turn([output("c1")])
+    with pytest.raises(CallAnswered):
+        conversation.open_turn([output("c1", "Somebody else")])
+    assert conversation.turns.count() == 2
+
+
+@pytest.mark.django_db
+def test_each_branch_answers_a_call_for_itself(conversation):
+    asked = called(conversation, "c1")
+    one = conversation.open_turn([output("c1")], parent=asked)
+    other = conversation.open_turn([output("c1", "Somebody else")], parent=asked)
+    assert one != other
+
+
+@pytest.mark.django_db
+def test_a_message_costs_no_query_more_where_calls_wait(conversation):
+    called(conversation)
+    with CaptureQueriesContext(connection) as without:
+        conversation.open_turn([ASKED])
+    called(conversation, "c1")
+    with CaptureQueriesContext(connection) as beside:
+        conversation.open_turn([ASKED])
+    assert len(beside) == len(without)
