@@ -34,15 +34,15 @@ T = TypeVar("T")
 class Background:
     """Made on the engine's event loop.
 
-    `submit` takes the id of a new turn; `news` that of a conversation with a result for
-    the turn that is open in it.
+    `submit` takes the ids of a new turn and of its conversation; `news` that of a
+    conversation with a result for the turn that is open in it.
     """
 
     def __init__(
         self,
         database: Database,
         *,
-        submit: Callable[[str], None],
+        submit: Callable[[str, str], None],
         news: Callable[[str], None],
     ) -> None:
         self._database = database
@@ -79,8 +79,8 @@ class Background:
         for pk in await self._database.read(rows.due, TAKEN):
             await self._take(pk)
         if await self._database.read(rows.unheard, 1):
-            for turn_id in await self._database.write(rows.wake_unheard, TAKEN):
-                self._submit(turn_id)
+            for ids in await self._database.write(rows.wake_unheard, TAKEN):
+                self._submit(*ids)
 
     async def drain(self) -> None:
         """Let other processes go on with what runs here."""
@@ -158,7 +158,7 @@ class Background:
     def told(self, concluded: Concluded) -> None:
         """A result is on record; on the engine's loop."""
         if concluded.new_turn:
-            self._submit(concluded.new_turn)
+            self._submit(concluded.new_turn, concluded.conversation_id)
         else:
             self._news(concluded.conversation_id)
 

@@ -318,12 +318,12 @@ def unheard(limit: int) -> list[str]:
 
 
 @transaction.atomic
-def wake_unheard(limit: int) -> list[str]:
-    """The turns opened for them."""
+def wake_unheard(limit: int) -> list[tuple[str, str]]:
+    """The turns opened for them, each with its conversation."""
     turns = []
     for conversation_id in unheard(limit):
         if turn_id := wake(conversation_id):
-            turns.append(turn_id)
+            turns.append((turn_id, conversation_id))
     return turns
 
 

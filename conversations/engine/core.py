@@ -48,7 +48,7 @@ class Engine:
         #: Turns that have a task; done once it is known whether we run them.
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._stopped = asyncio.Event()
-        self.background = Background(database, submit=self.put, news=self.news)
+        self.background = Background(database, submit=self.opened, news=self.news)
         self._schedule = Schedule(database)
 
     async def start(self) -> None:
@@ -77,9 +77,15 @@ class Engine:
     # Queue
 
     def submitted(self, turn_id: str, conversation_id: str) -> None:
-        self.put(turn_id)
         if conversation_id:
-            self._keep(announce(conversation_id, turn_id), name="hint")
+            self.opened(turn_id, conversation_id)
+        else:
+            self.put(turn_id)
+
+    def opened(self, turn_id: str, conversation_id: str) -> None:
+        """We have opened a turn ourselves; open pages are told, too."""
+        self.put(turn_id)
+        self._keep(announce(conversation_id, turn_id), name="hint")
 
     def put(self, turn_id: str) -> None:
         """Take the turn up as soon as there is room; again is harmless."""

@@ -8,12 +8,14 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import sync_to_async
+from channels.layers import get_channel_layer
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from conversations import engine
 from conversations.engine import background_rows, load
+from conversations.engine.hints import group_of
 from conversations.loop import PLACEHOLDER
 from conversations.models import (
     AlreadyDecided,
@@ -141,7 +143,7 @@ async def outputs(turn):
 async def until(condition):
     async with asyncio.timeout(30):
         while not await condition():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
 
 # Approval
@@ -348,6 +350,27 @@ async def test_the_model_goes_on_and_is_told_the_result_in_a_new_turn(
     assert told["role"] == "user"
     assert told["content"][0]["text"].endswith("report ready")
     assert told[background_rows.TOLD] == "c1"
+
+
+async def test_open_pages_are_told_of_the_turn_that_a_result_opens(
+    conversation, say, offer, running
+):
+    async def order(context):
+        return Accepted()
+
+    say(calling(), ANSWER)
+    offer(result=order, blocking=False)
+    turn = await ended(await ask(conversation))
+    layer = get_channel_layer()
+    page = await layer.new_channel()
+    await layer.group_add(group_of(conversation.pk), page)
+    await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
+    call = await ToolCall.objects.aget(turn=turn)
+    engine.arrived(await sync_to_async(background_rows.deliver)(call.pk, "42"))
+    told = await layer.receive(page)
+    later = await Turn.objects.aget(parent=turn)
+    assert told == {"type": "turn.queued", "turn": later.pk}
+    await ended(later)
 
 
 async def test_results_that_come_together_make_one_model_call(
