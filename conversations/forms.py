@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from abc import abstractmethod
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -119,9 +121,9 @@ class TurnForm(forms.Form):
             params={"name": name[:100]},
         )
 
+    @abstractmethod
     def items(self) -> list[ItemPayload]:
         """What is asked."""
-        raise NotImplementedError
 
     def open_turn(self) -> Turn:
         """Open the turn, once for each key, and hand it to the engine.
@@ -139,11 +141,11 @@ class TurnForm(forms.Form):
         return next((m for m in self.models if m.public_name == name), None)
 
     def _open(self, items: list[ItemPayload]) -> Turn:
-        return self._open_in(self.conversation or self._begun(), items)
+        return self._open_in(self._place(), items)
 
-    def _begun(self) -> Conversation:
-        """A new conversation."""
-        raise NotImplementedError
+    @abstractmethod
+    def _place(self) -> Conversation:
+        """Where it is asked; a new conversation if need be."""
 
     def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
         model = self.cleaned_data["model"]
@@ -167,9 +169,10 @@ class PresetChoice:
     is_on: bool
 
     @property
-    def tools(self) -> list[str]:
-        """Names of the only tools that may be used; empty for all."""
-        return [tool.name for tool in self.preset.tools.all()]
+    def tools(self) -> list[str] | None:
+        """Names of the only tools that may be used; None for all."""
+        names = [tool.name for tool in self.preset.tools.all()]
+        return names if names or self.preset.only_named_tools else None
 
 
 class FilesInput(forms.ClearableFileInput):
@@ -269,6 +272,9 @@ class MessageForm(TurnForm):
     def items(self) -> list[ItemPayload]:
         return [user_message(self.cleaned_data["text"])]
 
+    def _place(self) -> Conversation:
+        return self.conversation or self._begun()
+
     def _begun(self) -> Conversation:
         """Its preset's model stands only where the conversation has none."""
         preset, model = self.cleaned_data["preset"], self.cleaned_data["model"]
@@ -285,18 +291,18 @@ class MessageForm(TurnForm):
     def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
         """With the files, which need a conversation to belong to."""
         rows: list[Attachment] = []
-        try:
+        with ExitStack() as unless_opened:
             with transaction.atomic():
                 if self.cleaned_data["tools_shown"]:
                     data: Any = self.data
                     choose_tools(self.user, conversation, data.getlist("tool"))
                 if files := self.cleaned_data["file"]:
                     rows = kept(conversation, files)
+                    unless_opened.callback(discard, rows)
                 items = [_with(rows, item) for item in items]
-                return super()._open_in(conversation, items)
-        except BaseException:
-            discard(rows)
-            raise
+                turn = super()._open_in(conversation, items)
+            unless_opened.pop_all()
+        return turn
 
 
 class RetryForm(TurnForm):
@@ -312,6 +318,9 @@ class RetryForm(TurnForm):
             for row in self._turn.items.filter(origin=Item.Origin.INPUT)
             if row.payload.get("role") == "user"
         ]
+
+    def _place(self) -> Conversation:
+        return self._turn.conversation
 
 
 def _with(rows: list[Attachment], item: ItemPayload) -> ItemPayload:

@@ -28,6 +28,7 @@ class PresetForm(forms.ModelForm):
             "language_model",
             "options",
             "tools",
+            "only_named_tools",
             "groups",
         ]
         field_classes = {"options": ObjectField}
@@ -35,6 +36,12 @@ class PresetForm(forms.ModelForm):
             "options": forms.Textarea({"rows": 4, **_CODE}),
             "description": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
         }
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if cleaned.get("tools"):
+            cleaned["only_named_tools"] = True
+        return cleaned
 
 
 class ContextSourceForm(forms.ModelForm):

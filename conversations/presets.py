@@ -12,6 +12,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.signals import m2m_changed
+from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
 from conversations import context
@@ -308,7 +310,14 @@ class Preset(models.Model):
     tools = models.ManyToManyField(
         Tool,
         blank=True,
-        help_text=_("The only ones that may be used; nothing named means all."),
+        help_text=_("The only ones that may be used."),
+    )
+    only_named_tools = models.BooleanField(
+        default=False,
+        help_text=_(
+            "No tools but those named, and none where none is named (any more). Naming"
+            " one switches this on."
+        ),
     )
     sources = models.ManyToManyField(
         ContextSource, through="PresetSource", blank=True, related_name="presets"
@@ -361,8 +370,24 @@ class Preset(models.Model):
         return [link.source.used() for link in links]
 
     def tool_names(self) -> set[str] | None:
-        """The only tools that may be used; None for all, in one query."""
-        return set(self.tools.values_list("name", flat=True)) or None
+        """The only tools that may be used; None for all, in one query.
+
+        A tool that is deleted takes its name along, and must not leave all of them.
+        """
+        names = set(self.tools.values_list("name", flat=True))
+        return names if names or self.only_named_tools else None
+
+
+@receiver(m2m_changed, sender=Preset.tools.through)
+def _only_these(instance: Any, action: str, reverse: bool, **kwargs: Any) -> None:
+    """Whoever names tools means these, also when some day none of them is left."""
+    if action != "post_add":
+        return
+    if reverse:  # presets were added to a tool
+        instance.preset_set.update(only_named_tools=True)
+        return
+    instance.only_named_tools = True
+    Preset.objects.filter(pk=instance.pk).update(only_named_tools=True)
 
 
 class PresetSource(models.Model):

@@ -70,7 +70,10 @@ class PresetAdmin(admin.ModelAdmin):
             _("What a conversation begins with"),
             {"fields": ["instructions", "language_model", "options"]},
         ),
-        (_("What it may use, and who may use it"), {"fields": ["tools", "groups"]}),
+        (
+            _("What it may use, and who may use it"),
+            {"fields": ["tools", "only_named_tools", "groups"]},
+        ),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Preset]:
@@ -84,7 +87,9 @@ class PresetAdmin(admin.ModelAdmin):
 
     @admin.display(description=_("tools"))
     def tool_count(self, row: Any) -> str:
-        return str(row.tool_count or _("all"))
+        if row.tool_count or row.only_named_tools:
+            return str(row.tool_count or _("none"))
+        return str(_("all"))
 
     @admin.display(description=_("groups"))
     def group_names(self, row: Preset) -> str:

@@ -178,6 +178,8 @@ class _Loader:
 
     def _preset(self, place: str, table: Table) -> None:
         told = dict(table)
+        if told.get("tools"):  # to name some is to mean these alone
+            told["only_named_tools"] = True
         name = self.shape.text(
             f"{place}.language_model", told.pop("language_model", "")
         )

@@ -11,7 +11,7 @@ export function choosePreset(onModel) {
     const chosen = $("input:checked", presets);
     if (!chosen) return;
     showModel(chosen.dataset);
-    showTools(chosen.dataset.tools.split(" ").filter(Boolean));
+    showTools(chosen.dataset.tools?.split(" "));
     onModel();
   };
   presets.addEventListener("change", show);
@@ -26,12 +26,12 @@ function showModel({ model, demo }) {
   usual.toggleAttribute("data-demo", demo !== undefined);
 }
 
-/** Those that the preset allows; none named means all. */
+/** Those that the preset allows; undefined means all. */
 function showTools(allowed) {
   const menu = $("#tools");
   if (!menu) return;
   for (const box of menu.querySelectorAll("[name=tool]")) {
-    const isAllowed = !allowed.length || allowed.includes(box.value);
+    const isAllowed = !allowed || allowed.includes(box.value);
     box.closest("label").hidden = !isAllowed;
   }
   slot(menu, "count").textContent = countTools(menu);

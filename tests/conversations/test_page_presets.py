@@ -59,7 +59,7 @@ def selected(page: str) -> list[str]:
     tags = re.findall(r"<(?:input|option)[^>]*>", page)
     on = [tag for tag in tags if re.search(r"\s(?:checked|selected)", tag)]
     on = [tag for tag in on if 'name="tool"' not in tag]
-    return [re.search(r'value="([^"]*)"', tag).group(1) for tag in on]  # type: ignore[union-attr]
+    return [re.search(r'value="([^"]*)"', tag).group(1) for tag in on]
 
 
 # Beginning
@@ -167,6 +167,14 @@ def test_a_new_chats_boxes_count_as_far_as_its_preset_goes(
     sent = {"text": "Hi", "preset": "support", "tools_shown": "1"}
     web.post("/", {**sent, "tool": "calculator"})
     assert Conversation.objects.get().options == {}
+
+
+def test_a_new_chats_preset_without_any_tool_offers_none(web: Client, support: Preset):
+    support.only_named_tools = True
+    support.save()
+    page = web.get("/").content.decode()
+    assert 'data-tools=""' in page
+    assert page.count("data-tools=") == 1  # "No preset" allows all
 
 
 # Turns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group
@@ -13,10 +15,11 @@ from conversations.models import Conversation, Turn
 from conversations.presets import ContextSource, Preset
 from tools.models import Tool
 
-from .scene import a_model, a_user, program, signed_in, staff
-from .scene import scripted_host as _host  # noqa: F401  (a fixture)
+from .scene import a_model, a_user, program, scripted_host, signed_in, staff
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_host")]
+__all__ = ["scripted_host"]
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scripted_host")]
 CONVERSATIONS = reverse("api:conversations")
 
 
@@ -194,6 +197,27 @@ def test_lists_tell_what_belongs_together_in_few_queries(
         assert "p19" in admin_client.get(sources_page("changelist")).content.decode()
     for query in ("?enabled__exact=1", "?is_default__exact=0", "?q=p1"):
         assert admin_client.get(presets + query).status_code == 200
+
+
+def test_the_list_tells_none_from_all(admin_client):
+    Preset.objects.create(name="all")
+    Preset.objects.create(name="bare", only_named_tools=True)
+    text = admin_client.get(reverse("admin:conversations_preset_changelist"))
+    cells = re.findall(r'field-tool_count">([^<]+)<', text.content.decode())
+    assert cells == ["all", "none"]
+
+
+def test_who_names_tools_in_the_form_means_these_alone(admin_client):
+    tool = Tool.objects.get(name="calculator")
+    sent = {
+        "name": "sums",
+        "options": "{}",
+        "tools": [tool.pk],
+        "links-TOTAL_FORMS": "0",
+        "links-INITIAL_FORMS": "0",
+    }
+    admin_client.post(reverse("admin:conversations_preset_add"), sent)
+    assert Preset.objects.get().only_named_tools
 
 
 def test_staff_make_a_preset_with_its_sources_in_their_order(admin_client):

@@ -168,6 +168,14 @@ def test_only_the_tools_that_the_preset_names_are_offered(conversation, preset):
     assert set(loaded(conversation).task.tools) == {"calculator"}
 
 
+def test_a_preset_whose_tools_are_gone_allows_none(conversation, preset):
+    preset.tools.add(Tool.objects.get(name="calculator"))
+    Tool.objects.filter(name="calculator").delete()
+    assert not loaded(conversation).task.tools
+    Preset.objects.update(only_named_tools=False)  # staff's own word
+    assert loaded(Conversation.objects.get()).task.tools
+
+
 @pytest.mark.parametrize("why", ["off", "group"])
 async def test_a_preset_that_is_gone_is_not_quietly_left_out(
     conversation,
@@ -483,7 +491,10 @@ def test_presets_are_for_their_groups(db):
     Preset.objects.create(name="all")
     Preset.objects.create(name="off", enabled=False)
     Preset.objects.create(name="some", is_default=True).groups.add(group)
-    names = lambda user: [row.name for row in Preset.objects.permitted(user)]  # noqa: E731
+
+    def names(user):
+        return [row.name for row in Preset.objects.permitted(user)]
+
     assert names(ada) == ["all"]
     assert Preset.objects.default_of(ada) is None
     ada.groups.add(group)

@@ -95,6 +95,20 @@ def test_a_file_makes_presets_and_sources():
     assert ContextSource.objects.get(name="notes").mcp_server.name == "notes"
 
 
+def test_a_preset_may_allow_no_tool_at_all():
+    bare = '[[presets]]\nname = "bare"\nonly_named_tools = true\n'
+    made(bare)
+    assert Preset.objects.get().tool_names() == set()
+    assert dump()["presets"] == [{"name": "bare", "only_named_tools": True}]
+    assert made(bare).changes == []
+
+
+def test_a_tool_that_is_named_and_deleted_leaves_none():
+    made()
+    Tool.objects.all().delete()
+    assert Preset.objects.get().tool_names() == set()
+
+
 def test_loading_it_or_what_was_dumped_again_does_nothing():
     made()
     assert made().changes == []
