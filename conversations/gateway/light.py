@@ -41,14 +41,8 @@ class Builder(ResponseBuilder):
     """Remembers why it failed. Tells every piece as the provider cut it: clients count
     on it, and all that came together still goes out together."""
 
+    merges = False
     error: LLMError | None = None
-
-    def feed(self, deltas: list[Delta]) -> list[Event]:
-        if len(deltas) == 1:
-            return super().feed(deltas)
-        return [
-            event for delta in deltas for event in super(Builder, self).feed([delta])
-        ]
 
     def fail(self, error: LLMError) -> list[Event]:
         self.error = error

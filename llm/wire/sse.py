@@ -69,15 +69,46 @@ class SSEDecoder:
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # the second half of a "\r\n" cut in two
         self._after_cr = chunk.endswith(b"\r")
-        self._tail.append(chunk)
-        if b"\n" not in chunk and b"\r" not in chunk:
+        has_cr = b"\r" in chunk
+        if not has_cr and b"\n" not in chunk:
+            self._tail.append(chunk)
             return []  # a frame of megabytes is joined once, not with every piece
-        buffer = b"".join(self._tail)
+        if self._tail:
+            chunk = b"".join([*self._tail, chunk])
+            has_cr = has_cr or b"\r" in chunk
         if not self._started:
-            buffer = buffer.removeprefix(_BOM)
+            chunk = chunk.removeprefix(_BOM)
             self._started = True
+        if has_cr or self._data or self._event:
+            return self._lines(chunk)
+        return self._frames(chunk)
+
+    def _frames(self, buffer: bytes) -> list[ServerSentEvent]:
+        """As `_lines`, between two events. Nearly every frame is a line of data, or
+        two with its name."""
+        whole, _, rest = buffer.rpartition(b"\n\n")
+        events: list[ServerSentEvent] = []
+        for frame in whole.split(b"\n\n"):
+            name = b""
+            if frame[:6] == b"data: ":
+                data = frame[6:]
+            else:
+                name, _, data = frame.partition(b"\ndata: ")
+                if name[:7] != b"event: " or b"\n" in name or not data:
+                    return self._lines(buffer)
+            if b"\n" in data:
+                return self._lines(buffer)
+            event = name[7:].decode(errors="replace") if name else ""
+            events.append(ServerSentEvent(data, event or "message", self._last_id))
+        if b"\n" in rest:
+            return events + self._lines(rest)
+        self._tail = [rest] if rest else []
+        return events
+
+    def _lines(self, buffer: bytes) -> list[ServerSentEvent]:
         lines = _LINE_END.split(buffer) if b"\r" in buffer else buffer.split(b"\n")
-        self._tail = [lines.pop()]
+        last = lines.pop()
+        self._tail = [last] if last else []
         events: list[ServerSentEvent] = []
         for line in lines:
             if event := self._line(line):

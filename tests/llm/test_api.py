@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from pydantic import BaseModel
 
-from llm import api, client
+from llm import api, client, connections
 from llm.demo.app import DemoApplication
 from llm.demo.key import demo_key
 from llm.errors import (
@@ -506,7 +506,7 @@ def test_plain_code_has_twins_of_all_that_is_awaited(demo):
     assert api.collect_sync(api.stream(demo, "Hello")).text
     assert api.check_sync(demo)[0].works
     assert ModelCall.objects.count() == 4
-    assert client._clients == {}
+    assert connections._clients == {}
 
 
 def test_a_twin_sees_the_rows_of_its_callers_transaction(web, db):

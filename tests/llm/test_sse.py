@@ -47,6 +47,31 @@ def test_a_stream_that_comes_byte_by_byte_is_the_same():
     assert feed([bytes([byte]) for byte in STREAM]) == EVENTS
 
 
+PLAIN = (
+    "data: 1\n\ndata: 2\n\nevent: named\ndata: 3\n\n: comment\n\ndata: 4\n"
+    "data: 5\n\nevent: twice\nevent: said\ndata: 6\n\nevent:\ndata: 7\n\nevent: lost"
+    "\n\ndata: \n\nid: 8\ndata: ō…\n\ndata:9\n\ndata: 10\n\nevent: last\ndata: 11"
+).encode()
+PLAIN_EVENTS = [
+    ServerSentEvent(b"1"),
+    ServerSentEvent(b"2"),
+    ServerSentEvent(b"3", "named"),
+    ServerSentEvent(b"4\n5"),
+    ServerSentEvent(b"6", "said"),
+    ServerSentEvent(b"7"),
+    ServerSentEvent(b""),
+    ServerSentEvent("ō…".encode(), "message", "8"),
+    ServerSentEvent(b"9", "message", "8"),
+    ServerSentEvent(b"10", "message", "8"),
+    ServerSentEvent(b"11", "last", "8"),
+]
+
+
+@given(st.sets(st.integers(1, len(PLAIN) - 1)))
+def test_borders_do_not_matter_where_all_lines_end_alike(cuts: set[int]):
+    assert feed(cut(PLAIN, cuts)) == PLAIN_EVENTS
+
+
 def test_an_object_without_a_field_is_an_event_too():
     bare = b'data: 1\r\n\r\n{\r\n  "error": {"code": 499},\r\n  "a": "b"\r\n}\r\n'
     [first, second] = feed([bare])

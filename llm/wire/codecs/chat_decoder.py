@@ -52,8 +52,6 @@ from llm.wire.sse import ServerSentEvent
 
 TEXT, REASONING = "text", "reasoning"
 
-#: Keys of a chunk beside which plain text is not all there is to read.
-_TELLING = frozenset({"error", "x_groq", "citations", "search_results"})
 #: Keys of a delta that are plain text, or nothing.
 _PLAIN = frozenset({"content", "role", "token_id"})
 #: What is gathered in pieces to go back whole; "content" are Mistral's thinking parts.
@@ -166,7 +164,10 @@ class ChatDecoder:
             not choices
             or len(choices) > 1
             or chunk.get("usage") is not None
-            or not _TELLING.isdisjoint(chunk)
+            or "error" in chunk
+            or "x_groq" in chunk
+            or "citations" in chunk
+            or "search_results" in chunk
         ):
             return None
         choice = choices[0]
@@ -175,7 +176,7 @@ class ChatDecoder:
             not delta
             or choice.get("index")
             or choice.get("finish_reason") is not None
-            or not delta.keys() <= _PLAIN
+            or (len(delta) > 1 and not delta.keys() <= _PLAIN)
         ):
             return None
         text = delta.get("content")

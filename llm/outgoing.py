@@ -1,0 +1,140 @@
+"""A request as it is sent: address, headers and body. No IO.
+
+What is the same for all requests of an account, the parsed address and the headers, is
+made once and kept, by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import httpx
+import orjson
+from django.conf import settings
+
+from llm.addresses import is_public, looks_like_address
+from llm.connections import private_address
+from llm.errors import BadRequest
+from llm.provider import Endpoint
+from llm.wire.reading import STUMBLES
+from llm.wire.request import Request
+
+
+def question(
+    endpoint: Endpoint, request: Request, proof: Mapping[str, str]
+) -> tuple[httpx.Request, bool]:
+    """What to send, and whether to an address that may lie in our own network.
+
+    `proof` are the headers that show who we are. Raises BadRequest.
+    """
+    address, ours = address_of(endpoint, endpoint.url(request))
+    headers = _headers(
+        endpoint, {**_told(endpoint, request), **proof}, streams=request.stream
+    )
+    body = _body(endpoint, request)
+    times = {"timeout": timeouts()}
+    message = httpx.Request(
+        "POST", address, content=body, headers=headers, extensions=times
+    )
+    return message, ours
+
+
+def look(
+    endpoint: Endpoint, path: str, proof: Mapping[str, str]
+) -> tuple[httpx.Request, bool]:
+    """As `question`, for what lies at `path`."""
+    address, ours = address_of(endpoint, endpoint.at(path))
+    # Some codecs tell their version in headers, whatever is asked.
+    told = _told(endpoint, Request(model="", items=(), stream=False))
+    headers = _headers(endpoint, {**told, **proof}, streams=False)
+    times = {"timeout": timeouts()}
+    return httpx.Request("GET", address, headers=headers, extensions=times), ours
+
+
+def address_of(endpoint: Endpoint, text: str) -> tuple[httpx.URL, bool]:
+    """`text` as a URL, and whether it may lie in our own network.
+
+    It may where it stands in our code, where the staff say so, and where it is this
+    server itself (`self:`, the demo).
+    """
+    own = endpoint.provider.base_url.startswith("self:")
+    if text.startswith("self:"):
+        text = settings.SELF_URL + text.removeprefix("self:")
+    ours = (
+        endpoint.allow_private_network
+        or not endpoint.base_url
+        or (own and text.startswith(f"{settings.SELF_URL}/"))
+    )
+    return url(text, private=ours), ours
+
+
+@lru_cache(maxsize=1_000)
+def url(text: str, *, private: bool) -> httpx.URL:
+    """Raises BadRequest."""
+    try:
+        address = httpx.URL(text)
+    except httpx.InvalidURL as exc:
+        raise _no_address() from exc
+    if address.scheme not in ("http", "https") or not address.host:
+        raise _no_address()
+    # What looks like an address is not resolved, so it is checked here.
+    near = looks_like_address(address.host) and not is_public(address.host)
+    if near and not private:
+        raise private_address()
+    return address
+
+
+def timeouts() -> dict[str, float | None]:
+    """For the transport: connecting only, reads are timed by `Clock`."""
+    connect = settings.LLM_CONNECT_TIMEOUT
+    return {"connect": connect, "pool": connect, "read": None, "write": None}
+
+
+def _body(endpoint: Endpoint, request: Request) -> bytes:
+    try:
+        wire = endpoint.codec.encode(request)
+    except STUMBLES as exc:
+        raise BadRequest(
+            "The conversation holds something that this model cannot be told.",
+            detail=f"{type(exc).__name__} while writing the request.",
+        ) from exc
+    try:
+        return orjson.dumps(wire)
+    except orjson.JSONEncodeError as exc:
+        raise BadRequest(
+            "The request holds something that JSON cannot carry.", detail=str(exc)
+        ) from exc
+
+
+def _headers(
+    endpoint: Endpoint, told: Mapping[str, str], *, streams: bool
+) -> httpx.Headers:
+    headers = {
+        "Accept": "text/event-stream" if streams else "application/json",
+        # Compressed streams arrive in lumps, and cost time to unpack.
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+        "User-Agent": "parley",
+        **endpoint.provider.headers,
+        **told,
+        **endpoint.headers,
+    }
+    return _encoded(tuple(headers.items()))
+
+
+@lru_cache(maxsize=1_000)
+def _encoded(headers: tuple[tuple[str, str], ...]) -> httpx.Headers:
+    """To be copied, and not changed."""
+    return httpx.Headers(headers)
+
+
+def _told(endpoint: Endpoint, request: Request) -> dict[str, Any]:
+    """What a codec says in headers: a version, betas. Most say all in the body."""
+    tell = getattr(endpoint.codec, "headers", None)
+    return tell(request) if tell else {}
+
+
+def _no_address() -> BadRequest:
+    return BadRequest("The provider's address is not a URL; the staff must correct it.")

@@ -1,0 +1,308 @@
+"""Items of a response in the making, told as canonical events.
+
+An item is *open* from its first delta to its last. Message and reasoning items follow
+one another, so opening one closes the last; tool calls may be open side by side. `done`
+is told in the order of `output_index`, so a closed item may wait for an earlier one. An
+event is a fresh dict that nobody changes afterwards; text is kept as a list and joined
+once.
+
+Source: https://www.openresponses.org/specification#streaming
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from llm.wire.deltas import Key, ToolCallDelta
+from llm.wire.items import Event, Item
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class OpenItem:
+    """An item not yet done: its skeleton and the text that has come so far."""
+
+    __slots__ = (
+        "arguments",
+        "closed",
+        "index",
+        "item",
+        "part",
+        "part_index",
+        "pending",
+        "source_part",
+        "text",
+    )
+
+    def __init__(self, index: int, item: Item) -> None:
+        self.index = index
+        self.item = item
+        self.part: dict[str, Any] | None = None  # the content part being written
+        self.part_index = -1
+        self.source_part = 0  # its number as the provider counts
+        self.text: list[str] = []  # of that part
+        self.arguments: list[str] = []
+        self.pending = ""  # half a surrogate pair
+        self.closed = False
+
+    def snapshot(self) -> Item:
+        """The item as it stands, with text that is not closed yet."""
+        item = dict(self.item)
+        if item["type"] == "function_call":
+            item["arguments"] = "".join(self.arguments)
+        elif self.part is not None:
+            field = "summary" if self.part["type"] == "summary_text" else "content"
+            part = {**self.part, _text_field(self.part): "".join(self.text)}
+            item[field] = [*item[field][:-1], part]
+        return item
+
+
+class ItemStream:
+    """`output` holds the items that are done; `proofs` the raw blocks of providers, by
+    item id. Events gather until `_take`."""
+
+    def __init__(self, make_id: Callable[[str], str]) -> None:
+        self.output: list[Item] = []
+        self.done_at: list[int] = []  # sequence number of each item's `done`
+        self.proofs: dict[str, Any] = {}
+        self._make_id = make_id
+        self._out: list[Event] = []
+        self._sequence = 0
+        self._count = 0  # items added
+        self._open: dict[Key, OpenItem] = {}
+        self._closed: dict[Key, str] = {}  # ids of this call's closed items
+        self._current: Key | None = None  # the open message or reasoning item
+        #: Calls whose name is to come.
+        self._unnamed: dict[Key, list[ToolCallDelta]] = {}
+        self._waiting: dict[int, Item] = {}  # closed, behind one still open
+        self._call_ids: set[str] = set()
+
+    # Opening
+
+    def _open_message(self, key: Key, phase: str | None) -> OpenItem:
+        self._close_current()
+        message: Item = {"type": "message", "role": "assistant", "content": []}
+        if phase:
+            message["phase"] = phase
+        self._current = key
+        return self._add(key, "msg", message)
+
+    def _open_reasoning(self, key: Key) -> OpenItem:
+        self._close_current()
+        self._current = key
+        return self._add(key, "rs", {"type": "reasoning", "summary": [], "content": []})
+
+    def _open_call(self, key: Key, calls: list[ToolCallDelta], name: str) -> None:
+        self._unnamed.pop(key, None)
+        self._close_current()
+        given = next((call.call_id for call in calls if call.call_id), "")
+        call = {
+            "type": "function_call",
+            "call_id": self._unique(given),
+            "name": name,
+            "arguments": "",
+        }
+        opened = self._add(key, "fc", call)
+        text = self._mend(opened, "".join(call.arguments for call in calls))
+        if text:
+            self._arguments(opened, text)
+
+    def _add(self, key: Key, prefix: str, fields: Item) -> OpenItem:
+        item = {
+            "type": fields["type"],
+            "id": self._make_id(prefix),
+            "status": "in_progress",
+            **fields,
+        }
+        opened = self._open[key] = OpenItem(self._count, item)
+        self._count += 1
+        self._emit(
+            "response.output_item.added", output_index=opened.index, item=dict(item)
+        )
+        return opened
+
+    def _open_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
+        self._close_part(opened)
+        field = "summary" if part["type"] == "summary_text" else "content"
+        opened.item = {**opened.item, field: [*opened.item[field], part]}
+        opened.part = part
+        opened.part_index = len(opened.item[field]) - 1
+        if field == "summary":
+            self._emit("response.reasoning_summary_part.added", **self._at(opened))
+        else:
+            self._emit("response.content_part.added", **self._at(opened), part=part)
+
+    def _arguments(self, opened: OpenItem, text: str) -> None:
+        opened.arguments.append(text)
+        self._emit(
+            "response.function_call_arguments.delta",
+            item_id=opened.item["id"],
+            output_index=opened.index,
+            delta=text,
+        )
+
+    # Closing
+
+    def _close_current(self) -> None:
+        if self._current in self._open:
+            self._close(self._current)
+        self._current = None
+
+    def _close_part(self, opened: OpenItem) -> None:
+        if opened.part is None:
+            return
+        if opened.pending:  # the other half never came
+            opened.text.append("\ufffd")
+            opened.pending = ""
+        text = "".join(opened.text)
+        part = {**opened.part, _text_field(opened.part): text}
+        field = "summary" if part["type"] == "summary_text" else "content"
+        opened.item = {**opened.item, field: [*opened.item[field][:-1], part]}
+        at = self._at(opened)
+        match part["type"]:
+            case "output_text":
+                self._emit("response.output_text.done", **at, text=text, logprobs=[])
+            case "refusal":
+                self._emit("response.refusal.done", **at, refusal=text)
+            case "reasoning_text":
+                self._emit("response.reasoning.done", **at, text=text)
+            case "summary_text":
+                at.pop("part")
+                self._emit("response.reasoning_summary_text.done", **at, text=text)
+        name = "reasoning_summary_part" if field == "summary" else "content_part"
+        self._emit(f"response.{name}.done", **{**at, "part": part})
+        opened.part, opened.text = None, []
+
+    def _close(
+        self, key: Key, *, complete: bool = True, status: str | None = None
+    ) -> None:
+        opened = self._open.pop(key)
+        self._closed[key] = opened.item["id"]
+        if opened.item["type"] == "function_call":
+            complete = self._close_arguments(opened, complete)
+        self._close_part(opened)
+        opened.item = {
+            **opened.item,
+            "status": status or ("completed" if complete else "incomplete"),
+        }
+        self._waiting[opened.index] = opened.item
+        self._tell_done()
+
+    def _close_arguments(self, opened: OpenItem, complete: bool) -> bool:
+        """False where the call must never be run."""
+        text = "".join(opened.arguments)
+        if complete and text.strip() in ("", "null"):
+            text = "{}"
+        opened.item = {**opened.item, "arguments": text}
+        self._emit(
+            "response.function_call_arguments.done",
+            item_id=opened.item["id"],
+            output_index=opened.index,
+            arguments=text,
+        )
+        return complete and bool(opened.item["name"])
+
+    def _whole(self, item: Item) -> None:
+        """An item that is done as it comes, told with its content."""
+        opened = self._begin(item)
+        if item["type"] == "function_call":
+            self._arguments(opened, item["arguments"])
+            self._emit(
+                "response.function_call_arguments.done",
+                item_id=item["id"],
+                output_index=opened.index,
+                arguments=item["arguments"],
+            )
+        elif item["type"] in ("message", "reasoning"):
+            for part in [*item.get("summary", []), *item.get("content", [])]:
+                self._tell_part(opened, part)
+                self._close_part(opened)
+        self._waiting[opened.index] = item
+        self._tell_done()
+
+    def _begin(self, item: Item) -> OpenItem:
+        """Tell `item` added, empty; its content is told after."""
+        opened = OpenItem(self._count, {**item, "status": "in_progress"})
+        self._count += 1
+        for field in ("content", "summary"):
+            if isinstance(item.get(field), list):
+                opened.item[field] = []
+        if item["type"] == "function_call":
+            opened.item["arguments"] = ""
+        self._emit(
+            "response.output_item.added",
+            output_index=opened.index,
+            item=dict(opened.item),
+        )
+        return opened
+
+    def _tell_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
+        """Open `part` with all its text; it stays open."""
+        if (field := _text_field(part)) not in part:
+            return
+        self._open_part(opened, {**part, field: ""})
+        if not (text := part[field]):
+            return
+        opened.text.append(text)
+        at = self._at(opened)
+        match part["type"]:
+            case "output_text":
+                self._emit("response.output_text.delta", **at, delta=text, logprobs=[])
+            case "refusal":
+                self._emit("response.refusal.delta", **at, delta=text)
+            case "reasoning_text":
+                self._emit("response.reasoning.delta", **at, delta=text)
+            case "summary_text":
+                at.pop("part")
+                self._emit("response.reasoning_summary_text.delta", **at, delta=text)
+
+    def _tell_done(self) -> None:
+        """Report closed items done, once every item before them is."""
+        while (item := self._waiting.pop(len(self.output), None)) is not None:
+            self.done_at.append(self._sequence)
+            self._emit(
+                "response.output_item.done", output_index=len(self.output), item=item
+            )
+            self.output.append(item)
+
+    # Plumbing
+
+    def _unique(self, call_id: str) -> str:
+        """The provider's id where it is usable and new in this response."""
+        if not call_id or len(call_id) > 64 or call_id in self._call_ids:
+            call_id = self._make_id("call")
+        self._call_ids.add(call_id)
+        return call_id
+
+    def _mend(self, opened: OpenItem, text: str) -> str:
+        """`text` without half a surrogate pair at its end; that waits for the other.
+
+        Hosts cut an emoji's escape in two; JSON of ours must never carry half of one.
+        """
+        if not opened.pending and (text.isascii() or not _SURROGATE.search(text)):
+            return text
+        text, opened.pending = opened.pending + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, opened.pending = text[:-1], text[-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def _at(self, opened: OpenItem) -> dict[str, Any]:
+        """The address of the part being written."""
+        at = {"item_id": opened.item["id"], "output_index": opened.index}
+        if opened.part is not None and opened.part["type"] == "summary_text":
+            return {**at, "summary_index": opened.part_index, "part": opened.part}
+        return {**at, "content_index": opened.part_index}
+
+    def _emit(self, type: str, **fields: Any) -> None:
+        number, self._sequence = self._sequence, self._sequence + 1
+        self._out.append({"type": type, "sequence_number": number, **fields})
+
+    def _take(self) -> list[Event]:
+        events, self._out = self._out, []
+        return events
+
+
+def _text_field(part: dict[str, Any]) -> str:
+    return "refusal" if part["type"] == "refusal" else "text"
