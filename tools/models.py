@@ -485,4 +485,5 @@ class HttpTool(SecretHeaders, AsyncAnswers):
 
 
 from tools.mcp import rows as rows  # noqa: E402  (models of this app; they need these)
+from tools.mcp import sign_in_rows as sign_in_rows  # noqa: E402
 from tools.versions import ToolVersion as ToolVersion  # noqa: E402

@@ -128,13 +128,15 @@ class ToolVersion(models.Model):
 
 
 def snapshot_of(tool: Tool) -> Snapshot:
-    """As JSON: columns of the tool, of its HTTP request, and groups by name."""
-    http = getattr(tool, "http", None)
+    """As JSON: columns of the tool, of its HTTP request, groups by name, and what staff
+    approved of an MCP server's tool."""
+    http, mcp = getattr(tool, "http", None), getattr(tool, "mcp", None)
     return {
         "tool": _columns(tool),
         "groups": sorted(tool.groups.values_list("name", flat=True)),
         "approvers": tool.approvers.name if tool.approvers else None,
         "http": _columns(http) if http else None,
+        **({"mcp": mcp.definition} if mcp else {}),
     }
 
 
@@ -169,12 +171,13 @@ def _set(row: models.Model, values: Mapping[str, Any]) -> None:
 
 
 def _flat(snapshot: Snapshot) -> dict[str, Any]:
-    http = snapshot["http"] or {}
+    http, mcp = snapshot["http"] or {}, snapshot.get("mcp") or {}
     return {
         **snapshot["tool"],
         "approvers": snapshot["approvers"],
         "groups": snapshot["groups"],
         **{f"HTTP {name}": value for name, value in http.items()},
+        **{f"MCP {name}": value for name, value in mcp.items()},
     }
 
 

@@ -10,17 +10,26 @@ from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
 from llm.forms import ObjectField
 from tools.forms import SecretHeadersField
+from tools.mcp.admin_sign_in import SignInAdmin
 from tools.mcp.look import look
 from tools.mcp.rows import McpServer
 
 _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
+
+
+class _NamesField(forms.JSONField):
+    """Empty for all: nobody should have to read "null"."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
 
 
 class McpServerForm(forms.ModelForm):
@@ -41,6 +50,7 @@ class McpServerForm(forms.ModelForm):
             "label",
             "url",
             "headers",
+            "oauth_flow",
             "oauth_client_id",
             "oauth_secret",
             "oauth_issuer",
@@ -51,7 +61,7 @@ class McpServerForm(forms.ModelForm):
             "enabled",
             "hosted",
         ]
-        field_classes = {"headers": ObjectField}
+        field_classes = {"headers": ObjectField, "allowed_tools": _NamesField}
         widgets = {
             "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
             "headers": forms.Textarea({"rows": 3, **_CODE}),
@@ -74,7 +84,7 @@ class McpServerForm(forms.ModelForm):
 
 
 @admin.register(McpServer)
-class McpServerAdmin(SecretFormAdmin):
+class McpServerAdmin(SignInAdmin, SecretFormAdmin):
     form = McpServerForm
     change_form_template = "admin/tools/mcpserver/change_form.html"
     list_display = [
@@ -84,6 +94,7 @@ class McpServerAdmin(SecretFormAdmin):
         "enabled",
         "hosted",
         "approved",
+        "to_review",
         "is_well",
         "listed_at",
     ]
@@ -100,14 +111,22 @@ class McpServerAdmin(SecretFormAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[McpServer]:
         rows: QuerySet[McpServer] = super().get_queryset(request)
-        return rows.annotate(approved_count=Count("tools"))
+        counted = rows.annotate(approved_count=Count("tools"))
+        return counted.select_related("signed_in_by").prefetch_related("tools")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         program = obj is not None and obj.is_program
         return _PROGRAM_FIELDSETS if program else _FIELDSETS
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        told = ["where", "about_it", "error", "listed_at", "created_at"]
+        told = [
+            "where",
+            "signed_in",
+            "about_it",
+            "error",
+            "listed_at",
+            "created_at",
+        ]
         # The names of its tools begin with it.
         return told if obj is None else ["name", *told]
 
@@ -156,9 +175,7 @@ class McpServerAdmin(SecretFormAdmin):
             raise PermissionDenied
         if "_approve" in request.POST:
             self._approve(request, row)
-        elif error := look(row):
-            self.message_user(request, error, messages.ERROR)
-        else:
+        elif not look(row):  # the page shows what went wrong
             count = len(row.listing)
             text = ngettext(
                 "Connected; it lists %d tool.", "Connected; it lists %d tools.", count
@@ -192,6 +209,20 @@ class McpServerAdmin(SecretFormAdmin):
     def approved(self, row: Any) -> int:
         return int(row.approved_count)
 
+    @admin.display(description=_("to review"))
+    def to_review(self, row: McpServer) -> str:
+        """What has changed since it was approved, without anybody asking for it."""
+        found = row.comparison
+        counts = [
+            (found.changed, _("%d changed, held back"), "tool-bad"),
+            (found.gone, _("%d gone"), "tool-bad"),
+            (found.new, _("%d new"), ""),
+        ]
+        page = reverse("admin:tools_mcpserver_tools", args=[row.pk])
+        told = [(page, css, text % len(those)) for those, text, css in counts if those]
+        link = '<a href="{}" class="{}">{}</a>'
+        return format_html_join(", ", link, told) or "–"
+
     @admin.display(description=_("well"), boolean=True, ordering="error")
     def is_well(self, row: McpServer) -> bool | None:
         if row.error or row.is_missing:
@@ -216,13 +247,15 @@ _FIELDSETS = [
     (None, {"fields": ["name", "label", "url", "enabled"]}),
     (_("Headers"), {"fields": ["secret", "headers"]}),
     (
-        _("OAuth client credentials"),
+        _("OAuth"),
         {
             "fields": [
+                "oauth_flow",
                 "oauth_client_id",
                 "oauth_secret",
                 "oauth_issuer",
                 "oauth_scope",
+                "signed_in",
             ]
         },
     ),

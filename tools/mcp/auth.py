@@ -6,16 +6,27 @@ Loads the SDK; import it where needed.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Literal, TypeVar
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth import (
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+    OAuthTokenError,
+)
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
+)
+from mcp.client.auth.utils import (
+    issuers_match,
+    validate_authorization_response_iss,
 )
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -37,7 +48,12 @@ from tools.mcp.spec import (
     Server,
 )
 
+_OTHER_ISSUER = "the server does not name the issuer that is set here."
+
+PAUSE = 0.2  # seconds between two looks whether another process has renewed a token
+
 Model = TypeVar("Model", bound=BaseModel)
+Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
 def auth_of(server: Server) -> httpx2.Auth | None:
@@ -71,9 +87,35 @@ class _Memory:
         pass
 
 
+class _OurScope(OAuthClientProvider):
+    """Asks for the scope that staff have set, where they have; the SDK asks for what
+    the server names."""
+
+    chosen_scope = ""
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self.chosen_scope:
+            self.context.client_metadata.scope = self.chosen_scope
+        return await super()._perform_authorization()
+
+
+class _WithSecret(_OurScope, ClientCredentialsOAuthProvider):
+    pass
+
+
+class _WithKey(_OurScope, PrivateKeyJWTOAuthProvider):
+    pass
+
+
 def _for_machines(url: str, client: ClientCredentials) -> httpx2.Auth:
+    provider = _provider_for_machines(url, client)
+    provider.chosen_scope = client.scope
+    return provider
+
+
+def _provider_for_machines(url: str, client: ClientCredentials) -> _OurScope:
     if client.private_key is None:
-        return ClientCredentialsOAuthProvider(
+        return _WithSecret(
             server_url=url,
             storage=_Memory(),
             client_id=client.client_id,
@@ -87,7 +129,7 @@ def _for_machines(url: str, client: ClientCredentials) -> httpx2.Auth:
         signing_key=_opened(client.private_key),
         signing_algorithm=client.algorithm,
     )
-    return PrivateKeyJWTOAuthProvider(
+    return _WithKey(
         server_url=url,
         storage=_Memory(),
         client_id=client.client_id,
@@ -112,10 +154,11 @@ def _opened(secret: Sealed | None) -> str:
 # People: tokens are kept in a store, with what is needed to renew them
 
 
-class _ForPeople(OAuthClientProvider):
+class _ForPeople(_OurScope):
     def __init__(self, url: str, client: AuthorizationCode) -> None:
         self._client = client
-        self._came_back: Redirected | None = None
+        self._visited: Redirected | None = None
+        self._is_spent = False  # the code that came back
         super().__init__(
             server_url=url,
             client_metadata=OAuthClientMetadata(
@@ -130,19 +173,109 @@ class _ForPeople(OAuthClientProvider):
             callback_handler=self._result,
             client_metadata_url=client.metadata_url or None,
         )
+        self.chosen_scope = client.scope
+        self._stored = stored
         stored.provider = self
 
-    async def _visit(self, url: str) -> None:
-        if self._client.visit is None:
+    async def _auth_flow(self, request: httpx2.Request) -> Flow:
+        """The SDK's, and once more where the server takes our token no more: with what
+        another process has renewed meanwhile, or with the token renewed."""
+        try:
+            for may_renew in (True, False):
+                self._initialized &= self.context.is_token_valid()
+                async with aclosing(super()._auth_flow(request)) as flow:
+                    sent = await anext(flow)
+                    while True:
+                        response = yield sent
+                        if sent is request and response.status_code == 401:
+                            if may_renew and self._forget_token():
+                                break
+                            self._see_that_somebody_is_there()
+                        sent = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        except OAuthFlowError as exc:
+            raise SignInFailed(self._reason(exc)) from exc
+        finally:
+            await self._stored.release()
+
+    def _forget_token(self) -> bool:
+        """False where there is no other to be had."""
+        tokens = self.context.current_tokens
+        if tokens is None or not tokens.refresh_token:
+            return False
+        self._stored.refused, self._initialized = tokens.access_token, False
+        return True
+
+    def _see_that_somebody_is_there(self) -> None:
+        """Before the SDK looks for the page to send them to, and registers us."""
+        if self._client.visit is None and self._client.came_back is None:
             raise SignInFailed("somebody of the staff must sign in at this MCP server.")
-        self._came_back = await self._client.visit(url)
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        if not (issuer := self._client.issuer):
+            return super()._select_authorization_server(advertised)
+        for each in advertised:
+            if issuers_match(each, issuer):
+                return each
+        raise SignInFailed(_OTHER_ISSUER)
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        client = self.context.client_info
+        if (
+            self._client.client_id
+            and client
+            and client.client_id != self._client.client_id
+        ):
+            raise SignInFailed(_OTHER_ISSUER)
+        self._show_secret_as_asked()
+        if (back := self._client.came_back) is None:
+            return await super()._perform_authorization()
+        if self._is_spent:
+            raise SignInFailed("the server does not take the token it was given.")
+        self._is_spent = True
+        if self._get_token_endpoint() != back.token_endpoint:
+            raise SignInFailed(
+                "the server names another authorization server than before."
+            )
+        validate_authorization_response_iss(back.issuer, self.context.oauth_metadata)
+        return await self._exchange_token_authorization_code(back.code, back.verifier)
+
+    def _show_secret_as_asked(self) -> None:
+        """Of a client that staff entered nobody has told us how its secret is sent."""
+        if self.context.client_info and self._client.client_secret:
+            method = _method(self.context.oauth_metadata)
+            self.context.client_info.token_endpoint_auth_method = method
+
+    async def _visit(self, url: str) -> None:
+        self._see_that_somebody_is_there()
+        assert self._client.visit
+        await self._stored.note(token_endpoint=self._get_token_endpoint())
+        self._visited = await self._client.visit(url)
 
     async def _result(self) -> AuthorizationCodeResult:
-        assert self._came_back
-        back, self._came_back = self._came_back, None
+        assert self._visited
+        back, self._visited = self._visited, None
         return AuthorizationCodeResult(
             code=back.code, state=back.state, iss=back.issuer
         )
+
+    def _reason(self, exc: OAuthFlowError) -> str:
+        """The SDK's own words may quote what the servers answered."""
+        match exc:
+            case OAuthRegistrationError() if self.context.oauth_metadata is None:
+                return (
+                    "the server asks for a sign-in, but neither it nor an authorization"
+                    " server says how (there is no metadata)."
+                )
+            case OAuthRegistrationError():
+                return (
+                    "the authorization server registers no client for us; enter the id"
+                    " of a client that it knows."
+                )
+            case OAuthTokenError():
+                return "the authorization server gave no token."
+        return "what the server and its authorization server say does not fit together."
 
 
 class _Stored:
@@ -158,16 +291,36 @@ class _Stored:
         self._client = client
         self._store = client.store
         self._state: dict[str, Any] = {}
+        self._is_claimed = False
+        self.refused = ""  # an access token that the server takes no more
 
     async def get_tokens(self) -> OAuthToken | None:
-        self._state = dict(await self._store.load())
-        self._remember_servers()
-        if (tokens := _read(OAuthToken, self._state.get("tokens"))) is None:
-            return None
-        expires_at = self._state.get("expires_at")
-        if expires_at is not None and time.time() > expires_at:
+        tokens = await self._load()
+        while tokens and self._must_renew(tokens) and not self._is_claimed:
+            self._is_claimed = await self._store.claim()
+            if not self._is_claimed:
+                await asyncio.sleep(PAUSE)
+            tokens = await self._load()  # it may have been renewed meanwhile
+        if tokens and self._must_renew(tokens):
             tokens.access_token = ""  # to the SDK: renew it before it is used
         return tokens
+
+    async def _load(self) -> OAuthToken | None:
+        self._state = dict(await self._store.load())
+        self._remember_servers()
+        return _read(OAuthToken, self._state.get("tokens"))
+
+    def _must_renew(self, tokens: OAuthToken) -> bool:
+        if not tokens.refresh_token:
+            return False
+        expires_at = self._state.get("expires_at")
+        has_run_out = expires_at is not None and time.time() > expires_at
+        return has_run_out or tokens.access_token == self.refused
+
+    async def release(self) -> None:
+        if self._is_claimed:
+            self._is_claimed = False
+            await self._store.release()
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.provider.context
@@ -186,13 +339,19 @@ class _Stored:
         return OAuthClientInformationFull(
             client_id=self._client.client_id,
             client_secret=secret,
-            token_endpoint_auth_method="client_secret_basic" if secret else "none",
+            token_endpoint_auth_method=(
+                _method(self.provider.context.oauth_metadata) if secret else "none"
+            ),
             redirect_uris=[AnyUrl(self._client.redirect_uri)],
             issuer=self._client.issuer or None,
         )
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         await self._save(client=_dumped(client_info))
+
+    async def note(self, **news: Any) -> None:
+        """What belongs to a sign-in that is under way."""
+        await self._save(**news)
 
     def _remember_servers(self) -> None:
         context = self.provider.context
@@ -205,6 +364,15 @@ class _Stored:
     async def _save(self, **news: Any) -> None:
         self._state.update(news)
         await self._store.save(self._state)
+
+
+def _method(
+    metadata: OAuthMetadata | None,
+) -> Literal["client_secret_basic", "client_secret_post"]:
+    known = (metadata and metadata.token_endpoint_auth_methods_supported) or ()
+    if "client_secret_basic" not in known and "client_secret_post" in known:
+        return "client_secret_post"
+    return "client_secret_basic"
 
 
 def _dumped(model: Any) -> Any:

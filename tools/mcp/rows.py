@@ -6,6 +6,7 @@ A server of streamable HTTP is made by staff. One that is a program comes from s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -17,18 +18,18 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm.encrypted import EncryptedTextField
 from tools import registry
 from tools.http.checks import read_networks, url_problems
 from tools.mcp.client import tool_of
 from tools.mcp.definitions import Definition, namespaced
+from tools.mcp.kept import RowNotice
+from tools.mcp.oauth_rows import OAuthClient
 from tools.mcp.pins import Comparison, compare
 from tools.mcp.programs import programs
 from tools.mcp.spec import (
     DEFAULT_TIMEOUT,
     MAX_SERVER_NAME,
     SERVER_NAME,
-    ClientCredentials,
     Server,
 )
 from tools.models import (
@@ -38,6 +39,9 @@ from tools.models import (
     validate_networks,
 )
 from tools.secret_headers import SecretHeaders
+from tools.versions import MAX_NOTE, ToolVersion, snapshot_of
+
+logger = logging.getLogger(__name__)
 
 LONGEST_TIMEOUT = 300  # seconds
 
@@ -64,7 +68,7 @@ def validate_allowed(names: Any) -> None:
         raise ValidationError(_('Write a list of names, such as ["search", "read"].'))
 
 
-class McpServer(SecretHeaders):
+class McpServer(SecretHeaders, OAuthClient):
     name = models.CharField(
         max_length=MAX_SERVER_NAME,
         unique=True,
@@ -99,31 +103,6 @@ class McpServer(SecretHeaders):
         blank=True,
         validators=[validate_headers],
         help_text=_("Sent with each request, no secrets among them."),
-    )
-    oauth_client_id = models.CharField(
-        _("client id"),
-        max_length=500,
-        blank=True,
-        help_text=_("Of OAuth client credentials; empty where headers are enough."),
-    )
-    oauth_issuer = models.CharField(
-        _("issuer"),
-        max_length=2000,
-        blank=True,
-        help_text=_(
-            "The authorization server that knows the client, such as"
-            " https://login.host; the secret is sent nowhere else."
-        ),
-    )
-    oauth_scope = models.CharField(
-        _("scopes"),
-        max_length=1000,
-        blank=True,
-        help_text=_("Separated by spaces; empty for what the server asks for."),
-    )
-    oauth_hint = models.CharField(max_length=20, blank=True, editable=False)
-    oauth_secret = EncryptedTextField(
-        _("client secret"), blank=True, default="", hint_field="oauth_hint"
     )
     allowed_tools = models.JSONField(
         null=True,
@@ -189,19 +168,10 @@ class McpServer(SecretHeaders):
                 )
         if self.is_program and self.hosted:
             raise_wrong_in("hosted", ["A program of ours cannot be called by others."])
-        if self.oauth_client_id:
-            self._clean_oauth()
-
-    def _clean_oauth(self) -> None:
-        if self.oauth_issuer:
-            raise_wrong_in("oauth_issuer", url_problems(self.oauth_issuer))
-        else:
-            raise_wrong_in("oauth_issuer", ["Name the authorization server."])
-        if not self.oauth_secret:
-            raise_wrong_in("oauth_secret", ["Enter the secret of this client."])
-        if any(name.lower() == "authorization" for name in self.secret_names):
-            problem = "There is a secret header Authorization; use one of both."
-            raise_wrong_in("oauth_client_id", [problem])
+        self.clean_oauth()
+        if self.hosted and self.oauth_flow:
+            problem = "Providers are handed headers, not what a sign-in brings."
+            raise_wrong_in("hosted", [problem])
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """With its tools, which are nothing without it."""
@@ -218,6 +188,7 @@ class McpServer(SecretHeaders):
             "allowed_tools": (
                 None if self.allowed_tools is None else frozenset(self.allowed_tools)
             ),
+            "notice": RowNotice(self.pk),
         }
         if self.is_program:
             return Server(program=programs()[self.name], **common)
@@ -225,33 +196,52 @@ class McpServer(SecretHeaders):
             url=self.url,
             headers=self.headers,
             secret_headers=self.secret_headers or None,
-            oauth=self._oauth(),
+            oauth=self.oauth(),
             networks=tuple(read_networks(self.networks)[0]),
             **common,
         )
 
-    def _oauth(self) -> ClientCredentials | None:
-        if not self.oauth_client_id:
-            return None
-        return ClientCredentials(
-            client_id=self.oauth_client_id,
-            client_secret=self.oauth_secret or None,
-            issuer=self.oauth_issuer,
-            scope=self.oauth_scope,
-        )
-
     # What it lists
 
+    @transaction.atomic
     def record_listing(
         self, found: Collection[Definition], about: Mapping[str, str]
     ) -> None:
         self.listing = [definition.stored for definition in found]
         self.about, self.listed_at, self.error = dict(about), timezone.now(), ""
         self.save(update_fields=["listing", "about", "listed_at", "error"])
+        self._mark()
+
+    def notice_listing(
+        self, found: Collection[Definition], about: Mapping[str, str]
+    ) -> None:
+        """What a session was told: written down where it is news."""
+        if self.listing != [definition.stored for definition in found]:
+            logger.warning("MCP server %s lists other tools than before", self.name)
+            self.record_listing(found, about)
+        elif self.error:
+            self.record_error("")
 
     def record_error(self, error: str) -> None:
         self.error = error
         self.save(update_fields=["error"])
+
+    def notice_error(self, error: str) -> None:
+        if self.error != error:
+            self.record_error(error)
+
+    def _mark(self) -> None:
+        """Says at each approved tool how it differs from what is listed."""
+        comparison = self.comparison
+        changed = [change.listed.name for change in comparison.changed]
+        gone = [definition.name for definition in comparison.gone]
+        for difference, names in [
+            (McpTool.Difference.CHANGED, changed),
+            (McpTool.Difference.GONE, gone),
+        ]:
+            rows = self.tools.filter(remote_name__in=names)
+            rows.update(difference=difference)
+        self.tools.exclude(remote_name__in=[*changed, *gone]).update(difference="")
 
     @property
     def comparison(self) -> Comparison:
@@ -277,15 +267,19 @@ class McpServer(SecretHeaders):
         return made
 
     def _pin(self, definition: Definition, user: Any) -> Tool:
-        values = {
-            "definition": definition.stored,
-            "approved_by": user,
-            "approved_at": timezone.now(),
-        }
         pin = self.tools.filter(remote_name=definition.name).first()
-        if pin:
-            McpTool.objects.filter(pk=pin.pk).update(**values)
-            return pin.tool
+        pin = pin or McpTool(server=self, remote_name=definition.name)
+        before = snapshot_of(pin.tool) if pin.pk else None
+        if not pin.pk:
+            pin.tool = self._tool_for(definition)
+        pin.definition, pin.difference = definition.stored, ""
+        pin.approved_by, pin.approved_at = user, timezone.now()
+        pin.save()
+        note = str(_("Approved as %s lists it")) % self
+        ToolVersion.objects.record(pin.tool, user, note[:MAX_NOTE], before=before)
+        return pin.tool
+
+    def _tool_for(self, definition: Definition) -> Tool:
         tool = Tool(
             name=namespaced(self.name, definition.name),
             kind=Tool.Kind.MCP,
@@ -293,9 +287,6 @@ class McpServer(SecretHeaders):
         )
         tool.full_clean()
         tool.save()
-        McpTool.objects.create(
-            tool=tool, server=self, remote_name=definition.name, **values
-        )
         return tool
 
     # Handed to providers
@@ -345,6 +336,10 @@ class McpServer(SecretHeaders):
 class McpTool(models.Model):
     """A server's tool as staff approved it: what a model is told, and what runs."""
 
+    class Difference(models.TextChoices):
+        CHANGED = "changed", _("changed, held back")
+        GONE = "gone", _("not listed any more")
+
     tool = models.OneToOneField(Tool, models.CASCADE, related_name="mcp")
     server = models.ForeignKey(McpServer, models.CASCADE, related_name="tools")
     remote_name = models.CharField(max_length=500)
@@ -353,6 +348,12 @@ class McpTool(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
     approved_at = models.DateTimeField()
+    difference = models.CharField(
+        max_length=10,
+        blank=True,
+        choices=Difference.choices,
+        help_text=_("Between what was approved and what was listed last."),
+    )
 
     class Meta:
         default_permissions = ()  # those of its tool and its server

@@ -14,7 +14,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -80,6 +80,7 @@ class Session:
         self._last_failure: ToolError | None = None  # of the last try to connect
         self._changes = 0  # how often the server said that its tools changed
         self._changes_listed = 0  # as many when it listed them last
+        self._news = asyncio.Event()  # set: it said so, and was not asked since
         self._is_closed = False
 
     @property
@@ -123,12 +124,7 @@ class Session:
         """The server's name and version, and the protocol's revision."""
 
         async def told(opened: _Open) -> dict[str, str]:
-            info = opened.client.server_info
-            return {
-                "protocol": opened.client.protocol_version,
-                "name": info.name if info else "",
-                "version": info.version if info else "",
-            }
+            return _about(opened.client)
 
         return await self._run(told, Context())
 
@@ -205,10 +201,21 @@ class Session:
             async with asyncio.timeout(self.server.timeout):
                 opened.listing = await listed(opened.client, self.server)
             opened.listed_at, self._changes_listed = now, changes
+            if self.server.notice:
+                await self.server.notice.listed(opened.listing, _about(opened.client))
         return opened.listing
 
     def _changed(self) -> None:
         self._changes += 1
+        self._news.set()
+
+    async def _follow(self) -> None:
+        """What the server changes is seen by staff before anybody calls it."""
+        while self.server.notice:
+            await self._news.wait()
+            self._news.clear()
+            with suppress(ToolError):  # it is in the log, and told to who calls next
+                await self.tools()
 
     def _check(self, listing: tuple[Definition, ...], tool: str, digest: str) -> None:
         live = next((each for each in listing if each.name == tool), None)
@@ -269,7 +276,9 @@ class Session:
         try:
             await self._hold(ready, health)
         except Exception as exc:
-            self._note(exc, ready, health)
+            failure = self._note(exc, ready, health)
+            if failure and self.server.notice:
+                await self.server.notice.failed(failure)
         finally:
             ready.cancel()  # unless it has its result
 
@@ -285,21 +294,22 @@ class Session:
                     connection(self.server, health, self._question, self._changed)
                 )
             opened = _Open(client, health, owner)
-            watching = asyncio.create_task(watch(client, self._changed))
-            stack.push_async_callback(_cancelled, watching)
+            for each in (watch(client, self._changed), self._follow()):
+                stack.push_async_callback(_cancelled, asyncio.create_task(each))
             self._failures, self._last_failure = 0, None
             ready.set_result(opened)
             await opened.end.wait()
 
     def _note(
         self, exc: Exception, ready: asyncio.Future[_Open], health: Health
-    ) -> None:
+    ) -> ToolError | None:
+        """Why no session was opened; None where one was, and fell."""
         from tools.mcp.failures import not_connected
 
         failure = not_connected(exc, self.server, health.status)
         if opened := self._result():
             opened.fall = _lost(failure)
-            return
+            return None
         self._failures, self._last_failure = self._failures + 1, failure
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE)
         self._retry_at = self._clock() + pause
@@ -309,6 +319,7 @@ class Session:
         if not ready.done():
             ready.set_exception(failure)
             ready.exception()  # so that it counts as seen if its caller is gone
+        return failure
 
     def _refuse_in_pause(self) -> None:
         left = self._retry_at - self._clock()
@@ -335,6 +346,15 @@ async def _call(
 
     result = await client.call_tool(tool, arguments, progress_callback=progressed)
     return result.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _about(client: Client) -> dict[str, str]:
+    info = client.server_info
+    return {
+        "protocol": client.protocol_version,
+        "name": info.name if info else "",
+        "version": info.version if info else "",
+    }
 
 
 def _progress(progress: float, total: float | None, message: str | None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from llm.addresses import Network
+from tools.errors import ToolError
+from tools.mcp.definitions import Definition
 
 #: A server's name begins the names of its tools and is parted from theirs by "__".
 SERVER_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*\Z")
@@ -24,11 +26,30 @@ class Sealed(Protocol):
 
 
 class TokenStore(Protocol):
-    """Keeps what a sign-in brought, as JSON, until the next session."""
+    """Keeps what a sign-in brought, as JSON, for all sessions that use it."""
 
     async def load(self) -> Mapping[str, Any]: ...
 
     async def save(self, state: Mapping[str, Any]) -> None: ...
+
+    async def claim(self) -> bool:
+        """For whoever is about to renew the token, as many servers take a refresh
+        token once. False while somebody else is at it."""
+        ...
+
+    async def release(self) -> None: ...
+
+
+class Notice(Protocol):
+    """Told what sessions find out, so that staff can see it."""
+
+    async def listed(
+        self, found: Sequence[Definition], about: Mapping[str, str]
+    ) -> None: ...
+
+    async def failed(self, failure: ToolError) -> None:
+        """No session could be opened."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +93,26 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CameBack:
+    """What came back to a page of ours that a process before this one had sent out.
+
+    The code is given to the authorization server that the person was sent to, or to
+    nobody.
+    """
+
+    code: str = field(repr=False)
+    verifier: str = field(repr=False)  # of PKCE
+    token_endpoint: str
+    issuer: str | None = None  # as it came back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationCode:
     """OAuth with a person who agrees in a browser, once.
 
-    `visit` is given the page to open and returns what came back; without it a session
-    that needs a person fails and says so.
+    `visit` is given the page to open and returns what came back; `came_back` is that
+    where it is there already. Without either a session that needs a person fails and
+    says so.
     """
 
     redirect_uri: str
@@ -89,6 +125,7 @@ class AuthorizationCode:
     #: Where a description of this client is published; "" to register it anew.
     metadata_url: str = ""
     visit: Callable[[str], Awaitable[Redirected]] | None = None
+    came_back: CameBack | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +145,7 @@ class Server:
     allowed_tools: frozenset[str] | None = None  # by the server's names; None: all
     networks: tuple[Network, ...] = ()  # private ones that it may lie in
     timeout: float = DEFAULT_TIMEOUT  # seconds, for connecting and for listing
+    notice: Notice | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:

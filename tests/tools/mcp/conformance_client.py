@@ -57,6 +57,12 @@ class Memory:
     async def save(self, state: Mapping[str, Any]) -> None:
         self.state = dict(state)
 
+    async def claim(self) -> bool:
+        return True
+
+    async def release(self) -> None:
+        pass
+
 
 async def main(url: str) -> None:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]

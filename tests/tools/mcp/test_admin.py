@@ -56,6 +56,7 @@ def form(**fields: object) -> dict[str, object]:
             "label",
             "headers",
             "secret",
+            "oauth_flow",
             "oauth_client_id",
             "oauth_secret",
             "oauth_issuer",
@@ -181,6 +182,7 @@ def test_a_server_is_made_and_its_secrets_are_never_shown(admin_client: Client):
 
 def test_an_oauth_client_is_kept_without_its_secret_being_shown(admin_client: Client):
     oauth = {
+        "oauth_flow": "machine",
         "oauth_client_id": "parley",
         "oauth_secret": PLANTED,
         "oauth_issuer": "https://login.host",

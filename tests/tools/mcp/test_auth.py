@@ -32,6 +32,12 @@ class Store:
     async def save(self, state: Mapping[str, Any]) -> None:
         self.state = dict(state)
 
+    async def claim(self) -> bool:
+        return True
+
+    async def release(self) -> None:
+        pass
+
 
 def stored(expires_in: float) -> Store:
     return Store(

@@ -14,7 +14,7 @@ from tools.mcp.client import McpCall, short_session
 from tools.mcp.definitions import Definition
 from tools.mcp.programs import parse_programs
 from tools.mcp.rows import McpServer
-from tools.mcp.spec import ClientCredentials, Program
+from tools.mcp.spec import AuthorizationCode, ClientCredentials, Program
 from tools.models import Tool
 
 pytestmark = pytest.mark.django_db
@@ -168,17 +168,34 @@ def test_secrets_are_encrypted_and_opened_only_by_the_call(make: Any):
 
 
 def test_an_oauth_client_needs_its_issuer_and_its_secret(make: Any):
-    with pytest.raises(ValidationError, match="Name the authorization server"):
+    machine = {"oauth_flow": "machine", "oauth_client_id": "parley"}
+    with pytest.raises(ValidationError, match="Choose how this client signs in"):
         make(oauth_client_id="parley")
+    with pytest.raises(ValidationError, match="Enter the id"):
+        make(oauth_flow="machine")
+    with pytest.raises(ValidationError, match="Name the authorization server"):
+        make(**machine)
     with pytest.raises(ValidationError, match="Enter the secret"):
-        make(oauth_client_id="parley", oauth_issuer="https://login.host")
+        make(**machine, oauth_issuer="https://login.host")
     row = make(
-        oauth_client_id="parley",
+        **machine,
         oauth_issuer="https://login.host",
         oauth_secret="hush-hush-hush-hush",
     )
     assert isinstance(row.spec.oauth, ClientCredentials)
     assert row.spec.oauth.client_secret.reveal() == "hush-hush-hush-hush"
+
+
+def test_a_persons_sign_in_needs_no_client_and_a_secret_always_an_issuer(make: Any):
+    assert isinstance(make(oauth_flow="person").spec.oauth, AuthorizationCode)
+    secret = {"oauth_client_id": "parley", "oauth_secret": "hush-hush-hush-hush"}
+    with pytest.raises(ValidationError, match="Name the authorization server"):
+        make(name="other", oauth_flow="person", **secret)
+
+
+def test_providers_are_not_handed_what_a_sign_in_brings(make: Any):
+    with pytest.raises(ValidationError, match="not what a sign-in brings"):
+        make(oauth_flow="person", hosted=True)
 
 
 @pytest.mark.parametrize(

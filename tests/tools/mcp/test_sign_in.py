@@ -1,0 +1,317 @@
+"""Staff sign in at a server through the admin: the SDK's own servers, over loopback."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import AnyUrl
+
+from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
+from tools.mcp.look import look, seen
+from tools.mcp.oauth_rows import sign_in_columns
+from tools.mcp.rows import McpServer
+from tools.mcp.sign_in_rows import McpSignIn
+
+pytestmark = pytest.mark.django_db
+BACK = reverse("admin:tools_mcpserver_signed_in")
+
+
+@pytest.fixture
+def server() -> Iterator[SignInServer]:
+    with sign_in_server() as server:
+        yield server
+
+
+@pytest.fixture
+def row(server: SignInServer) -> McpServer:
+    return row_for(server)
+
+
+def row_for(server: SignInServer, **values: Any) -> McpServer:
+    given = {"name": "signed", "url": server.url, "networks": "127.0.0.0/8"}
+    row = McpServer(**{**given, "oauth_flow": "person", **values})
+    row.full_clean()
+    row.save()
+    return row
+
+
+def page(row: McpServer) -> str:
+    return reverse("admin:tools_mcpserver_sign_in", args=[row.pk])
+
+
+def text_of(response: Any) -> str:
+    return html.unescape(response.content.decode())
+
+
+def sent_to(client: Client, row: McpServer) -> str:
+    """The page of the authorization server."""
+    return str(client.post(page(row)).context["page"])
+
+
+def come_back(url: str, kind: str = "Agree") -> str:
+    """What the browser of somebody who agrees or refuses is sent back with."""
+    with httpx.Client(trust_env=False) as browser:
+        agree = urljoin(url, browser.get(url).headers["location"])
+        back: str = browser.get(f"{agree}&kind={kind}").headers["location"]
+    assert urlsplit(back).path == BACK
+    return back
+
+
+def sign_in(client: Client, row: McpServer, kind: str = "Agree") -> str:
+    back = come_back(sent_to(client, row), kind)
+    told = text_of(client.get(back, follow=True))
+    row.refresh_from_db()
+    return told
+
+
+def expire(row: McpServer) -> None:
+    state = {**row.oauth().store._load(), "expires_at": 1.0}
+    McpServer.objects.update(**sign_in_columns(state))
+
+
+# Signing in
+
+
+def test_somebody_signs_in_and_the_tools_are_listed(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    assert "must sign in" in look(row)
+    told = sign_in(admin_client, row)
+    assert "Signed in at signed." in told
+    assert "Say who is signed in." in told
+    assert row.signed_in_by == User.objects.get()
+    assert (row.error, look(row)) == ("", "")
+    told = text_of(admin_client.get(page(row)))
+    assert "Signed in by admin" in told
+    assert "renewed by itself" in told
+
+
+def test_the_request_is_bound_to_a_verifier_a_resource_and_a_state(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    asked = parse_qs(urlsplit(sent_to(admin_client, row)).query)
+    assert asked["code_challenge_method"] == ["S256"]
+    assert asked["resource"] == [server.url]
+    assert asked["redirect_uri"] == [f"http://testserver{BACK}"]
+    assert len(asked["state"][0]) > 30
+
+
+def test_the_address_to_come_back_to_is_the_public_one(
+    admin_client: Client, row: McpServer, settings: Any
+):
+    settings.PUBLIC_URL = "https://chat.example/"
+    asked = parse_qs(urlsplit(sent_to(admin_client, row)).query)
+    assert asked["redirect_uri"] == [f"https://chat.example{BACK}"]
+
+
+def test_a_client_that_is_known_already_is_not_registered(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    sign_in(admin_client, row)
+    [client_id] = server.accounts.clients
+    sign_in(admin_client, row)
+    assert set(server.accounts.clients) == {client_id}
+
+
+def test_a_client_that_staff_entered_is_used(
+    admin_client: Client, server: SignInServer
+):
+    server.accounts.clients["ours"] = OAuthClientInformationFull(
+        client_id="ours",
+        client_secret="hush-hush-hush-hush",
+        token_endpoint_auth_method="client_secret_basic",
+        redirect_uris=[AnyUrl(f"http://testserver{BACK}")],
+        scope="read",
+    )
+    known = {"oauth_client_id": "ours", "oauth_secret": "hush-hush-hush-hush"}
+    row = row_for(server, **known, oauth_issuer=server.origin)
+    assert "Signed in at signed." in sign_in(admin_client, row)
+    expire(row)
+    assert look(row) == ""
+    assert set(server.accounts.clients) == {"ours"}
+
+
+def test_a_secret_is_sent_to_no_other_issuer(
+    admin_client: Client, server: SignInServer
+):
+    known = {"oauth_client_id": "ours", "oauth_secret": "hush-hush-hush-hush"}
+    row = row_for(server, **known, oauth_issuer="https://login.host")
+    told = text_of(admin_client.post(page(row)))
+    assert "does not name the issuer that is set here" in told
+    assert not server.accounts.clients
+
+
+def test_the_scopes_of_staff_are_asked_for(admin_client: Client, server: SignInServer):
+    row = row_for(server, oauth_scope="read write")
+    assert "scope=read+write" in sent_to(admin_client, row)
+
+
+def test_nothing_of_it_can_be_read(admin_client: Client, row: McpServer, caplog: Any):
+    sign_in(admin_client, row)
+    stored = McpServer.objects.filter(pk=row.pk).values().get()
+    tokens = row.oauth().store._load()["tokens"].values()
+    shown = text_of(admin_client.get(page(row))) + caplog.text
+    secrets = [each for each in tokens if len(str(each)) > 20]
+    assert len(secrets) == 2
+    assert not any(each in f"{stored}{shown}{row.spec!r}" for each in secrets)
+
+
+# Tokens
+
+
+def test_a_token_that_ran_out_is_renewed_once_for_all(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    sign_in(admin_client, row)
+    expire(row)
+    assert look(row) == ""
+    assert server.accounts.renewals == 1
+    row.refresh_from_db()
+    assert row.signed_in_until > timezone.now()
+    assert look(row) == ""
+    assert server.accounts.renewals == 1
+
+
+def test_a_token_that_the_server_takes_no_more_is_renewed(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    sign_in(admin_client, row)
+    server.accounts.access.clear()
+    assert look(row) == ""
+    assert server.accounts.renewals == 1
+
+
+def test_while_one_process_renews_a_token_others_wait_for_it(
+    admin_client: Client, row: McpServer
+):
+    sign_in(admin_client, row)
+    store = row.oauth().store
+    assert store._claim()
+    assert not store._claim()
+    McpServer.objects.update(renewing_until=timezone.now() - timedelta(seconds=1))
+    assert store._claim()  # whoever had it is taken for dead
+
+
+def test_where_tokens_cannot_be_renewed_it_is_said_when_to_sign_in_again(
+    admin_client: Client, row: McpServer, server: SignInServer
+):
+    server.accounts.gives_refresh_tokens = False
+    sign_in(admin_client, row)
+    assert "It is good until" in text_of(admin_client.get(page(row)))
+    McpServer.objects.update(signed_in_until=timezone.now() - timedelta(hours=1))
+    assert "It ran out" in text_of(admin_client.get(page(row)))
+    server.accounts.access.clear()
+    assert "must sign in" in look(row)
+
+
+def test_signing_out_forgets_the_tokens_everywhere(
+    admin_client: Client, row: McpServer
+):
+    sign_in(admin_client, row)
+    before = row.spec
+    told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
+    assert "Nobody is signed in." in told
+    row.refresh_from_db()
+    assert row.spec != before  # so that sessions with the tokens are used no more
+    assert "must sign in" in look(row)
+    assert before.oauth.store._load() == {}
+
+
+# What goes wrong
+
+
+def test_a_refusal_is_told(admin_client: Client, row: McpServer):
+    told = sign_in(admin_client, row, "Refuse")
+    assert "You are not signed in: it was denied" in told
+    assert not row.is_signed_in
+
+
+def test_a_sign_in_is_finished_once_by_who_began_it_and_in_time(
+    admin_client: Client, row: McpServer
+):
+    back = come_back(sent_to(admin_client, row))
+    other = Client()
+    other.force_login(User.objects.create_superuser("eve"))
+    unknown = "you have begun no such sign-in"
+    assert unknown in text_of(other.get(back, follow=True))
+    assert unknown in text_of(admin_client.get(f"{BACK}?state=x&code=y", follow=True))
+    assert "Signed in at" in text_of(admin_client.get(back, follow=True))
+    assert unknown in text_of(admin_client.get(back, follow=True))
+    back = come_back(sent_to(admin_client, row))
+    McpSignIn.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert "took too long" in text_of(admin_client.get(back, follow=True))
+
+
+def test_a_code_that_is_no_good_brings_no_token(admin_client: Client, row: McpServer):
+    back = come_back(sent_to(admin_client, row))
+    told = text_of(admin_client.get(f"{back}x", follow=True))
+    assert "You are not signed in" in told
+    row.refresh_from_db()
+    assert not row.is_signed_in
+
+
+def test_only_who_may_change_servers_signs_in(row: McpServer):
+    client = Client()
+    client.force_login(User.objects.create_user("bob", is_staff=True))
+    assert client.post(page(row)).status_code == 403
+    assert client.get(BACK).status_code == 403
+    assert "/login/" in Client().get(BACK).headers["location"]
+
+
+def test_a_sign_in_that_fails_leaves_the_one_before(
+    admin_client: Client, row: McpServer
+):
+    sign_in(admin_client, row)
+    sign_in(admin_client, row, "Refuse")
+    assert look(row) == ""
+
+
+def test_a_server_that_registers_nobody_says_so(admin_client: Client):
+    with sign_in_server(registers=False) as server:
+        told = text_of(admin_client.post(page(row_for(server))))
+    assert "registers no client for us; enter the id" in told
+
+
+def test_a_server_that_cannot_be_reached_says_so(admin_client: Client):
+    row = row_for(SignInServer())
+    assert "cannot be reached" in text_of(admin_client.post(page(row)))
+
+
+def test_addresses_that_a_server_names_are_checked(
+    admin_client: Client, row: McpServer
+):
+    McpServer.objects.update(networks="10.0.0.0/8")
+    told = text_of(admin_client.post(page(row)))
+    assert "private or reserved network" in told
+
+
+def test_a_client_is_not_sent_elsewhere_by_a_server_that_changed_its_mind(
+    admin_client: Client, row: McpServer
+):
+    back = come_back(sent_to(admin_client, row))
+    with sign_in_server() as other:
+        McpServer.objects.update(url=other.url)
+        told = text_of(admin_client.get(back, follow=True))
+    assert "another authorization server than before" in told
+    row.refresh_from_db()
+    assert not row.is_signed_in
+
+
+def test_all_that_is_seen_of_a_signed_in_server_is_its_own(
+    admin_client: Client, row: McpServer
+):
+    sign_in(admin_client, row)
+    found, about = seen(row.spec)
+    assert [each.name for each in found] == ["whoami"]
+    assert about["name"] == "signed"

@@ -1,0 +1,115 @@
+"""The pages on which staff sign in at an MCP server, and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from tools.errors import ToolError
+from tools.mcp.errors import SignInFailed
+from tools.mcp.kept import told
+from tools.mcp.rows import McpServer
+from tools.mcp.sign_in import begin, finish
+from tools.mcp.sign_in_rows import McpSignIn
+
+
+class SignInAdmin(admin.ModelAdmin):
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        ours = [
+            path(
+                "<int:pk>/sign-in/",
+                view(never_cache(self.sign_in_view)),
+                name="tools_mcpserver_sign_in",
+            ),
+            path(
+                "signed-in/",
+                view(never_cache(require_GET(self.signed_in_view))),
+                name="tools_mcpserver_signed_in",
+            ),
+        ]
+        return [*ours, *super().get_urls()]
+
+    def sign_in_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if not self.has_change_permission(request, row):
+            raise PermissionDenied
+        if row is None or row.oauth_flow != McpServer.Flow.PERSON:
+            raise Http404
+        if "_sign_out" in request.POST:
+            return self._sign_out(request, row)
+        page = self._begin(request, row) if request.method == "POST" else ""
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": _("Sign in at %(server)s") % {"server": row},
+            "row": row,
+            "page": page,
+            "host": urlsplit(page).netloc,
+            "back": _back(request),
+        }
+        return TemplateResponse(request, "admin/tools/mcpserver/sign_in.html", context)
+
+    def _begin(self, request: HttpRequest, row: McpServer) -> str:
+        try:
+            return begin(row, request.user, _back(request))
+        except ToolError as exc:
+            self.message_user(request, told(exc), messages.ERROR)
+            return ""
+
+    def _sign_out(self, request: HttpRequest, row: McpServer) -> HttpResponse:
+        row.sign_out()
+        self.log_change(request, row, "Signed out.")
+        text = _("Signed out: the tokens are forgotten here.")
+        self.message_user(request, text, messages.SUCCESS)
+        return redirect("admin:tools_mcpserver_sign_in", row.pk)
+
+    def signed_in_view(self, request: HttpRequest) -> HttpResponse:
+        """Where the authorization server sends people back to."""
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        came = request.GET.dict()
+        try:
+            row, secrets = McpSignIn.objects.take(came.get("state", ""), request.user)
+        except SignInFailed as exc:
+            self.message_user(request, _no_sign_in(exc), messages.ERROR)
+            return redirect("admin:tools_mcpserver_changelist")
+        try:
+            finish(row, request.user, secrets, came)
+        except SignInFailed as exc:
+            self.message_user(request, _no_sign_in(exc), messages.ERROR)
+            return redirect("admin:tools_mcpserver_sign_in", row.pk)
+        self.log_change(request, row, "Signed in.")
+        text = _("Signed in at %(server)s.") % {"server": row}
+        self.message_user(request, text, messages.SUCCESS)
+        return redirect("admin:tools_mcpserver_tools", row.pk)
+
+    @admin.display(description=_("signed in"))
+    def signed_in(self, row: McpServer) -> str:
+        if not row.is_signed_in:
+            return str(_("nobody"))
+        who = row.signed_in_by or _("somebody who is gone")
+        return f"{who}, {row.signed_in_at:%Y-%m-%d %H:%M}"
+
+
+def _back(request: HttpRequest) -> str:
+    """The address of `signed_in_view`, as the world outside knows it."""
+    page = reverse("admin:tools_mcpserver_signed_in")
+    if settings.PUBLIC_URL:
+        return f"{settings.PUBLIC_URL.rstrip('/')}{page}"
+    return request.build_absolute_uri(page)
+
+
+def _no_sign_in(exc: SignInFailed) -> Any:
+    return _("You are not signed in: %(why)s") % {"why": exc}

@@ -1,0 +1,145 @@
+"""What sessions keep in a server's row, whichever process they are in."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, close_old_connections, connection
+from django.utils import timezone
+
+from llm.encrypted import SecretUnavailable
+from tools.errors import FetchError, ToolError
+from tools.mcp.definitions import Definition
+from tools.mcp.errors import McpError, SignInFailed
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from tools.mcp.rows import McpServer
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+RENEWING = timedelta(seconds=30)  # after which a process that renews is taken for dead
+
+
+@dataclass
+class Held:
+    """A store for as long as this object lives: while somebody is signing in."""
+
+    state: dict[str, Any] = field(default_factory=dict)
+
+    async def load(self) -> Mapping[str, Any]:
+        return self.state
+
+    async def save(self, state: Mapping[str, Any]) -> None:
+        self.state = dict(state)
+
+    async def claim(self) -> bool:
+        return True
+
+    async def release(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class RowStore:
+    """One sign-in: after another, or after signing out, it holds nothing more."""
+
+    server_id: int
+    since: datetime | None  # when somebody signed in; None if nobody did
+
+    async def load(self) -> Mapping[str, Any]:
+        """Raises SignInFailed where the key that encrypts it is lost."""
+        state: Mapping[str, Any] = await _asked(self._load)
+        return state
+
+    async def save(self, state: Mapping[str, Any]) -> None:
+        from tools.mcp.oauth_rows import sign_in_columns
+
+        await self._update(**sign_in_columns(state))
+
+    async def claim(self) -> bool:
+        return bool(await _asked(self._claim))
+
+    async def release(self) -> None:
+        await self._update(renewing_until=None)
+
+    def _load(self) -> Mapping[str, Any]:
+        if (row := self._rows().first()) is None or not row.sign_in:
+            return {}
+        try:
+            state: dict[str, Any] = json.loads(row.sign_in.reveal())
+        except SecretUnavailable as exc:
+            raise SignInFailed(
+                "the tokens of this MCP server cannot be read; somebody of the staff"
+                " must sign in again."
+            ) from exc
+        return state
+
+    def _claim(self) -> bool:
+        now = timezone.now()
+        free = self._rows().exclude(renewing_until__gt=now)
+        return bool(free.update(renewing_until=now + RENEWING))
+
+    async def _update(self, **columns: Any) -> None:
+        await _asked(lambda: self._rows().update(**columns))
+
+    def _rows(self) -> QuerySet[McpServer]:
+        from tools.mcp.rows import McpServer
+
+        rows = McpServer.objects.filter(pk=self.server_id, signed_in_at=self.since)
+        return rows if self.since else rows.none()
+
+
+@dataclass(frozen=True, slots=True)
+class RowNotice:
+    """Writes what sessions find out into the server's row."""
+
+    server_id: int
+
+    async def listed(
+        self, found: Sequence[Definition], about: Mapping[str, str]
+    ) -> None:
+        await self._act(lambda row: row.notice_listing(found, about))
+
+    async def failed(self, failure: ToolError) -> None:
+        await self._act(lambda row: row.notice_error(told(failure)))
+
+    async def _act(self, act: Callable[[McpServer], None]) -> None:
+        """A call is not lost because nobody could write down what it found."""
+        try:
+            await _asked(lambda: self._written(act))
+        except DatabaseError as exc:
+            logger.warning("MCP server %s: %s", self.server_id, type(exc).__name__)
+
+    def _written(self, act: Callable[[McpServer], None]) -> None:
+        from tools.mcp.rows import McpServer
+
+        if row := McpServer.objects.filter(pk=self.server_id).first():
+            act(row)
+
+
+def told(failure: ToolError) -> str:
+    """What went wrong, and what staff can do about it."""
+    text = str(failure)
+    advice = failure.advice if isinstance(failure, FetchError | McpError) else ""
+    return f"{text[:1].upper()}{text[1:]} {advice}".strip()
+
+
+async def _asked(act: Callable[[], Result]) -> Result:
+    return await sync_to_async(_on_a_good_connection)(act)
+
+
+def _on_a_good_connection(act: Callable[[], Result]) -> Result:
+    """The thread may outlive its connection: no request begins or ends in it."""
+    if not connection.in_atomic_block:
+        close_old_connections()
+    return act()
