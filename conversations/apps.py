@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
+from django.db.models.signals import post_delete
 
 
 class ConversationsConfig(AppConfig):
@@ -9,4 +11,8 @@ class ConversationsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from conversations import attachments, checks  # noqa: F401  (they register)
+        from conversations.attachments import delete_file
+        from conversations.checks import check_context_sources
+
+        checks.register(check_context_sources)
+        post_delete.connect(delete_file, sender="conversations.Attachment")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,6 @@ from django.contrib.auth import get_user_model
 from django.core.files.base import File
 from django.db import transaction
 from django.db.models import Sum
-from django.db.models.signals import post_delete
-from django.dispatch import receiver
 
 from conversations.file_kinds import (
     IMAGES,
@@ -98,7 +97,8 @@ def kept(conversation: Conversation, files: Sequence[Examined]) -> list[Attachme
     """Rows and stored bytes, or neither. Raises UploadRefused where, since the files
     were examined, others have used up the room."""
     rows: list[Attachment] = []
-    try:
+    with ExitStack() as unless_kept:
+        unless_kept.callback(discard, rows)
         with transaction.atomic():
             users = get_user_model().objects.select_for_update()
             users.get(pk=conversation.owner_id)  # one upload of theirs at a time
@@ -108,9 +108,7 @@ def kept(conversation: Conversation, files: Sequence[Examined]) -> list[Attachme
                 one.file.seek(0)
                 row.file.save(row.pk, one.file, save=False)
                 row.save(force_insert=True)
-    except BaseException:
-        discard(rows)
-        raise
+        unless_kept.pop_all()
     return rows
 
 
@@ -127,8 +125,8 @@ def is_used(attachment: Attachment) -> bool:
     return items.filter(payload__icontains=attachment.pk).exists()
 
 
-@receiver(post_delete, sender=Attachment)
-def _delete_file(instance: Attachment, **_: Any) -> None:
+def delete_file(instance: Attachment, **_: Any) -> None:
+    """Heard when a row was deleted; its bytes go once that is committed."""
     storage, name = instance.file.storage, instance.file.name
     if name:
         transaction.on_commit(lambda: storage.delete(name))

@@ -9,7 +9,6 @@ from django.core import checks
 from conversations.context import InvalidSource, functions
 
 
-@checks.register()
 def check_context_sources(
     app_configs: Sequence[AppConfig] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:

@@ -148,19 +148,19 @@ def _is_inside_link(tokens: Sequence[Token], idx: int) -> bool:
     return kinds.count("link_open") > kinds.count("link_close")
 
 
-def _is_link(url: str) -> bool:
-    return _LINK.match(url) is not None
+class _Markdown(MarkdownIt):
+    def validateLink(self, url: str) -> bool:
+        return _LINK.match(url) is not None
 
 
 def _make_markdown() -> MarkdownIt:
-    markdown = MarkdownIt(
+    markdown = _Markdown(
         "commonmark",
         {"html": False, "breaks": True, "maxNesting": MAX_NESTING},
         renderer_cls=_Renderer,
     )
     markdown.enable(["table", "strikethrough"])
     markdown.use(tasklists_plugin)
-    markdown.validateLink = _is_link  # type: ignore[method-assign]
     # Only what says so is a link: "main.py" and "README.md" are no web sites.
     markdown.options["linkify"] = True
     assert markdown.linkify is not None

@@ -10,6 +10,7 @@ Source: https://modelcontextprotocol.io/specification/2025-06-18/client/elicitat
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, Literal, cast
@@ -36,9 +37,9 @@ class QuestionForm(forms.Form):
         self.question = question
 
     @property
+    @abstractmethod
     def answer(self) -> dict[str, Any]:
         """What `Question.decide` takes besides the action and the note."""
-        raise NotImplementedError
 
     def decide(self, user: Any) -> bool:
         """False where the answer does not fit, and says so. Raises AlreadyDecided."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
 
 
 class LLMConfig(AppConfig):
@@ -9,4 +10,7 @@ class LLMConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from llm import checks  # noqa: F401  (registers them)
+        from llm.checks import check_ring, check_secrets
+
+        checks.register(check_ring, checks.Tags.security)
+        checks.register(check_secrets, checks.Tags.database)

@@ -18,7 +18,6 @@ from llm.encrypted import (
 )
 
 
-@checks.register(checks.Tags.security)
 def check_ring(
     app_configs: Sequence[AppConfig] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
@@ -37,7 +36,6 @@ def check_ring(
     return []
 
 
-@checks.register(checks.Tags.database)
 def check_secrets(
     app_configs: Sequence[AppConfig] | None,
     databases: Sequence[str] | None = None,

@@ -18,6 +18,7 @@ import copy
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -54,7 +55,7 @@ GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 logger = logging.getLogger(__name__)
 
 
-class IssuedCredentials:
+class IssuedCredentials(ABC):
     """What all kinds have in common; a kind says what is posted where.
 
     Kinds are values: equal ones share a token.
@@ -64,9 +65,9 @@ class IssuedCredentials:
     issuer: ClassVar[str]  # for people
     refused: ClassVar[str]  # the sentence where it does not know us
 
+    @abstractmethod
     def form(self) -> tuple[str, dict[str, str]]:
         """Where to post what. Raises InvalidKey for a secret that is none."""
-        raise NotImplementedError
 
     async def token(self, post: Post) -> str:
         """One that is good now. Raises LLMError."""

@@ -165,6 +165,7 @@ class EncryptedTextField(models.TextField):
     if TYPE_CHECKING:  # for the plugin of django-stubs
         _pyi_private_set_type: str | Secret  # type: ignore[assignment]
         _pyi_private_get_type: Secret  # type: ignore[assignment]
+        db_index: bool  # the stubs leave it out
 
     def __init__(self, *args: Any, hint_field: str = "", **kwargs: Any) -> None:
         self.hint_field = hint_field
@@ -180,7 +181,7 @@ class EncryptedTextField(models.TextField):
         return [*super().check(**kwargs), *self._check_index(), *self._check_hint()]
 
     def _check_index(self) -> Iterator[checks.CheckMessage]:
-        if self.unique or self.db_index:  # type: ignore[attr-defined]
+        if self.unique or self.db_index:
             yield checks.Error(
                 "An encrypted column cannot be unique or indexed: the same text is"
                 " never stored the same way twice.",

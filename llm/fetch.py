@@ -8,6 +8,7 @@ Size, time and number of redirects are limited.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -84,7 +85,9 @@ async def _ask(url: httpx.URL, max_size: int) -> Fetched | httpx.URL:
 async def _body(response: httpx.Response, max_size: int) -> bytes:
     """Unpacked: a host may pack what it was asked not to."""
     body = bytearray()
-    async with aclosing(response.aiter_bytes()) as chunks:  # type: ignore[type-var]
+    chunks = response.aiter_bytes()
+    assert isinstance(chunks, AsyncGenerator)  # httpx promises an iterator only
+    async with aclosing(chunks):
         async for chunk in chunks:
             body += chunk
             if len(body) > max_size:

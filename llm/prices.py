@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache, lru_cache
+from importlib import import_module
 from typing import Any
 
 from llm.wire.deltas import UsageDelta
@@ -51,7 +52,7 @@ def cost(
 
 def warm() -> None:
     """Load the price list, which takes half a second, before a call has to wait."""
-    from genai_prices import data  # noqa: F401
+    import_module("genai_prices.data")
 
 
 def problems(prices: Mapping[str, Any]) -> list[str]:

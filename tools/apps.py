@@ -5,6 +5,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.apps import apps as installed
 from django.apps.registry import Apps
+from django.core import checks
 from django.db.models.signals import post_migrate
 
 
@@ -14,8 +15,9 @@ class ToolsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from tools import checks  # noqa: F401  (registers them)
+        from tools.checks import check_tools
 
+        checks.register(check_tools)
         post_migrate.connect(sync_tools, sender=self)
 
 

@@ -10,7 +10,6 @@ from tools.errors import InvalidTool
 from tools.registry import python_tools
 
 
-@checks.register()
 def check_tools(
     app_configs: Sequence[AppConfig] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:

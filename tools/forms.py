@@ -338,7 +338,9 @@ class OperationsForm(forms.Form):
         taken = set(Tool.objects.filter(name__in=names).values_list("name", flat=True))
         self.found = [(each, _why_not(each, taken)) for each in found]
         choices = [(each.key, each.key) for each, why_not in self.found if not why_not]
-        self.fields["operations"].choices = choices  # type: ignore[attr-defined]
+        field = self.fields["operations"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        field.choices = choices
 
     def clean_operations(self) -> list[Operation]:
         chosen = set(self.cleaned_data["operations"])

@@ -48,6 +48,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _WITH_METHOD_KEPT = frozenset({307, 308})
 #: What may be told to an origin that nobody has chosen.
 _HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_USUAL_LIMITS = Limits()
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "parley"}
 
 
@@ -61,7 +62,7 @@ async def fetch(
     request: Request,
     *,
     allow: Collection[Network] = (),
-    limits: Limits = Limits(),  # noqa: B008  (it is frozen)
+    limits: Limits = _USUAL_LIMITS,
     resolve: Resolve = resolve_name,
 ) -> Fetched:
     """The whole answer, whatever its status. Raises FetchError and nothing else."""

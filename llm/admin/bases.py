@@ -28,10 +28,11 @@ JSON_AS_OBJECT: Mapping[type[models.Field], Mapping[str, Any]] = {
 class BoundedPaginator(Paginator):
     """Does not count millions of rows for a list of a hundred."""
 
+    object_list: QuerySet
+
     @cached_property
     def count(self) -> int:
-        rows: QuerySet = self.object_list  # type: ignore[assignment]
-        return rows[:MAX_COUNTED].count()
+        return self.object_list[:MAX_COUNTED].count()
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):

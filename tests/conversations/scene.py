@@ -69,7 +69,7 @@ def scripted_host(monkeypatch: pytest.MonkeyPatch) -> None:
         name="scripted",
         label="Scripted",
         base_url="https://models.test/v1",
-        codecs={"none": SimpleNamespace(name="none")},  # type: ignore[dict-item]
+        codecs={"none": SimpleNamespace(name="none")},
         needs_key=False,
     )
     monkeypatch.setattr(providers, "all_providers", lambda: {"scripted": host})

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -372,7 +371,9 @@ def test_a_hundred_at_once_with_one_key_are_one_turn(conversation: Conversation)
 def test_a_race_that_only_the_database_decides_has_one_winner(
     conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ):
-    ask: Callable[[], Turn] = lambda: conversation.open_turn([user_message("Hi")])  # noqa: E731
+    def ask() -> Turn:
+        return conversation.open_turn([user_message("Hi")])
+
     user = conversation.owner
     first, _ = IdempotencyKey.objects.once(user, "k1", "f", ask)
     known = type(IdempotencyKey.objects.all())._known

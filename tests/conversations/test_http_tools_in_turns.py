@@ -109,7 +109,13 @@ async def over() -> ToolCall:
             if row and row.delivered_in_id:
                 await ended(await Turn.objects.aget(pk=row.delivered_in_id))
                 return row
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
+
+
+async def accepted_by_the_server() -> None:
+    async with asyncio.timeout(60):
+        while not await ToolCall.objects.exclude(accepted_at=None).aexists():
+            await asyncio.sleep(0)
 
 
 async def told() -> list[str]:
@@ -224,9 +230,7 @@ async def test_it_comes_after_two_restarts_and_is_asked_of_the_server_once(
     async with serving(bakery) as server:
         await bake(server.url("/cakes"), async_answers=True)
         await ended(await ask(conversation))
-        async with asyncio.timeout(60):
-            while not await ToolCall.objects.exclude(accepted_at=None).aexists():
-                await asyncio.sleep(0.05)
+        await accepted_by_the_server()
         for _ in range(2):
             await engine.drain()
             await engine.start()
@@ -336,9 +340,7 @@ async def test_the_result_may_be_posted_to_where_we_said(
     async with serving(accepted()) as server:
         await bake(server.url("/cakes"), async_answers=True, callback_place=place)
         await ask(conversation)
-        async with asyncio.timeout(60):
-            while not await ToolCall.objects.exclude(accepted_at=None).aexists():
-                await asyncio.sleep(0.05)
+        await accepted_by_the_server()
         told_there = server.requests[0] + server.bodies[0].decode()
         for quoted, plain in (("%3A", ":"), ("%2F", "/")):
             told_there = told_there.replace(quoted, plain)

@@ -180,7 +180,7 @@ def test_of_200_calls_at_once_exactly_those_are_admitted_that_fit():
     assert Counter(type(each) for each in done) == {str: 50, BudgetExhausted: 150}
     assert standing(token) == (0, 50_000)
     entries = [each for each in done if isinstance(each, str)]
-    _all_at_once([lambda e=e: ledger.settle(e, 400) for e in entries])  # type: ignore[misc]
+    _all_at_once([lambda e=e: ledger.settle(e, 400) for e in entries])
     assert standing(token) == (20_000, 0)
 
 
@@ -195,7 +195,7 @@ def test_200_calls_that_come_settle_and_die_at_once_never_spend_more():
         ledger.settle(entry, 100 * (number % 11))
         return "settled"
 
-    _all_at_once([lambda n=n: call(n) for n in range(200)])  # type: ignore[misc]
+    _all_at_once([lambda n=n: call(n) for n in range(200)])
     spent, reserved = standing(token)
     assert spent + reserved <= 50_000
     rows = LedgerEntry.objects.all()

@@ -67,7 +67,7 @@ def said(turn: str, texts=("One", " and", " two.")):
 async def until(condition) -> None:
     async with asyncio.timeout(30):
         while not condition():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
 
 async def heard(process: Process, turn: str, count: int):

@@ -63,7 +63,7 @@ def test_what_is_encrypted_is_revealed_again(text: str):
         lambda secret: repr([secret]),
         lambda secret: repr({"key": secret}),
         lambda secret: pickle.dumps(secret).decode("latin-1"),
-        lambda secret: "%s" % secret,  # noqa: UP031
+        "%s".__mod__,
     ],
 )
 def test_no_way_of_writing_a_secret_shows_it(show):

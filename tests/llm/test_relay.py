@@ -302,7 +302,7 @@ CHAT = chat.frames(
 def test_a_list_of_geminis_chunks_is_a_stream():
     parts = [{"text": "Hel"}, {"text": "lo."}]
     chunks = [{"candidates": [{"content": {"parts": [part]}}]} for part in parts]
-    chunks[-1]["candidates"][0]["finishReason"] = "STOP"  # type: ignore[assignment]
+    chunks[-1]["candidates"][0]["finishReason"] = "STOP"
     answer = relay([orjson.dumps(chunks)], "gemini").collect()
     assert answer["choices"][0]["message"]["content"] == "Hello."
 

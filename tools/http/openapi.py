@@ -379,7 +379,9 @@ def _yaml(text: str) -> Any:
     except ImportError as exc:
         raise ValueError("YAML is not installed here, write JSON") from exc
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    fastest: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(fastest):
         """As YAML 1.2 has it: a date is a text, and "on" is no flag."""
 
         yaml_implicit_resolvers = {

@@ -214,9 +214,11 @@ def _labels(metadata: Mapping[str, str] | None) -> dict[str, str]:
 def _with_extra(body: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """The extras have the last word; inside `generationConfig` and the like too."""
     for name, value in extra.items():
-        ours = body.get(name)
-        merges = isinstance(ours, dict) and isinstance(value, Mapping)
-        body[name] = {**ours, **value} if merges else value  # type: ignore[dict-item]
+        match body.get(name), value:
+            case dict() as ours, Mapping():
+                body[name] = {**ours, **value}
+            case _:
+                body[name] = value
     return body
 
 

@@ -1,0 +1,40 @@
+"""What the server serves: the gateway, Django, streams, the demo provider,
+WebSockets."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
+
+from conversations.gateway.app import Gateway
+from conversations.routing import programs_first, websocket_urlpatterns
+from conversations.sse import App, Streams
+from llm.demo.app import application as demo
+from project.handler import Handler
+from project.lifespan import lifespan
+
+streams = Streams(cast(App, Handler()))
+
+
+async def http(scope: Any, receive: Any, send: Any) -> None:
+    if settings.ENABLE_DEMO and scope["path"].startswith("/demo/v1/"):
+        await demo(scope, receive, send)
+    else:
+        await streams(scope, receive, send)
+
+
+application = ProtocolTypeRouter(
+    {
+        "http": Gateway(http),
+        "websocket": programs_first(
+            AllowedHostsOriginValidator(
+                AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+            )
+        ),
+        "lifespan": lifespan,
+    }
+)
