@@ -44,7 +44,8 @@ def addressed(request: Request, route: Route, meant_for: Route) -> Request:
     """`request`, made for one model, made out to another.
 
     What the staff ask of every request to the first model is not asked of the other,
-    which has wishes of its own; what the caller asked for stays.
+    which has wishes of its own; what the caller asked for stays. So do the first one's
+    hosted tools, of which `options.fit` leaves out and reports what this one lacks.
     """
     changed: dict[str, Any] = {
         "model": route.model,
@@ -52,6 +53,8 @@ def addressed(request: Request, route: Route, meant_for: Route) -> Request:
     }
     if route is not meant_for:
         changed |= _defaults(request, route, meant_for)
+        if more := [each for each in route.hosted_tools if each not in request.tools]:
+            changed["tools"] = [*request.tools, *more]
     return replace(request, **changed)
 
 

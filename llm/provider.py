@@ -172,3 +172,6 @@ class Route:
     defaults: Mapping[str, Any] = field(
         default_factory=dict
     )  # options of every request
+    #: Tools of its provider's own that it is given where it is fallen back on; the
+    #: first model's stand in the request.
+    hosted_tools: Sequence[dict[str, Any]] = ()

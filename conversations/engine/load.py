@@ -136,7 +136,7 @@ def load(claim: Claim) -> Work:
             turn,
             question=question,
             prepare=partial(prepare, context=told.blocks),
-            stream=_stream(turn, route, options, meter),
+            stream=_stream(turn, route, options, offer, meter),
             tools=offer.tools,
             client_tools=offer.client,
             parallel=options.get("parallel_tool_calls") is not False,
@@ -171,12 +171,16 @@ def _options(turn: Turn, preset: Preset | None, route: Route) -> dict[str, Any]:
 
 
 def _stream(
-    turn: Turn, route: Route, options: Mapping[str, Any], meter: Meter | None
+    turn: Turn,
+    route: Route,
+    options: Mapping[str, Any],
+    offer: Offer,
+    meter: Meter | None,
 ) -> Stream:
     routes = policy.routes_of(route, user=turn.conversation.owner)
     stream: Stream = partial(
         policy.stream,
-        _allowed(routes, turn.access_token),
+        offer.at(_allowed(routes, turn.access_token)),
         ignore_invalid=options.get("ignore_invalid_options") is True,
         files=Files(),
         admit=meter.admit if meter else None,
@@ -272,6 +276,8 @@ class Offer:
     tools: Mapping[str, Tool] = field(default_factory=dict)  # ours, by name
     hosted: Sequence[dict[str, Any]] = ()  # run by the provider
     declared: Sequence[dict[str, Any]] = ()  # by the client: functions, hosted tools
+    #: What staff wish models to be given that have it; `hosted` is the first model's.
+    wished: Sequence[dict[str, Any]] = ()
 
     @property
     def client(self) -> frozenset[str]:
@@ -284,6 +290,20 @@ class Offer:
         ours = [tool.definition for tool in self.tools.values()]
         return [*ours, *self.hosted, *self.declared]
 
+    def at(self, routes: Sequence[Route]) -> Sequence[Route]:
+        """The routes, each model fallen back on with the hosted tools that it takes."""
+        if not self.wished:
+            return routes
+        first, *others = routes
+        beside = [*(tool.definition for tool in self.tools.values()), *self.declared]
+        return [
+            first,
+            *(
+                replace(each, hosted_tools=_taken(self.wished, each, beside=beside))
+                for each in others
+            ),
+        ]
+
 
 def _offer(
     turn: Turn, options: Mapping[str, Any], preset: Preset | None, route: Route
@@ -291,7 +311,7 @@ def _offer(
     """Nothing where the turn asked for nothing, and no more than the preset allows.
 
     A name that the client declares is the client's. Of the hosted tools that staff
-    declare for everybody only those are offered that this model takes.
+    declare for everybody only those are offered that the model takes.
     """
     if options.get("tool_choice") == "none":
         return Offer()
@@ -313,7 +333,8 @@ def _offer(
         declared=declared,
     )
     wanted = [each for name, each in offered.hosted.items() if is_on(name)]
-    return replace(offer, hosted=_taken(wanted, route, beside=offer.definitions))
+    taken_here = _taken(wanted, route, beside=offer.definitions)
+    return replace(offer, hosted=taken_here, wished=wanted)
 
 
 def _taken(

@@ -12,7 +12,7 @@ from conversations import engine
 from conversations.engine import load
 from conversations.engine.load import Offer, _echo
 from conversations.models import Conversation, Item, ToolCall
-from llm import client
+from llm import client, router
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
@@ -281,6 +281,17 @@ def test_staffs_hosted_tools_go_to_a_model_that_has_them(conversation, search):
     assert offered(conversation).hosted == [SEARCH]
     assert offered(conversation, disabled_tools=["search"]).hosted == []
     assert offered(conversation, server_tools=["calculator"]).hosted == []
+
+
+def test_a_fallback_is_given_the_hosted_tools_that_only_it_has(conversation, search):
+    provider = Provider.objects.create(name="OpenAI", kind="openai")
+    ApiKey.objects.create(provider=provider, secret="sk-of-these-tests-0123456789")
+    other = LanguageModel.objects.create(provider=provider, name="gpt-5.2")
+    routes = [router.route_of(conversation.language_model), router.route_of(other)]
+    first, fallback = offered(conversation).at(routes)
+    assert (first.hosted_tools, fallback.hosted_tools) == ((), [SEARCH])
+    _, fallback = offered(conversation, disabled_tools=["search"]).at(routes)
+    assert not fallback.hosted_tools
 
 
 def test_functions_that_computer_use_brings_are_the_clients():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,15 +17,17 @@ from hypothesis import strategies as st
 
 from llm import client, policy, retry, router
 from llm.adapt import addressed
+from llm.capabilities import capabilities_of
 from llm.client import Call
 from llm.errors import BadRequest, InvalidKey, LLMError, ProviderDown, RateLimited
 from llm.models import LanguageModel, Provider
+from llm.providers import all_providers
 from llm.retry import Policy
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
-from .hosts import Host, breaks_off, calls, frames, refuses, route, says
+from .hosts import Host, breaks_off, calls, frames, refuses, route, route_at, says
 
 THRICE = Policy(attempts=3)
 ONCE = Policy()
@@ -444,3 +447,46 @@ async def test_each_attempt_is_a_row_of_its_own(web):
         (1, "failed"),
         (2, "completed"),
     ]
+
+
+# Tools of providers
+
+SEARCH = {"type": "web_search"}
+
+
+def at(kind: str, name: str, **fields: Any) -> Any:
+    can = capabilities_of(
+        kind, "a-model", {}, wire=all_providers()[kind].codec("").name
+    )
+    found = route_at(kind, capabilities=can.told(), **fields)
+    endpoint = replace(found.endpoint, base_url=f"https://{name}.test")
+    return replace(found, endpoint=endpoint, name=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "degraded"),
+    [
+        ("openrouter", [{"type": "openrouter:web_search"}], []),
+        ("deepseek", None, ["tools (without web_search)"]),
+    ],
+)
+async def test_a_hosted_tool_is_said_in_the_fallbacks_words_or_reported(
+    web, kind, told, degraded
+):
+    Host(web, "a", refuses(503))
+    host, call = Host(web, "b", says("Found.")), Call()
+    routes = at("openai", "a"), at(kind, "b")
+    deltas, error = await listen(*routes, call=call, asked=request(tools=[SEARCH]))
+    assert (text(deltas), error) == ("Found.", None)
+    assert host.asked[0].get("tools") == told
+    assert call.degraded == degraded
+
+
+async def test_a_tool_that_only_the_fallback_has_is_given_to_it_alone(web):
+    first = Host(web, "a", refuses(503))
+    host, call = Host(web, "b", says("Found.")), Call()
+    other = at("openrouter", "b", hosted_tools=[SEARCH])
+    await listen(at("deepseek", "a"), other, call=call)
+    assert "tools" not in first.asked[0]
+    assert host.asked[0]["tools"] == [{"type": "openrouter:web_search"}]
+    assert call.degraded == []
