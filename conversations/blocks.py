@@ -199,7 +199,9 @@ def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
         output = call.output
     if call is None and state == ToolCall.State.PENDING:
         message = _FOR_CLIENT
-    error = call.error if call else ""
+    error, decision = (call.error, _decision(call)) if call else ("", "")
+    if decision and state == ToolCall.State.CANCELLED:
+        error, output = "", None  # it says the same
     return Called(
         key=key,
         name=item["name"],
@@ -214,7 +216,7 @@ def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
         seconds=call.seconds if call else None,
         running=call.running if call else None,
         whole=rows.whole.get(item["call_id"], ""),
-        decision=_decision(call) if call else "",
+        decision=decision,
     )
 
 

@@ -67,6 +67,7 @@ export function newTurn() {
     questions: {},
     degraded: [],
     leftOut: [],
+    isResumed: false, // text was taken back, to be told again
     error: null,
   };
 }
@@ -128,10 +129,7 @@ export function phase(turn) {
 const CHANGES = {
   "response.created": (turn) => {
     started(turn);
-    // A run that goes on asks again whatever nobody has decided meanwhile.
-    for (const [id, state] of Object.entries(turn.questions)) {
-      if (state === "open") turn.questions[id] = "decided";
-    }
+    decided(turn);
   },
   "response.in_progress": started,
   "response.output_item.added": (turn, { output_index, item }) => {
@@ -155,6 +153,9 @@ const CHANGES = {
     if (item) item.arguments += event.delta;
   },
   "parley:step.reset": (turn, { output_index }) => {
+    turn.isResumed ||= turn.items.length > output_index;
+    started(turn); // who knows a run before this one is not told of its beginning
+    decided(turn);
     turn.items.length = Math.min(turn.items.length, output_index);
     const kept = new Set(turn.items.map((item) => item?.callId));
     for (const id of Object.keys(turn.calls)) {
@@ -203,6 +204,13 @@ const CHANGES = {
 
 function started(turn) {
   turn.status = "in_progress";
+}
+
+/** A run that goes on asks again whatever nobody has decided meanwhile. */
+function decided(turn) {
+  for (const [id, state] of Object.entries(turn.questions)) {
+    if (state === "open") turn.questions[id] = "decided";
+  }
 }
 
 function isAsking(turn) {

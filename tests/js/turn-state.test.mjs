@@ -98,7 +98,15 @@ test("a turn told again in a new epoch ends the same", () => {
   const turn = told(STREAM.slice(0, 6));
   state.apply(turn, { type: "parley:step.reset", output_index: 0 }, turn.position);
   told(STREAM, turn, 2);
-  assert.deepEqual({ ...turn, position: "1-12" }, told(STREAM));
+  assert.ok(turn.isResumed);
+  assert.deepEqual({ ...turn, position: "1-12", isResumed: false }, told(STREAM));
+});
+
+test("a reset that takes nothing back is no interruption", () => {
+  const turn = told(STREAM.slice(0, 6));
+  const reset = { type: "parley:step.reset", output_index: turn.items.length };
+  state.apply(turn, reset, turn.position);
+  assert.equal(turn.isResumed, false);
 });
 
 test("what an older epoch still says is not heard", () => {
@@ -232,4 +240,17 @@ test("deltas of an item never added are ignored", () => {
 
 test("EventSource is told of every type that changes anything", () => {
   for (const event of STREAM) assert.ok(state.EVENT_TYPES.includes(event.type));
+});
+
+test("a run that goes on after a decision is seen to, by who knows the one before", () => {
+  const turn = told([
+    ...STREAM.slice(0, 3),
+    { type: "parley:approval.requested", question: { id: "ask_1", kind: "approval" } },
+    { type: "parley:turn.waiting" },
+  ]);
+  assert.equal(state.phase(turn).kind, "asking");
+  const reset = { type: "parley:step.reset", output_index: turn.items.length };
+  state.apply(turn, reset, turn.position);
+  assert.equal(turn.questions.ask_1, "decided");
+  assert.equal(turn.status, "in_progress");
 });
