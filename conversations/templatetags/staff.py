@@ -1,0 +1,27 @@
+"""What the pages of the admin have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.utils.translation import gettext as _
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/conversations/_table_head.html")
+def table_head(caption: str, *columns: str, acts: bool = False) -> dict[str, Any]:
+    """`acts`: whether its rows have buttons at their end."""
+    return {
+        "caption": caption,
+        "columns": [*columns, _("Act")] if acts else columns,
+    }
+
+
+@register.filter
+def seconds(value: float | None, digits: int | None = None) -> str:
+    """A dash where it is not known."""
+    if value is None:
+        return "–"
+    return f"{value if digits is None else f'{value:.{digits}f}'} s"
