@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 #: Other names under which systems ship the same program.
 NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome")}
+#: Where Debian keeps those of PostgreSQL, the newest first.
+POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 
 
 def find_program(name: str) -> str | None:
     """Its path; CHROMIUM and the like name another one."""
     candidates = (os.environ.get(name.upper(), ""), *NAMES.get(name, (name,)))
-    return next((path for each in candidates if (path := shutil.which(each))), None)
+    found = [path for each in candidates if (path := shutil.which(each))]
+    beside = [str(path) for each in POSTGRES if (path := each / name).exists()]
+    return next(iter([*found, *beside]), None)
 
 
 def need_program(name: str) -> str:

@@ -7,21 +7,24 @@ there is one that stays: there the demo provider is, for workers to ask.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import time
+import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
 
+from tests.programs import need_program
 from tests.serving import PATIENCE, ServerProcess, free_port
 
 POSTGRES = os.environ.get("TEST_POSTGRES_URL", "postgres://127.0.0.1:5432/postgres")
 REDIS = os.environ.get("TEST_REDIS_URL", "redis://127.0.0.1:6379/0")
+OWNER = "postgres"  # of a PostgreSQL that root starts
 
 
 def absent() -> str:
@@ -49,9 +52,10 @@ def need_servers() -> None:
 class Database:
     """One of the test's own, gone with `drop`; its tables are those of `template`."""
 
-    def __init__(self, template: str = "template1") -> None:
+    def __init__(self, template: str = "template1", server: str = POSTGRES) -> None:
+        self._server = server
         self.name = f"parley_test_{uuid.uuid4().hex[:12]}"
-        self.url = POSTGRES.rpartition("/")[0] + f"/{self.name}"
+        self.url = server.rpartition("/")[0] + f"/{self.name}"
         self._execute(f'CREATE DATABASE "{self.name}" TEMPLATE "{template}"')
 
     def drop(self) -> None:
@@ -69,10 +73,47 @@ class Database:
         word = "true" if connections else "false"
         self._execute(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS {word}')
 
-    @staticmethod
-    def _execute(sql: str) -> None:
-        with psycopg.connect(POSTGRES, autocommit=True) as connection:
-            connection.execute(sql)  # type: ignore[arg-type]
+    def _execute(self, sql: str) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(sql)
+
+
+class PostgresProcess:
+    """A PostgreSQL of the test's own, to be crashed and started at will."""
+
+    def __init__(self) -> None:
+        self._bin = Path(need_program("initdb")).parent
+        self._folder = Path(tempfile.mkdtemp(prefix="parley-postgres-"))
+        self.port = free_port()
+        self.url = f"postgres://parley@127.0.0.1:{self.port}/postgres"
+        if os.getuid() == 0:  # PostgreSQL refuses to run as root
+            shutil.chown(self._folder, OWNER)
+        self._run("initdb", "-U", "parley", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    def start(self) -> PostgresProcess:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1"
+        options += " -c unix_socket_directories='' -c max_connections=200"
+        log = str(self._folder / "log")
+        self._run("pg_ctl", "-s", "-w", "-l", log, "-o", options, "start")
+        return self
+
+    def crash(self) -> None:
+        """What was committed is there when it starts again."""
+        self._run("pg_ctl", "-s", "-m", "immediate", "stop")
+
+    def end(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            self.crash()
+        shutil.rmtree(self._folder)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        data = str(self._folder / "data")
+        command = [str(self._bin / name), "-D", data, *arguments]
+        if os.getuid() == 0:
+            command = ["runuser", "-u", OWNER, "--", *command]
+        subprocess.run(
+            command, cwd="/", check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL
+        )
 
 
 class RedisProcess:
@@ -88,16 +129,12 @@ class RedisProcess:
         arguments = ["--port", str(self.port), "--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen(
             ["redis-server", *arguments, "--dir", str(self._folder)],
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
-        until = time.monotonic() + PATIENCE
-        with redis.Redis(port=self.port) as client:
-            while time.monotonic() < until:
-                try:
-                    client.ping()
-                    return self
-                except redis.ConnectionError:
-                    time.sleep(0.05)
+        assert self._process.stdout
+        with self._process.stdout as told:  # what it tells later, nobody hears
+            if any(b"Ready to accept connections" in line for line in told):
+                return self
         raise AssertionError("Redis did not start")
 
     def kill(self) -> None:
@@ -123,9 +160,10 @@ class Cluster:
         webs: int,
         workers: int,
         redis: str = "",
+        postgres: str = POSTGRES,
         **environment: str,
     ) -> None:
-        self.database = Database(template)
+        self.database = Database(template, postgres)
         self._environment = {
             "DATABASE_URL": self.database.url,
             "REDIS_URL": redis or REDIS,
@@ -153,10 +191,10 @@ class Cluster:
 
 
 @contextmanager
-def migrated(folder: Path) -> Iterator[str]:
+def migrated(folder: Path, postgres: str = POSTGRES) -> Iterator[str]:
     """The name of a database with tables, to be copied: making them takes a while."""
     need_servers()
-    database = Database()
+    database = Database(server=postgres)
     try:
         environment = {"DATABASE_URL": database.url, "REDIS_URL": REDIS}
         server = ServerProcess(folder / "data", environment)

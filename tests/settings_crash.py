@@ -7,4 +7,5 @@ import os
 from project.settings import *  # noqa: F403
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.crashing"]  # noqa: F405
+MIDDLEWARE = [*MIDDLEWARE, "tests.crashing.middleware.crash_at_the_door"]  # noqa: F405
 CRASH_AT = os.environ.get("CRASH_AT", "")

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 from redis.exceptions import ResponseError
 
+from conversations.engine import faults
 from conversations.engine.bus import AWAY, Bus
 from conversations.engine.ending import end
 from conversations.engine.log import Fenced, Position, told_before
@@ -233,7 +234,9 @@ class Outbox:
             self._forget_sent(logs)
             return
         pipeline.publish(self._bus.channel, self._bus.hint("told", told))
+        faults.at("outbox.send:before")
         answers = await pipeline.execute(raise_on_error=False)
+        faults.at("outbox.send:after")
         for (log, sent), answer in zip(asked, answers, strict=False):
             if not isinstance(answer, Exception):
                 log.sent = max(log.sent, sent)

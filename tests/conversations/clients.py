@@ -44,10 +44,14 @@ class Program:
         async with self.http() as http:
             return (await http.post("/api/conversations/", json={})).json()["id"]
 
-    async def ask(self, conversation: str, text: str, **fields: Any) -> str:
+    async def ask(
+        self, conversation: str, text: str, *, key: str = "", **fields: Any
+    ) -> str:
         url = f"/api/conversations/{conversation}/turns/"
+        headers = {"Idempotency-Key": key} if key else {}
         async with self.http() as http:
-            answer = await http.post(url, json={"input": text, **fields})
+            body = {"input": text, **fields}
+            answer = await http.post(url, json=body, headers=headers)
         assert answer.status_code == 202, answer.text
         return answer.json()["id"]
 
@@ -112,6 +116,8 @@ class Screen:
         self._items: dict[int, str] = {}
 
     def show(self, position: str, event: dict[str, Any]) -> None:
+        if event["type"] == "reconnect":  # for the client itself
+            return
         self.events.append(event)
         if event["type"] != "parley:step.reset":
             self.positions.append(position)

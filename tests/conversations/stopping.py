@@ -13,7 +13,7 @@ from typing import Any
 from tests.serving import ServerProcess
 
 from .clients import PATIENCE, Program, Screen
-from .upstream import SAID, Upstream
+from .upstream import SAID, USED, Upstream
 
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings_promises"}
 MODEL = "upstream"
@@ -61,7 +61,7 @@ async def stop(
     if phase == "queued":
         turn, screen = await program.ask(conversation, "in text", model=MODEL), Screen()
     elif phase == "in a blocking tool":
-        await _noted(data, "started", conversation)
+        await noted(data, "started", conversation)
     elif phase == "awaiting approval":
         await until(lambda: _has(program, turn, "waiting"))
     asked = upstream.asked
@@ -72,7 +72,7 @@ async def stop(
     if phase in HELD:
         took["closed"] = await wait_for(upstream.closed.get()) - begun
     elif phase == "in a blocking tool":
-        took["closed"] = await _noted(data, "ended", conversation) - begun
+        took["closed"] = await noted(data, "ended", conversation) - begun
     await _assert_cancelled(other, turn, screen, phase)
     assert upstream.asked == asked
     if phase == "queued":
@@ -94,6 +94,8 @@ async def _assert_cancelled(
         assert row["response"]["output"][0]["content"][0]["text"] == SAID
     if phase in HELD:
         assert row["model_calls"][-1]["status"] == "cancelled"
+    if phase in ("in the second step", "in a blocking tool", "awaiting approval"):
+        assert row["usage"]["total_tokens"] == USED  # of the first step
     assert not [c for c in row["tool_calls"] if c["state"] in ("pending", "executing")]
 
 
@@ -104,13 +106,13 @@ async def stop_call(
     conversation = await program.conversation()
     turn = await program.ask(conversation, "in a background call", model=MODEL)
     await finish(program, turn, Screen())
-    await _noted(data, "started", conversation)
+    await noted(data, "started", conversation)
     begun = time.monotonic()
     (call,) = await calls(program, conversation)
     async with other.http() as http:
         answer = await http.post(f"/api/tool-calls/{call['id']}/cancel/")
     assert answer.status_code == 202
-    ended = await _noted(data, "ended", conversation)
+    ended = await noted(data, "ended", conversation)
 
     async def is_over() -> bool:
         return (await calls(other, conversation))[0]["state"] == "cancelled"
@@ -153,7 +155,7 @@ async def _has(program: Program, turn: str, status: str) -> bool:
     return (await program.turn(turn))["status"] == status
 
 
-async def _noted(data: Path, what: str, conversation: str) -> float:
+async def noted(data: Path, what: str, conversation: str) -> float:
     """When a tool of `tests.hanging` noted this (seconds, monotonic)."""
 
     def found() -> list[float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import aclosing
-from itertools import pairwise
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -13,26 +11,10 @@ from websockets.exceptions import InvalidStatus
 from tests.serving import PASSWORD, ServerProcess
 
 from .clients import Program, Screen, sign_in, socket, told
+from .following import assert_no_gap, read
 
 COUNT = 120  # words of the demo's answer, at its human pace
 NUMBERS = " ".join(str(number) for number in range(1, COUNT + 1))
-
-
-async def read(events, screen, limit=10**9):
-    """Show up to `limit` events."""
-    async with aclosing(events):
-        async for position, event in events:
-            screen.show(position, event)
-            limit -= 1
-            if limit <= 0 or screen.over:
-                return
-
-
-def assert_no_gap(screen):
-    """Every position follows the one before it, or begins an epoch."""
-    places = [tuple(map(int, p.split("-"))) for p in screen.positions]
-    for (epoch, sequence), after in pairwise(places):
-        assert after == (epoch, sequence + 1)
 
 
 async def test_a_follower_who_comes_and_goes_misses_nothing(

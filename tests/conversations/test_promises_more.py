@@ -86,7 +86,7 @@ async def test_fifty_messages_at_once_are_answered_in_order(program: Program):
     await told_in_order([program], 50)
 
 
-async def test_fifty_conversations_run_side_by_side(
+async def test_two_hundred_conversations_run_side_by_side(
     program: Program, upstream_port: int
 ):
-    await side_by_side([program], upstream_port, 50)
+    await side_by_side([program], upstream_port, 200)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,12 @@ from tests.programs import need_program
 from tests.scaled import Cluster, RedisProcess, migrated
 
 from .clients import Program, Screen, sign_in, socket, told
-from .test_promises import assert_no_gap, read
+from .following import assert_no_gap, read, whole
 
 pytestmark = pytest.mark.scaled
 
 COUNT = 120  # words of the demo's answer, at its human pace
 NUMBERS = " ".join(str(number) for number in range(1, COUNT + 1))
-LEASE = 30  # seconds in which a turn whose worker died is sure to go on
 
 
 @pytest.fixture(scope="module")
@@ -48,26 +46,6 @@ def redis(tmp_path: Path) -> Iterator[RedisProcess]:
     process = RedisProcess(tmp_path).start()
     yield process
     process.kill()
-
-
-async def whole(program: Program, turn: str, screen: Screen | None = None) -> Screen:
-    """Follow to the end, coming back whenever the stream breaks off."""
-    screen = screen or Screen()
-    async with asyncio.timeout(120):
-        while not screen.over:
-            try:
-                await read(program.follow(turn, screen.position), screen)
-            except (OSError, Exception) as exc:
-                if not is_broken(exc):
-                    raise
-            await asyncio.sleep(0.05)
-    return screen
-
-
-def is_broken(exc: Exception) -> bool:
-    import httpx
-
-    return isinstance(exc, OSError | httpx.TransportError | AssertionError)
 
 
 async def test_a_follower_who_changes_processes_misses_nothing(shared: Cluster):
@@ -103,39 +81,6 @@ async def test_stop_from_a_process_that_does_not_run_it(shared: Cluster):
     assert NUMBERS.startswith(screen.text)
     assert row["response"]["output"][0]["content"][0]["text"] == screen.text
     assert row["model_calls"][0]["status"] == "cancelled"
-
-
-async def test_the_same_key_at_once_opens_one_turn(shared: Cluster):
-    program = Program(shared.webs[0])
-    others = [Program(web) for web in shared.webs]
-    conversation = await program.conversation()
-    url = f"/api/conversations/{conversation}/turns/"
-
-    async def post(number: int, text: str = "/echo once"):
-        async with others[number % 3].http() as http:
-            headers = {"Idempotency-Key": f"k-{conversation}"}
-            return await http.post(url, json={"input": text}, headers=headers)
-
-    answers = await asyncio.gather(*map(post, range(30)))
-    assert {answer.status_code for answer in answers} == {202}
-    assert len({answer.json()["id"] for answer in answers}) == 1
-    assert (await post(0, "/echo another")).status_code == 409
-
-
-async def test_messages_sent_at_once_are_answered_one_by_one(shared: Cluster):
-    program = Program(shared.webs[0])
-    others = [Program(web) for web in shared.webs]
-    conversation = await program.conversation()
-    asking = [
-        others[n % 3].ask(conversation, f"/echo {n}", model="demo") for n in range(12)
-    ]
-    turns = await asyncio.gather(*asking)
-    await asyncio.gather(*(whole(program, turn) for turn in turns))
-    rows = [await program.turn(turn) for turn in turns]
-    assert {row["status"] for row in rows} == {"completed"}
-    rows.sort(key=lambda row: row["created_at"])
-    for first, then in pairwise(rows):
-        assert first["finished_at"] <= then["started_at"]
 
 
 async def test_many_turns_run_side_by_side(shared: Cluster):
@@ -191,27 +136,6 @@ async def test_a_killed_web_process_is_not_missed(start_cluster):
     await whole(program, turn, screen)
     assert screen.text == NUMBERS
     assert_no_gap(screen)
-
-
-async def test_a_worker_that_was_stopped_and_goes_on_changes_nothing(start_cluster):
-    cluster = start_cluster(webs=1, workers=2)
-    program = Program(cluster.webs[0])
-    zombie, other = cluster.workers
-    other.stop()
-    turn = await program.ask(await program.conversation(), f"/long {COUNT}")
-    screen = Screen()
-    await read(program.follow(turn), screen, limit=40)
-    zombie.pause()
-    other.start()
-    await read(program.follow(turn, screen.position), screen, limit=10)
-    while not any(e["type"] == "parley:step.reset" for e in screen.events):
-        await read(program.follow(turn, screen.position), screen, limit=1)
-    zombie.go_on()
-    await whole(program, turn, screen)
-    assert screen.text == NUMBERS
-    assert {p.split("-")[0] for p in screen.positions} == {"1", "2"}
-    row = await program.turn(turn)
-    assert row["response"]["output"][-1]["content"][0]["text"] == NUMBERS
 
 
 async def test_workers_that_are_replaced_hand_their_turns_over(start_cluster):

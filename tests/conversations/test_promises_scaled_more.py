@@ -1,33 +1,26 @@
 """More promises of several web and worker processes: Stop from elsewhere, one turn for
-one Idempotency-Key, order, crashes of workers, hints that get lost."""
+one Idempotency-Key, order, hints that get lost."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.scaled import Cluster, migrated
-from tests.serving import Deadline, free_port
+from tests.serving import free_port
 
-from .clients import Program, Screen
+from .clients import Program
+from .following import whole
 from .promises import one_turn_for_one_key, side_by_side, told_in_order
-from .stopping import PHASES, SETTINGS, finish, stop, stop_call, teach, until
+from .stopping import PHASES, SETTINGS, stop, stop_call, teach, until
 from .test_promises_more import BOB
-from .test_promises_scaled import whole
 from .upstream import Upstream
 
 pytestmark = pytest.mark.scaled
 
 Report = Callable[[str, object], None]
-PLACES = [
-    f"rows.{name}:{side}"
-    for name in ("claim", "advance", "finish")
-    for side in ("before", "after")
-]
 
 
 @pytest.fixture(scope="module")
@@ -98,67 +91,10 @@ async def test_fifty_messages_at_once_are_answered_in_order(programs: list[Progr
     await told_in_order(programs, 50)
 
 
-async def test_fifty_conversations_run_side_by_side(
+async def test_two_hundred_conversations_run_side_by_side(
     programs: list[Program], upstream_port: int
 ):
-    await side_by_side(programs, upstream_port, 50)
-
-
-@pytest.fixture(scope="module")
-def fallible(
-    tmp_path_factory: pytest.TempPathFactory, template: str
-) -> Iterator[Cluster]:
-    """Its workers do not run yet."""
-    folder = tmp_path_factory.mktemp("fallible")
-    cluster = Cluster(folder, template, webs=1, workers=2, **SETTINGS)
-    try:
-        cluster.webs[0].start()
-        cluster.webs[0].manage("shell", "-v0", "-c", SYNC)
-        yield cluster
-    finally:
-        cluster.end()
-
-
-SYNC = "from tools.models import Tool; Tool.objects.sync()"
-
-
-@pytest.mark.parametrize("place", PLACES)
-async def test_another_worker_ends_what_a_crashed_one_began(
-    fallible: Cluster, place: str, record_property: Report
-):
-    program = Program(fallible.webs[0])
-    crashing, other = fallible.workers
-    crashing.environment["CRASH_AT"] = place
-    crashing.start()
-    conversation = await program.conversation()
-    traces = fallible.webs[0].data / "traces"
-    traces.unlink(missing_ok=True)
-    turn = await program.ask(conversation, "Please use act_once and act_same.")
-    process, crashing.process = crashing.process, None
-    assert process
-    with process, Deadline(process):
-        assert await asyncio.to_thread(process.wait) == -9
-    other.start()
-    begun = time.monotonic()
-    try:
-        screen = await whole(program, turn)
-        took = round(time.monotonic() - begun, 1)
-        row = await program.turn(turn)
-    finally:
-        other.stop()
-    print(f"after {place}: over in {took} s")
-    record_property("seconds", took)
-    assert row["status"] == "completed"
-    assert len(screen.positions) == len(set(screen.positions))
-    assert not [c for c in row["tool_calls"] if c["state"] in ("pending", "executing")]
-    _assert_effects(traces)
-
-
-def _assert_effects(traces: Path) -> None:
-    """A tool that must run once ran once at the most, the other with one key."""
-    effects = [line.split() for line in traces.read_text().splitlines()]
-    assert [name for name, _ in effects].count("act_once") <= 1
-    assert len({key for name, key in effects if name == "act_same"}) == 1
+    await side_by_side(programs, upstream_port, 200)
 
 
 @pytest.fixture(scope="module")
@@ -208,32 +144,3 @@ async def test_stop_arrives_though_hints_get_lost(deaf: Cluster):
     for turn in turns:
         assert (await whole(program, turn)).text == ""
         assert (await other.turn(turn))["status"] == "cancelled"
-
-
-BLOCKED = 10.0  # seconds
-
-
-async def test_a_web_process_that_is_blocked_loses_nothing(deaf: Cluster):
-    """Its followers are told the rest afterwards, those of others meanwhile."""
-    blocked = deaf.webs[2]
-    program, other = Program(blocked), Program(deaf.webs[1])
-    asking = [
-        program.ask(await program.conversation(), f"/long {WORDS}") for _ in range(5)
-    ]
-    turns = await asyncio.gather(*asking)
-    late = [asyncio.create_task(whole(program, turn)) for turn in turns]
-    screens = [Screen() for _ in turns]
-    blocked.pause()
-    until_then = asyncio.get_running_loop().time() + BLOCKED
-    try:
-        for turn, screen in zip(turns, screens, strict=True):
-            await finish(other, turn, screen)
-        while asyncio.get_running_loop().time() < until_then:
-            await asyncio.sleep(0.1)
-    finally:
-        blocked.go_on()
-    assert {screen.text for screen in screens} == {NUMBERS}
-    assert {screen.text for screen in await asyncio.gather(*late)} == {NUMBERS}
-    assert {(await other.turn(turn))["status"] for turn in turns} == {"completed"}
-    after = await program.ask(await program.conversation(), "/echo Here again")
-    assert (await whole(program, after)).text == "Here again"

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from typing import Any
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
 SAID = "One two three"
+USED = 12  # tokens of an answer that calls a tool
+COUNT = re.compile(r"count to (\d+) in (\d+) s\b")
 
 
 def chunk(finish: str | None = None, **delta: Any) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return b"data: %s\n\n" % json.dumps({"id": "c", "choices": [choice]}).encode()
+
+
+def usage(total: int) -> bytes:
+    tokens = {"prompt_tokens": total - 2, "completion_tokens": 2, "total_tokens": total}
+    return b"data: %s\n\n" % json.dumps({"choices": [], "usage": tokens}).encode()
 
 
 def call(name: str, arguments: str = "{}") -> bytes:
@@ -23,7 +31,7 @@ def call(name: str, arguments: str = "{}") -> bytes:
 
 
 def calling(name: str) -> list[bytes]:
-    return [HEAD, call(name), chunk("tool_calls"), DONE]
+    return [HEAD, call(name), chunk("tool_calls"), usage(USED), DONE]
 
 
 START = chunk(role="assistant", content="")
@@ -37,6 +45,7 @@ PARTS: dict[str, list[bytes]] = {
     "in the second step": calling("ready"),
     "in a background call": calling("hang_later"),
     "awaiting approval": calling("guarded"),
+    "a large result": calling("large"),
 }
 TOGETHER = "together"  # begin the answer, end it once all `parties` have begun
 ANSWER = [HEAD, chunk(content="Done."), chunk("stop"), DONE]
@@ -52,9 +61,11 @@ class Upstream:
     def __init__(self, port: int, parties: int = 1) -> None:
         self.port = port
         self._begun = asyncio.Barrier(parties)
+        self.begun = asyncio.Event()  # all parties have
         self.asked = 0
         self.held = asyncio.Event()
         self.closed: asyncio.Queue[float] = asyncio.Queue()
+        self._counted: dict[str, int] = {}  # how far, by message
 
     async def __aenter__(self) -> Upstream:
         self._server = await asyncio.start_server(
@@ -71,6 +82,12 @@ class Upstream:
         try:
             body = await _body(reader)
             self.asked += 1
+            if wish := COUNT.match(_text(body["messages"][-1])):
+                if TOGETHER in wish.string:
+                    await self._begun.wait()
+                    self.begun.set()
+                await self._count(writer, wish.string, int(wish[1]), float(wish[2]))
+                return
             said = _said(body)
             if said is ANSWER and _is_together(body):
                 writer.write(said[0] + START)
@@ -88,6 +105,28 @@ class Upstream:
             self.closed.put_nowait(time.monotonic())
         finally:
             writer.close()
+
+    async def _count(
+        self, writer: asyncio.StreamWriter, wish: str, number: int, seconds: float
+    ) -> None:
+        """A number a delta. What was said before it says again, and at once."""
+        loop = asyncio.get_running_loop()
+        begun, before = loop.time(), self._counted.get(wish, 0)
+        writer.write(HEAD + START)
+        for n in range(1, number + 1):
+            due = begun + (n - before) * seconds / number
+            if n > before and (pause := due - loop.time()) > 0:
+                await writer.drain()
+                await asyncio.sleep(pause)
+            writer.write(chunk(content=f"{n} " if n < number else str(n)))
+            self._counted[wish] = max(n, self._counted.get(wish, 0))
+        writer.write(chunk("stop") + DONE)
+        await writer.drain()
+
+
+def counted(number: int) -> str:
+    """What `count to <number> in 60 s` is answered."""
+    return " ".join(map(str, range(1, number + 1)))
 
 
 async def _body(reader: asyncio.StreamReader) -> Any:

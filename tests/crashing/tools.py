@@ -5,7 +5,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.engine import faults
-from tools.registry import Context, tool
+from tools.registry import Accepted, Approval, Context, tool
 
 TRACES = Path(settings.DATA) / "traces"
 
@@ -34,3 +34,20 @@ async def act_same(context: Context) -> str:
 async def act_later(context: Context) -> str:
     """Act in the background; never to be repeated."""
     return _act("act_later", context)
+
+
+@tool(replay="once", approval=Approval(policy="always"))
+async def act_asked(context: Context) -> str:
+    """Act with a person's leave; never to be repeated."""
+    return _act("act_asked", context)
+
+
+async def _is_done(context: Context, token: str) -> str:
+    return f"{token} is done"
+
+
+@tool(replay="once", blocking=False, poll=_is_done)
+async def act_elsewhere(context: Context) -> Accepted:
+    """Have others act, and ask them how it goes; never to be repeated."""
+    _act("act_elsewhere", context)
+    return Accepted(token="work", poll_after=0.1)

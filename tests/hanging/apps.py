@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import random
+import signal
+import time
 from pathlib import Path
 
 from django.apps import AppConfig
@@ -11,8 +14,16 @@ class HangingConfig(AppConfig):
     name = "tests.hanging"
 
     def ready(self) -> None:
+        signal.signal(signal.SIGUSR1, _block)
         if settings.DROP_HINTS:
             _drop(settings.DROP_HINTS)
+
+
+def _block(*_: object) -> None:
+    """The main thread, where the event loop runs; those of the database go on."""
+    time.sleep(settings.BLOCKED)
+    with (Path(settings.DATA) / "blocked").open("a") as blocked:
+        blocked.write(f"{os.getpid()}\n")
 
 
 def _drop(share: float) -> None:
@@ -32,4 +43,4 @@ def _drop(share: float) -> None:
 
         make(bus, url, sometimes, missed)
 
-    Bus.__init__ = init  # type: ignore[method-assign]
+    Bus.__init__ = init

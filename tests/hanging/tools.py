@@ -9,6 +9,7 @@ from django.conf import settings
 from tools.registry import Approval, Context, tool
 
 NOTES = Path(settings.DATA) / "notes"
+LARGE = 40 * 1024 * 1024  # bytes
 
 
 async def _hang(context: Context) -> str:
@@ -48,3 +49,9 @@ async def guarded(context: Context) -> str:
     """Never to be called without a person's word."""
     _note("started", context)
     return "done"
+
+
+@tool(replay="safe")
+async def large() -> str:
+    """Return 40 MB of text."""
+    return "x" * LARGE
