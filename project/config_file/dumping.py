@@ -10,6 +10,7 @@ from django.db import models
 from conversations.presets import ContextSource, Preset
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file.tables import (
+    HTTP,
     KEY,
     MODEL,
     PRESET,
@@ -21,6 +22,7 @@ from project.config_file.tables import (
 )
 from project.config_file.variables import VariableNames
 from tools.models import Tool
+from tools.secret_headers import SecretHeaders
 
 
 def dump() -> dict[str, Any]:
@@ -28,19 +30,16 @@ def dump() -> dict[str, Any]:
     providers = Provider.objects.prefetch_related(
         "keys", "models__groups", "models__fallbacks__provider"
     )
-    # What an HTTP tool asks is no part of the file, so neither is the tool; that of an
-    # MCP server comes with the server.
-    kept = Tool.objects.filter(
-        kind__in=[Tool.Kind.PYTHON, Tool.Kind.HOSTED], mcp_server=None
-    )
-    tools = kept.select_related("approvers").prefetch_related("groups")
+    # That of an MCP server comes with the server.
+    kept = Tool.objects.exclude(kind=Tool.Kind.MCP).filter(mcp_server=None)
+    tools = kept.select_related("approvers", "http").prefetch_related("groups")
     sources = ContextSource.objects.select_related("mcp_server")
     presets = Preset.objects.select_related("language_model__provider")
     presets = presets.prefetch_related("tools", "groups", "links__source")
     variables = VariableNames()
     document = {
         "providers": [_provider_table(row, variables) for row in providers],
-        "tools": [_tool_table(row) for row in tools],
+        "tools": [_tool_table(row, variables) for row in tools],
         "sources": [_source_table(row, variables) for row in sources],
         "presets": [_preset_table(row) for row in presets],
     }
@@ -70,21 +69,29 @@ def _key_table(
     return table | {"secret": f"env:{name}"}
 
 
-def _tool_table(tool: Tool) -> dict[str, Any]:
+def _tool_table(tool: Tool, variables: VariableNames) -> dict[str, Any]:
     table = table_of(tool, TOOL) | _links_of(tool, TOOL)
-    return table | ({"approvers": tool.approvers.name} if tool.approvers else {})
+    if tool.approvers:
+        table["approvers"] = tool.approvers.name
+    if http := getattr(tool, "http", None):
+        table["http"] = table_of(http, HTTP) | _headers(http, tool.name, variables)
+    return table
+
+
+def _headers(row: SecretHeaders, name: str, variables: VariableNames) -> dict[str, Any]:
+    """The names of secret headers, and of the variables with their values."""
+    told = {
+        header: f"env:{variables.name_for(f'{name} {header}', '')}"
+        for header in row.secret_names
+    }
+    return {"secret_headers": told} if told else {}
 
 
 def _source_table(source: ContextSource, variables: VariableNames) -> dict[str, Any]:
     table = table_of(source, SOURCE)
     if source.mcp_server:
         table["mcp_server"] = source.mcp_server.name
-    if source.secret_names:
-        table["secret_headers"] = {
-            name: f"env:{variables.name_for(f'{source.name} {name}', '')}"
-            for name in source.secret_names
-        }
-    return table
+    return table | _headers(source, source.name, variables)
 
 
 def _preset_table(preset: Preset) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from project.config_file.findings import ConfigError, Findings, Report
 from project.config_file.links import Links
 from project.config_file.shape import Shape, Table
 from project.config_file.tables import (
+    HTTP,
     KEY,
     MODEL,
     PRESET,
@@ -28,7 +29,8 @@ from project.config_file.tables import (
 from project.config_file.variables import Secrets
 from tools.http.checks import header_problems
 from tools.mcp.rows import McpServer
-from tools.models import Tool, ToolVersion
+from tools.models import HttpTool, Tool, ToolVersion
+from tools.secret_headers import SecretHeaders
 from tools.versions import Snapshot, snapshot_of
 
 
@@ -127,13 +129,32 @@ class _Loader:
     def _tool(self, place: str, table: Table) -> None:
         told = dict(table)
         approvers = self.shape.text(f"{place}.approvers", told.pop("approvers", ""))
+        http = told.pop("http", None)
         row: Tool = TOOL.find(table["name"], {})
         before = snapshot_of(row) if row.pk else None
         if approvers is None:
             return
         if self._row(place, told, TOOL, {}, found=row):
             self.links.add_one(place, row, "approvers", approvers, nothing="nobody")
+            self._http(place, http, row)
             self._tools.append((row, before))
+
+    def _http(self, place: str, told: Any, tool: Tool) -> None:
+        """What an HTTP tool asks; what is known of it stays where nothing is told."""
+        inner, is_http = f"{place}.http", tool.kind == Tool.Kind.HTTP
+        row = HttpTool.objects.filter(tool=tool).first()
+        if told is None:
+            if is_http and row is None:
+                self._problem(f'{inner}: missing; a tool of kind "http" needs it.')
+        elif not is_http:
+            self._problem(f'{inner}: only a tool of kind "http" has one.')
+        elif not isinstance(told, dict):
+            self._problem(f"{inner}: write a table.")
+        else:
+            row, values = row or HttpTool(tool=tool), dict(told)
+            headers = values.pop("secret_headers", {})
+            beside = [*self._headers(f"{inner}.secret_headers", headers, row)]
+            self._row(inner, values, HTTP, {}, found=row, beside=beside)
 
     # Sources of context
 
@@ -160,7 +181,7 @@ class _Loader:
             row.mcp_server = server
             yield f"mcp_server: now {name or 'none'}"
 
-    def _headers(self, place: str, told: Any, row: ContextSource) -> Iterator[str]:
+    def _headers(self, place: str, told: Any, row: SecretHeaders) -> Iterator[str]:
         """Sets those that are new; what has changed by that."""
         if not isinstance(told, dict):
             self._problem(f"{place}: write a table of names.")

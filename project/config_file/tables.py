@@ -17,7 +17,7 @@ from django.db import models
 from conversations.presets import ContextSource, Preset
 from llm.encrypted import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
-from tools.models import Tool
+from tools.models import HttpTool, Tool
 
 _NOT_CONFIGURATION = {"rest_until"}  # columns that tell what happened
 _MAX_SHOWN = 60  # characters of a value
@@ -63,7 +63,14 @@ class Kind:
 PROVIDER = Kind(model=Provider, identity="name", inner=["keys", "models"])
 KEY = Kind(model=ApiKey, identity="label")
 MODEL = Kind(model=LanguageModel, identity="name", links=["groups", "fallbacks"])
-TOOL = Kind(model=Tool, identity="name", links=["groups"])
+TOOL = Kind(
+    model=Tool,
+    identity="name",
+    links=["groups"],
+    references=["approvers"],
+    inner=["http"],
+)
+HTTP = Kind(model=HttpTool, identity="url", inner=["secret_headers"])
 SOURCE = Kind(
     model=ContextSource,
     identity="name",
