@@ -28,7 +28,6 @@ from inspect import isfunction
 from types import ModuleType
 from typing import Any, TypeVar
 
-import orjson
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
@@ -43,6 +42,7 @@ from tools.mcp.errors import McpError
 from tools.mcp.spec import Server
 from tools.output import rendered
 from tools.schema import signature_of
+from tools.secret_headers import revealed
 from tools.threads import Threads
 
 logger = logging.getLogger(__name__)
@@ -235,15 +235,12 @@ class HttpRead:
 
 
 def _revealed(secret: Secret | None) -> dict[str, str]:
-    if not secret:
-        return {}
     try:
-        headers: dict[str, str] = orjson.loads(secret.reveal())
+        return revealed(secret)
     except SecretUnavailable as exc:
         raise ToolError(
             "its secret headers cannot be read; the staff must enter them again."
         ) from exc
-    return headers
 
 
 @dataclass(frozen=True, slots=True)

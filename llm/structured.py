@@ -14,10 +14,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
-import jsonschema_rs
 import orjson
 from pydantic import TypeAdapter, ValidationError, create_model
 
@@ -36,7 +35,9 @@ from llm.wire.deltas import (
     merge,
 )
 from llm.wire.items import message, user_message
+from llm.wire.json_pointer import spelled
 from llm.wire.request import Request
+from llm.wire.validation import compiled
 
 MAX_MISTAKES = 5  # told to the model that made them
 _TOOL_NAME = "final_answer"
@@ -109,23 +110,23 @@ def _converted(adapter: TypeAdapter[Any], value: Any) -> Any:
     except ValidationError as exc:
         errors = exc.errors(include_input=False, include_url=False)[:MAX_MISTAKES]
         raise Misfit(
-            [f"At {_spelled(error['loc'])}: {error['msg']}." for error in errors]
+            [f"At {_place(error['loc'])}: {error['msg']}." for error in errors]
         ) from exc
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raises BadRequest for what is no JSON Schema, or lies elsewhere in part."""
     try:
-        _validator(orjson.dumps(schema, default=dict))
+        compiled(schema)
     except (ValueError, TypeError) as exc:
         raise _no_schema(_reason(exc)) from exc
 
 
 def mistakes(schema: Mapping[str, Any], value: Any) -> list[str]:
     """What is wrong with `value`, place by place, without quoting it."""
-    errors = _validator(orjson.dumps(schema, default=dict)).iter_errors(value)
+    errors = compiled(schema).iter_errors(value)
     return [
-        f"At {_spelled(error.instance_path)}: {error.message}."
+        f"At {_place(error.instance_path)}: {error.message}."
         for error, _ in zip(errors, range(MAX_MISTAKES), strict=False)
     ]
 
@@ -155,26 +156,13 @@ def _candidates(text: str) -> Iterator[str]:
         yield found[1]
 
 
-@lru_cache(maxsize=200)
-def _validator(schema: bytes) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(
-        orjson.loads(schema), retriever=_refuse, mask="the value"
-    )
-
-
-def _refuse(uri: str) -> Any:
-    raise ValueError(f"{uri!r} is elsewhere, and a schema is never fetched")
-
-
 def _reason(exc: Exception) -> str:
     """The last of what the library says; what it was doing comes before it."""
     return str(exc).partition("\n")[0].rpartition("ValueError: ")[2]
 
 
-def _spelled(path: Sequence[str | int]) -> str:
-    """`["pages", 2, "title"]` as `pages[2].title`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return "".join(steps).removeprefix(".") or "the top"
+def _place(path: Sequence[str | int]) -> str:
+    return spelled(path) or "the top"
 
 
 def _no_schema(why: str) -> BadRequest:

@@ -17,7 +17,8 @@ from typing import Any
 from llm import hosted
 from llm.capabilities import capabilities_of
 from llm.providers import all_providers
-from tools.arguments import Path, spelled
+from llm.wire.json_pointer import spelled
+from tools.arguments import Path
 
 MAX_REASONS = 4  # told of one family
 

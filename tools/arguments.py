@@ -6,12 +6,12 @@ Source: https://json-schema.org/draft/2020-12
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import jsonschema_rs
-import orjson
 
+from llm.wire.json_pointer import spelled
+from llm.wire.validation import compiled
 from tools.errors import InvalidArguments
 
 MAX_TOLD = 5  # mistakes in one message
@@ -26,11 +26,6 @@ def check(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         raise_invalid(mistakes(validator.iter_errors(arguments)))
 
 
-def compiled(parameters: Mapping[str, Any]) -> jsonschema_rs.Validator:
-    """Raises ValueError where this is no JSON Schema, or one that points elsewhere."""
-    return _validator(orjson.dumps(parameters, default=dict))
-
-
 def mistakes(
     errors: Iterable[jsonschema_rs.ValidationError],
 ) -> Iterator[tuple[Path, str]]:
@@ -41,29 +36,12 @@ def mistakes(
             yield error.instance_path, error.message
 
 
-def spelled(path: Path) -> str:
-    """`["pages", 2, "title"]` as `pages[2].title`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return "".join(steps).removeprefix(".")
-
-
 def raise_invalid(found: Iterable[tuple[Path, str]]) -> NoReturn:
     """Tells each mistake and where it is, and never a value."""
     told = [f"at {spelled(path)}: {text}" if path else text for path, text in found]
     if len(told) > MAX_TOLD:
         told[MAX_TOLD:] = [f"and {len(told) - MAX_TOLD} more"]
     raise InvalidArguments(f"the arguments do not fit: {'; '.join(told)}.")
-
-
-@lru_cache(maxsize=1000)
-def _validator(schema: bytes) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(
-        orjson.loads(schema), retriever=_refuse, mask="the value"
-    )
-
-
-def _refuse(uri: str) -> Any:
-    raise ValueError(f"{uri!r} is elsewhere, and a schema is never fetched")
 
 
 def _branch_meant(

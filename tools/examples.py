@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from llm.wire.json_pointer import steps_of
+
 MAX_DEPTH = 6  # of objects and arrays inside one another
 MAX_LENGTH = 200  # of a text or array that has to be long
 
@@ -88,8 +90,7 @@ class _Maker:
 
     def _at(self, ref: str) -> Any:
         found: Any = self._root
-        for step in ref.removeprefix("#").split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
+        for name in steps_of(ref):
             found = found.get(name) if isinstance(found, Mapping) else None
         return found if ref.startswith("#") else None
 

@@ -11,7 +11,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from llm.forms import ObjectField
-from tools.arguments import Path, spelled
+from llm.wire.json_pointer import spelled
+from tools.arguments import Path
 from tools.errors import InvalidDocument
 from tools.http.checks import header_problems, url_problems
 from tools.http.openapi import MAX_DOCUMENT, Operation, operations, read_document

@@ -12,8 +12,9 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
 
+from llm.wire.json_pointer import spelled
 from tools import registry
-from tools.arguments import Path, spelled
+from tools.arguments import Path
 from tools.async_answers import AsyncAnswers
 from tools.hosted import problems as hosted_problems
 from tools.http.answer import ReadAs, Reading

@@ -11,7 +11,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from tools.arguments import Path, compiled, mistakes
+from llm.wire.validation import compiled
+from tools.arguments import Path, mistakes
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 
 from django.db import models
 
-from llm.encrypted import EncryptedTextField, SecretUnavailable
+from llm.encrypted import EncryptedTextField, Secret, SecretUnavailable
+
+
+def revealed(stored: Secret | None) -> dict[str, str]:
+    """The headers and their values. Raises SecretUnavailable."""
+    if not stored:
+        return {}
+    headers: dict[str, str] = json.loads(stored.reveal())
+    return headers
 
 
 class SecretHeaders(models.Model):
@@ -31,10 +39,7 @@ class SecretHeaders(models.Model):
 
     def revealed_headers(self) -> dict[str, str]:
         """None where the key is lost: then all have to be entered again."""
-        if not self.secret_headers:
-            return {}
         try:
-            headers: dict[str, str] = json.loads(self.secret_headers.reveal())
+            return revealed(self.secret_headers)
         except SecretUnavailable:
             return {}
-        return headers

@@ -24,7 +24,7 @@ from conversations.api.checks import (
     shown,
     string,
 )
-from tools.arguments import spelled
+from llm.wire.json_pointer import spelled
 from tools.parameters import EMPTY, schema_mistakes
 
 MAX_DECLARED = 128  # tools; OpenAI takes no more

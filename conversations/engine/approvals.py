@@ -11,7 +11,7 @@ from conversations.engine.rows import Asked
 from conversations.models import Question, Turn
 from llm.wire.items import Item
 from llm.wire.response import arguments_of
-from tools.arguments import compiled
+from llm.wire.validation import compiled
 from tools.execute import Outcome, known_name, refused
 from tools.registry import Approval, Tool
 

@@ -16,6 +16,7 @@ import orjson
 from llm.demo.problem import Problem, broken
 from llm.demo.prompt import (
     ANY_OBJECT,
+    PARTS,
     TOOL_CHOICE,
     Calls,
     Message,
@@ -23,6 +24,7 @@ from llm.demo.prompt import (
     Prompt,
     check,
     choose,
+    spoken,
 )
 from llm.demo.steps import Call, Say, Script, Step, Think
 from llm.demo.wire import Frame, Ids, half
@@ -52,18 +54,7 @@ _MESSAGE = {
         "content": {
             "anyOf": [
                 {"type": ["string", "null"]},
-                {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["type"],
-                        "properties": {
-                            "type": {"type": "string"},
-                            "text": {"type": "string"},
-                            "refusal": {"type": "string"},
-                        },
-                    },
-                },
+                PARTS,
             ]
         },
         "tool_calls": {"type": ["array", "null"], "items": _FUNCTION_CALL},
@@ -277,7 +268,7 @@ def _conversation(given: Sequence[Mapping[str, Any]]) -> tuple[list[Message], Ca
     messages, calls = [], Calls()
     for message in given:
         if message["role"] == "tool":
-            if not calls.output(message["tool_call_id"], _spoken(message["content"])):
+            if not calls.output(message["tool_call_id"], spoken(message["content"])):
                 raise _bad_messages(
                     "messages with role 'tool' must be a response to a preceding "
                     "message with 'tool_calls'."
@@ -310,13 +301,7 @@ def _message(message: Mapping[str, Any]) -> Message:
     attached = 0
     if isinstance(content, list):
         attached = sum(part["type"] in ("image_url", "file") for part in content)
-    return Message(message["role"], _spoken(content), attached)
-
-
-def _spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+    return Message(message["role"], spoken(content), attached)
 
 
 def _offers(body: Mapping[str, Any]) -> list[Offer]:

@@ -43,6 +43,20 @@ TOOL_CHOICE: Mapping[str, Any] = {
     ]
 }
 
+#: JSON Schema of a message's content on both wires, where it is no plain text.
+PARTS: Mapping[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "type": {"type": "string"},
+            "text": {"type": "string"},
+            "refusal": {"type": "string"},
+        },
+    },
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -164,6 +178,13 @@ def choose(
             400, "'tool_choice' names no tool of 'tools'.", param="tool_choice"
         )
     return allowed, required
+
+
+def spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
+    """The words of a message's content."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
 
 
 def check(validator: jsonschema_rs.Validator, body: Any) -> None:

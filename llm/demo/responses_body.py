@@ -15,6 +15,7 @@ import jsonschema_rs
 from llm.demo.problem import Problem
 from llm.demo.prompt import (
     ANY_OBJECT,
+    PARTS,
     TOOL_CHOICE,
     Calls,
     Message,
@@ -22,26 +23,11 @@ from llm.demo.prompt import (
     Prompt,
     check,
     choose,
+    spoken,
 )
 from llm.wire.items import Item
 
-_CONTENT = {
-    "anyOf": [
-        {"type": "string"},
-        {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["type"],
-                "properties": {
-                    "type": {"type": "string"},
-                    "text": {"type": "string"},
-                    "refusal": {"type": "string"},
-                },
-            },
-        },
-    ]
-}
+_CONTENT = {"anyOf": [{"type": "string"}, PARTS]}
 _TEXT = {"type": "string"}
 #: What an item of each type must have; types we do not know may come back as they went.
 _FIELDS: dict[str, dict[str, Any]] = {
@@ -190,7 +176,7 @@ def _message(item: Item) -> Message:
         attached = sum(
             part["type"] in ("input_image", "input_file") for part in content
         )
-    return Message(item["role"], _spoken(content), attached)
+    return Message(item["role"], spoken(content), attached)
 
 
 def _take(item: Item, calls: Calls) -> None:
@@ -198,7 +184,7 @@ def _take(item: Item, calls: Calls) -> None:
         case "function_call":
             calls.call(item["call_id"], item["name"], item["arguments"])
         case "function_call_output":
-            if not calls.output(item["call_id"], _spoken(item["output"])):
+            if not calls.output(item["call_id"], spoken(item["output"])):
                 raise _bad_input(
                     "No tool call found for function call output with call_id "
                     f"{item['call_id']}."
@@ -219,12 +205,6 @@ def _check_proof(item: Item) -> None:
             code="invalid_encrypted_content",
             param="input",
         )
-
-
-def _spoken(content: str | Sequence[Mapping[str, Any]]) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
 
 
 def _offers(body: Mapping[str, Any]) -> list[Offer]:

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from llm.wire.json_pointer import steps_of
+
 Schema = Mapping[str, Any] | bool
 
 MAX_DEPTH = 40  # levels of nesting; strict structured output allows 10
@@ -153,8 +155,7 @@ class _Sampler:
 
     def _find(self, ref: str) -> Schema:
         found: Any = self._root
-        for step in ref.removeprefix("#").split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
+        for step in steps_of(ref):
             found = found.get(step) if isinstance(found, Mapping) else None
         return found if isinstance(found, Mapping | bool) else True
 

@@ -14,10 +14,11 @@ Source: https://json-schema.org/draft/2020-12/json-schema-validation
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from llm.errors import BadRequest
+from llm.wire.json_pointer import steps_of
 
 Schema = dict[str, Any]
 
@@ -105,7 +106,7 @@ class _Cutter:
         found: Any = self._root
         if not isinstance(ref, str) or not ref.startswith("#"):
             return {}
-        for step in _steps(ref):
+        for step in steps_of(ref):
             if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
                 found = found[int(step)]
             elif isinstance(found, Mapping) and step in found:
@@ -150,11 +151,6 @@ class _Inliner(_Cutter):
         if name in _NAMED and isinstance(value, Mapping):
             return {key: self.inline(v, refs, depth) for key, v in value.items()}
         return self.inline(value, refs, depth)
-
-
-def _steps(ref: str) -> Iterator[str]:
-    for step in ref.removeprefix("#").split("/")[1:]:
-        yield step.replace("~1", "/").replace("~0", "~")
 
 
 def _modern(schema: Schema) -> Schema:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import codecs
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import orjson
 
 from llm.encrypted import MASK
+from llm.wire.json_pointer import steps_of
 from tools.errors import ToolError
 from tools.http.exchange import Fetched
 
@@ -126,7 +127,7 @@ def _json(text: str) -> Any:
 
 def pointed(value: Any, pointer: str) -> Any:
     """Raises ToolError where nothing is there."""
-    for step in _steps(pointer):
+    for step in steps_of(pointer):
         match value:
             case dict() if step in value:
                 value = value[step]
@@ -135,11 +136,6 @@ def pointed(value: Any, pointer: str) -> Any:
             case _:
                 raise ToolError(f"the server's answer has nothing at {pointer!r}.")
     return value
-
-
-def _steps(pointer: str) -> Iterator[str]:
-    for step in pointer.split("/")[1:]:
-        yield step.replace("~1", "/").replace("~0", "~")
 
 
 def _failure(fetched: Fetched, secrets: Collection[str]) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from llm.addresses import Network
 from llm.encrypted import Secret, SecretUnavailable
 from tools.errors import FetchError, FetchTimeout, ToolError, Unreachable
@@ -17,6 +15,7 @@ from tools.http.definition import Definition, Place, request_of
 from tools.http.exchange import Fetched, Limits, Request
 from tools.http.later import ACCEPTED, Later, asking, is_pending, job_of, wait_of
 from tools.registry import Accepted, Context
+from tools.secret_headers import revealed
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +91,10 @@ class HttpCall:
 
 
 def _revealed(secret: Secret | None) -> dict[str, str]:
-    if not secret:
-        return {}
     try:
-        headers: dict[str, str] = orjson.loads(secret.reveal())
+        return revealed(secret)
     except SecretUnavailable as exc:
         raise ToolError(
             "the secret headers of this tool cannot be read; the staff must enter them"
             " again."
         ) from exc
-    return headers

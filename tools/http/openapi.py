@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urljoin
 
-from tools.arguments import spelled
+from llm.wire.json_pointer import spelled
 from tools.errors import InvalidDocument
 from tools.http.checks import url_problems
 from tools.http.openapi_schema import Reader

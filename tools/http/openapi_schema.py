@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from llm.wire.json_pointer import steps_of
 from tools.errors import InvalidDocument
 
 Schema = dict[str, Any]
@@ -139,8 +140,7 @@ class Reader:
         if not isinstance(ref, str) or not ref.startswith("#"):
             raise InvalidDocument(f"it refers to another document, {ref!r:.100}.")
         found: Any = self._document
-        for step in ref.removeprefix("#").split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
+        for name in steps_of(ref):
             if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
                 found = found[int(name)]
             elif isinstance(found, Mapping) and name in found:

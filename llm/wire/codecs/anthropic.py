@@ -21,7 +21,8 @@ from typing import Any
 
 import orjson
 
-from llm.errors import BadResponse, LLMError
+from llm.errors import LLMError
+from llm.wire.body import object_of
 from llm.wire.classify import classify
 from llm.wire.codecs.anthropic_decoder import AnthropicDecoder
 from llm.wire.codecs.anthropic_messages import CACHED, MessagesInput
@@ -103,13 +104,7 @@ class AnthropicCodec:
         return AnthropicDecoder()
 
     def decode(self, body: bytes) -> list[Delta]:
-        try:
-            answer = orjson.loads(body)
-        except orjson.JSONDecodeError as exc:
-            raise BadResponse(detail="The answer is not JSON.") from exc
-        if not isinstance(answer, dict):
-            raise BadResponse(detail="The answer is not a JSON object.")
-        return list(AnthropicDecoder().answer(answer))
+        return list(AnthropicDecoder().answer(object_of(body)))
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
-from llm.errors import BadRequest, BadResponse, LLMError
+from llm.errors import BadRequest, LLMError
+from llm.wire.body import json_of
 from llm.wire.classify import classify
 from llm.wire.codecs import gemini_models
 from llm.wire.codecs.dialects import has_detail, has_late_instructions
@@ -87,12 +86,8 @@ class GeminiCodec:
 
     def decode(self, body: bytes) -> list[Delta]:
         """Raises LLMError, as `feed` does; a list of chunks is an answer too."""
-        try:
-            answer = orjson.loads(body)
-        except orjson.JSONDecodeError as exc:
-            raise BadResponse(detail="The answer is not JSON.") from exc
         decoder = GeminiDecoder(goes_on=False)
-        return [*decoder.said(answer), *decoder.close()]
+        return [*decoder.said(json_of(body)), *decoder.close()]
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body)

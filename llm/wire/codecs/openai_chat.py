@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
-from llm.errors import BadRequest, BadResponse, LLMError
+from llm.errors import BadRequest, LLMError
+from llm.wire.body import object_of
 from llm.wire.classify import classify
 from llm.wire.codecs.chat_decoder import ChatDecoder
 from llm.wire.codecs.chat_messages import messages
@@ -145,13 +144,7 @@ class OpenAIChatCodec:
         return ChatDecoder(echo=self.reasoning_echo, think_tags=self.think_tags)
 
     def decode(self, body: bytes) -> list[Delta]:
-        try:
-            answer = orjson.loads(body)
-        except orjson.JSONDecodeError as exc:
-            raise BadResponse(detail="The answer is not JSON.") from exc
-        if not isinstance(answer, dict):
-            raise BadResponse(detail="The answer is not a JSON object.")
-        return list(self.decoder().answer(answer))
+        return list(self.decoder().answer(object_of(body)))
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
         return classify(status, headers, body, statuses=self.statuses)
