@@ -16,6 +16,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twisted.internet import asyncioreactor, defer
@@ -24,9 +25,10 @@ with suppress(ImportError):  # uvloop has no wheel for some platforms
     import uvloop
 
     # Daphne keeps the reactor that it finds as it is imported.
-    asyncioreactor.install(uvloop.new_event_loop())  # type: ignore[no-untyped-call]
+    asyncioreactor.install(uvloop.new_event_loop())
 
 import daphne.server
+from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
 
@@ -45,6 +47,16 @@ class Hooks:
     start: Callable[[], Awaitable[None]]
     drain: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
+
+
+class _Factory(HTTPFactory):
+    """Leaves forms to the application. Twisted reads them, too, while all others wait,
+    and answers those that make no sense without a word."""
+
+    def buildProtocol(self, addr: Any) -> Any:
+        protocol = super().buildProtocol(addr)
+        protocol.requestFactory = partial(WebRequest, parsePOSTFormSubmission=False)
+        return protocol
 
 
 class Server(daphne.server.Server):
@@ -128,7 +140,7 @@ class Server(daphne.server.Server):
         await self._hooks.start()
         with self._listening as listening:  # Twisted works on a copy of it
             self._port = reactor.adoptStreamPort(
-                listening.fileno(), listening.family, self.http_factory
+                listening.fileno(), listening.family, _Factory(self)
             )
         self._started()
 

@@ -158,7 +158,13 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Parley",
     "DESCRIPTION": "Conversations with every language model, in one format.",
     "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "conversations.gateway.openapi.describe",
+        "conversations.api.schema.with_headers",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "ToolCallState": "conversations.models.ToolCall.State",
         "QuestionState": "conversations.models.Question.State",

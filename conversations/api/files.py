@@ -66,7 +66,7 @@ class AttachmentsView(ApiView):
         request=schema.UPLOAD,
         responses={
             201: AttachmentsSerializer,
-            **schema.errors(400, 404, 413, 415),
+            **schema.errors(404, *schema.BODY),
         },
     )
     def post(self, request: Request, pk: str) -> Response:
@@ -86,7 +86,9 @@ class AttachmentsView(ApiView):
 class AttachmentView(ApiView):
     serializer_class = None
 
-    @extend_schema(responses={(200, "*/*"): schema.FILE, **schema.errors(404)})
+    @extend_schema(
+        responses={(200, "*/*"): schema.FILE, 304: None, **schema.errors(404)}
+    )
     def get(self, request: Request, pk: str) -> HttpResponseBase:
         """The file. Pictures show in the browser, everything else is downloaded."""
         row = get_object_or_404(_attachments(request), pk=pk)

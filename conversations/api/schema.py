@@ -32,7 +32,7 @@ class ErrorSerializer(serializers.Serializer[Any]):
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    return {**schema, "nullable": True}
+    return {**schema, "type": [schema["type"], "null"]}
 
 
 ITEM: dict[str, Any] = {
@@ -47,6 +47,12 @@ ITEM: dict[str, Any] = {
     "additionalProperties": True,
 }
 ITEMS = {"type": "array", "items": ITEM}
+EVENT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"type": {"type": "string"}, "sequence_number": {"type": "integer"}},
+    "required": ["type"],
+    "additionalProperties": True,
+}
 _MESSAGE = {
     "type": "object",
     "properties": {
@@ -69,7 +75,7 @@ INPUT = {
         {"type": "array", "items": {"anyOf": [ITEM, _MESSAGE]}},
     ]
 }
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "type": "object",
     "properties": {
         "temperature": {"type": "number", "minimum": 0, "maximum": 2},
@@ -217,12 +223,70 @@ FORM = OpenApiParameter(
     enum=["events", "text"],
     description="`text`: only the answer's text, closed by `data: [DONE]`.",
 )
+
+
+def event_of(data: dict[str, Any]) -> dict[str, Any]:
+    """Each event of a stream: `data` is the schema of what it tells."""
+    told = {"contentMediaType": JSON, "contentSchema": data}
+    fields = {"id": {}, "event": {}, "data": told}
+    properties = {name: {"type": "string", **more} for name, more in fields.items()}
+    return {"type": "object", "properties": properties, "required": ["data"]}
+
+
+_TEXT = {
+    "type": "object",
+    "description": "With `format=text`.",
+    "properties": {"id": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+    "not": {"required": ["event"]},
+}
+_NAMED = {**event_of(EVENT), "required": ["event", "data"]}
 STREAM = OpenApiResponse(
-    OpenApiTypes.STR,
-    "Server-Sent Events: `id` is the position, `event` the type, `data` the event.",
+    {"anyOf": [_NAMED, _TEXT]},
+    "Server-Sent Events: `id` is the position, `event` the type, `data` the event;"
+    " comments between them keep the connection open.",
 )
 
 
-def errors(*statuses: int) -> dict[Any, Any]:
-    """Those every operation can answer, and `statuses`."""
-    return {(status, JSON): ErrorSerializer for status in (401, 403, *statuses)}
+#: A body that is none of JSON, too large, or no JSON at all.
+BODY = (400, 413, 415)
+_OURS = (500, 503)  # we fail, or the database is away
+
+
+def errors(*statuses: int, public: bool = False) -> dict[Any, Any]:
+    """Those every operation can answer, and `statuses`. A `public` one asks for no
+    token."""
+    always = _OURS if public else (401, 403, 429, *_OURS)
+    return {(status, JSON): ErrorSerializer for status in sorted({*always, *statuses})}
+
+
+#: Of every answer, and of some refusals by their status.
+_HEADERS = {
+    "X-Request-ID": "Under which the staff find this request in the log.",
+    "WWW-Authenticate": "How to come in.",
+    "Retry-After": "Seconds, where they are known.",
+    "X-RateLimit-Limit-Requests": "A minute, where the token has a limit; so with"
+    " `Remaining` and `Reset`, with `Tokens`, and as `anthropic-ratelimit-…`.",
+}
+_OF_STATUS = {
+    "401": ["WWW-Authenticate"],
+    "429": ["Retry-After"],
+    "503": ["Retry-After"],
+}
+
+
+def with_headers(result: dict[str, Any], **told: Any) -> dict[str, Any]:
+    """A hook of drf-spectacular: the headers that answers have in common."""
+    result["components"]["headers"] = {
+        name: {"description": text, "schema": {"type": "string"}}
+        for name, text in _HEADERS.items()
+    }
+    operations = [o for path in result["paths"].values() for o in path.values()]
+    for operation in operations:
+        for status, response in operation["responses"].items():
+            names = ["X-Request-ID", *_OF_STATUS.get(status, ())]
+            if operation.get("security"):
+                names.append("X-RateLimit-Limit-Requests")
+            shared = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+            response["headers"] = {**response.get("headers", {}), **shared}
+    return result

@@ -10,6 +10,7 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from conversations.answers import ANSWERS
 from conversations.api import schema
 from conversations.api.authentication import admit_turn
 from conversations.api.checks import InputError, shown
@@ -248,7 +249,7 @@ class TurnRequestSerializer(Strict):
 
     def _check_outputs(self, items: list[ItemPayload]) -> None:
         """An output answers a call of this conversation."""
-        for kind, (answers, name, asks) in _ANSWERS.items():
+        for kind, (answers, name, asks) in ANSWERS.items():
             answered = {item[name] for item in items if item["type"] == kind}
             if not answered:
                 continue
@@ -284,14 +285,6 @@ class TurnRequestSerializer(Strict):
                 place = declared.index(tool)
                 told = f"this model cannot be given {shown(tool['type'])}. {why}"
                 raise Refused(InputError(f"options.tools[{place}]", told))
-
-
-#: What a client sends as an answer: to items of which type, under whose id.
-_ANSWERS = {
-    "function_call_output": ("function_call", "call_id", "call_id"),
-    "computer_call_output": ("computer_call", "call_id", "call_id"),
-    "mcp_approval_response": ("mcp_approval_request", "approval_request_id", "id"),
-}
 
 
 def model_of(name: str | None, user: Any) -> LanguageModel:
@@ -412,7 +405,9 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
 
     @extend_schema_field(schema.OPTIONS)
     def get_options(self, turn: Turn) -> Any:
-        return turn.options
+        """Without what the gateway notes of its own requests."""
+        known = schema.OPTIONS["properties"]
+        return {name: told for name, told in turn.options.items() if name in known}
 
     @extend_schema_field(schema.USAGE)
     def get_usage(self, turn: Turn) -> Any:

@@ -60,9 +60,7 @@ class ToolSerializer(serializers.Serializer[Any]):
         required=False, help_text="Where `statistics` asks for them."
     )
 
-    @extend_schema_field(
-        {"type": "object", "nullable": True, "description": "JSON Schema."}
-    )
+    @extend_schema_field({"type": ["object", "null"], "description": "JSON Schema."})
     def get_parameters(self, tool: dict[str, Any]) -> Any:
         return tool["parameters"]
 

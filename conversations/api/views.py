@@ -65,7 +65,7 @@ class ApiView(generics.GenericAPIView[Any]):
 @extend_schema_view(
     get=extend_schema(responses={200: ConversationSerializer, **schema.errors(400)}),
     post=extend_schema(
-        responses={201: ConversationSerializer, **schema.errors(400, 404, 413)}
+        responses={201: ConversationSerializer, **schema.errors(404, *schema.BODY)}
     ),
 )
 class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
@@ -82,7 +82,7 @@ class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
 @extend_schema_view(
     get=extend_schema(responses={200: ConversationSerializer, **schema.errors(404)}),
     patch=extend_schema(
-        responses={200: ConversationSerializer, **schema.errors(400, 404, 413)}
+        responses={200: ConversationSerializer, **schema.errors(404, *schema.BODY)}
     ),
     delete=extend_schema(responses={204: None, **schema.errors(404)}),
 )
@@ -118,7 +118,7 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
             (202, schema.JSON): TurnSerializer,
             (200, schema.JSON): schema.RESPONSE,
             (200, schema.EVENT_STREAM): schema.STREAM,
-            **schema.errors(400, 404, 409, 413, 415, 429, 502, 503),
+            **schema.errors(404, 409, 502, 504, *schema.BODY),
         },
     )
     def post(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:

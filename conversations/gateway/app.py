@@ -32,6 +32,12 @@ from llm.wire.facades import errors
 logger = logging.getLogger(__name__)
 
 PREFIX = "/v1/"
+#: Elsewhere the headers tell which one a client speaks.
+_DIALECTS = {
+    "/v1/messages": MESSAGES,
+    "/v1/chat/": CHAT,
+    "/v1/responses": RESPONSES,
+}
 
 
 class Gateway:
@@ -76,6 +82,7 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     method = "GET" if exchange.method == "HEAD" else exchange.method
     if (handler := handlers.get(method)) is None:
         allowed = ", ".join(sorted(handlers))
+        exchange.told["allow"] = allowed
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
     if engine.is_draining():
         raise GoingDown
@@ -101,13 +108,10 @@ async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
 
 
 def _dialect(exchange: Exchange) -> Dialect:
-    if exchange.path.startswith("/v1/messages"):
-        return MESSAGES
-    if exchange.path.startswith("/v1/chat/"):
-        return CHAT
-    if b"anthropic-version" in exchange.headers:
-        return MESSAGES
-    return RESPONSES
+    for beginning, dialect in _DIALECTS.items():
+        if exchange.path.startswith(beginning):
+            return dialect
+    return MESSAGES if b"anthropic-version" in exchange.headers else RESPONSES
 
 
 _DOORS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [

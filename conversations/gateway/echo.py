@@ -32,6 +32,10 @@ _SAME = (
 )
 
 
+#: What the standard has no word for, by its nearest.
+_EFFORTS = {"minimal": "low", "max": "xhigh"}
+
+
 def echo_of(body: Mapping[str, Any], request: Request) -> dict[str, Any]:
     """`body` is the caller's, `request` what became of it."""
     echo = {name: body[name] for name in _SAME if body.get(name) is not None}
@@ -40,10 +44,11 @@ def echo_of(body: Mapping[str, Any], request: Request) -> dict[str, Any]:
     if isinstance(instructions := body.get("instructions"), str):
         echo["instructions"] = instructions
     if (choice := body.get("tool_choice")) is not None and request.tools:
-        echo["tool_choice"] = choice
-    if body.get("reasoning"):
-        known = {n: body["reasoning"].get(n) for n in ("effort", "summary")}
-        echo["reasoning"] = known
+        echo["tool_choice"] = _choice(choice)
+    if reasoning := body.get("reasoning"):
+        effort = reasoning.get("effort")
+        nearest = _EFFORTS.get(effort, effort)
+        echo["reasoning"] = {"effort": nearest, "summary": reasoning.get("summary")}
     if body.get("text"):
         echo["text"] = _text(body["text"])
     return echo
@@ -58,9 +63,26 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "name": tool["name"], **given}
 
 
+def _choice(choice: Any) -> Any:
+    """The standard knows no tools but functions: to choose another is to require it."""
+    match choice:
+        case {"type": "allowed_tools", "tools": tools}:
+            told = [tool for tool in tools if _is_told(tool)]
+            return {**choice, "mode": choice.get("mode") or "auto", "tools": told}
+        case {"type": kind} if kind != "function":
+            return "required"
+    return choice
+
+
 def _text(text: Mapping[str, Any]) -> dict[str, Any]:
     form = dict(text.get("format") or {"type": "text"})
     if form["type"] == "json_schema":
-        form = {"description": None, "strict": False, **form}
+        form = {
+            **form,
+            "name": form.get("name") or "answer",
+            "description": form.get("description"),
+            "strict": form.get("strict") is True,
+            "schema": None,  # no response may repeat it
+        }
     verbosity = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     return {"format": form, **verbosity}

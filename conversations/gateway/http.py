@@ -79,8 +79,9 @@ class Exchange:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def json(self) -> dict[str, Any]:
-        """The body's object. Raises BadRequest, HungUp."""
-        body = await self.body()
+        """The body's object; no body is an empty one. Raises BadRequest, HungUp."""
+        if not (body := await self.body()):
+            return {}
         try:
             told = orjson.loads(body)
         except orjson.JSONDecodeError as exc:
@@ -132,10 +133,17 @@ class Exchange:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.started = True
         headers.append((b"x-request-id", self.id.encode()))
-        headers += [(n.encode(), v.encode("latin-1")) for n, v in self.told.items()]
+        headers += [(n.encode(), _header(v)) for n, v in self.told.items()]
         await self._send(
             {"type": "http.response.start", "status": status, "headers": headers}
         )
+
+
+def _header(value: str) -> bytes:
+    """A name that a client has chosen may hold what no header can."""
+    if value.isascii() and value.isprintable():
+        return value.encode()
+    return repr(value)[1:-1].encode("ascii", "backslashreplace")
 
 
 class EventStream:
@@ -167,7 +175,11 @@ class EventStream:
             return
         if self._beating is not None:
             await self._beating
-        await self._put(body)
+        if self._held or not self._exchange.started:
+            await self._put(body)
+            return
+        self._said_at = self._loop.time()
+        await self._exchange.write(body)
 
     async def end(self, body: bytes) -> None:
         """The last of it."""

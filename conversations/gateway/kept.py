@@ -29,6 +29,7 @@ from llm.wire.response import TERMINAL
 
 _STOPPING = 5.0  # seconds that a stopped turn gets to end in order
 _PAGE = 20  # items
+_DIGITS = 15  # of the number of an event
 
 
 async def create(visit: Visit) -> None:
@@ -62,14 +63,16 @@ async def open_turn(asked: Asked, means: Means) -> Kept:
 
 
 async def retrieve(visit: Visit) -> None:
+    query = visit.exchange.query
+    after = query.get("starting_after", "-1")
+    if after != "-1" and not (after.isdecimal() and len(after) <= _DIGITS):
+        raise BadRequest(
+            "'starting_after' must be the number of an event.", param="starting_after"
+        )
+    if (streams := query.get("stream", "false")) not in ("true", "false"):
+        raise BadRequest("'stream' must be true or false.", param="stream")
     turn = await _found(visit)
-    if visit.exchange.query.get("stream") == "true":
-        after = visit.exchange.query.get("starting_after", "-1")
-        if not after.removeprefix("-").isdecimal():
-            raise BadRequest(
-                "'starting_after' must be the number of an event.",
-                param="starting_after",
-            )
+    if streams == "true":
         await _stream(visit, turn, int(after))
     else:
         await visit.exchange.answer(200, turn.told())
@@ -98,10 +101,12 @@ async def input_items(visit: Visit) -> None:
     turn = await _found(visit)
     query = visit.exchange.query
     limit = query.get("limit", str(_PAGE))
-    if not (limit.isdecimal() and 1 <= int(limit) <= 100):
+    if not (limit.isdecimal() and len(limit) < 4 and 1 <= int(limit) <= 100):
         raise BadRequest("'limit' must be a number from 1 to 100.", param="limit")
+    if (order := query.get("order", "desc")) not in ("asc", "desc"):
+        raise BadRequest("'order' must be asc or desc.", param="order")
     items = list(turn.inputs)
-    if query.get("order", "desc") != "asc":
+    if order == "desc":
         items.reverse()
     if after := query.get("after"):
         places = [n for n, item in enumerate(items) if item["id"] == after]

@@ -11,7 +11,15 @@ from typing import Any
 
 import orjson
 
-_FILE = Path(__file__).with_suffix(".json")
+_TEXT = Path(__file__).with_suffix(".json").read_bytes()
+_PLACE = b'"#/components/schemas/'
 
-SCHEMAS: dict[str, Any] = orjson.loads(_FILE.read_bytes())["schemas"]
+SCHEMAS: dict[str, Any] = orjson.loads(_TEXT)["schemas"]
 EVENTS = [name for name in SCHEMAS if name.endswith("StreamingEvent")]
+
+
+def schemas(prefix: str) -> dict[str, Any]:
+    """The same by longer names, for a document that has a `Tool` of its own."""
+    renamed = _TEXT.replace(_PLACE, _PLACE + prefix.encode())
+    told = orjson.loads(renamed)["schemas"]
+    return {prefix + name: schema for name, schema in told.items()}

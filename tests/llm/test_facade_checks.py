@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jsonschema_rs
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,12 @@ from hypothesis import strategies as st
 
 from llm.errors import BadRequest
 from llm.wire.facades import chat, messages, responses
-from llm.wire.facades.checks import check_chat, check_messages, check_responses
+from llm.wire.facades.checks import (
+    check_chat,
+    check_messages,
+    check_responses,
+    schemas,
+)
 from llm.wire.facades.portable import portable
 from tests.llm.test_recordings import RECORDINGS
 
@@ -326,6 +332,33 @@ def test_every_place_may_hold_any_kind_of_value(door: str):
                 place = place[step]
             place[path[-1]] = value
             assert is_a_sentence(refusal(read, body)), path
+
+
+CHECKED: dict[str, tuple[str, Read]] = {
+    "chat": ("ChatRequest", check_chat),
+    "messages": ("MessagesRequest", check_messages),
+    "responses": ("ResponsesRequest", check_responses),
+}
+#: What a schema cannot say: one part of a body does not fit another.
+BEYOND = ("there is no", "a tool is required", "another call", "is not of a")
+
+
+@each_door
+def test_a_check_and_its_schema_say_the_same(door: str):
+    original = DOORS[door][0]
+    name, check = CHECKED[door]
+    validator = jsonschema_rs.Draft202012Validator(schemas()[name])
+    assert validator.is_valid(original)
+    for path in PLACES[door]:
+        for value in (None, True, -1, 0.5, "", "x", [], [None], ["x"], {}, {"type": 1}):
+            body: Any = copy.deepcopy(original)
+            place = body
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] = value
+            told = refusal(check, body)
+            if not any(words in told for words in BEYOND):
+                assert validator.is_valid(body) is not bool(told), (path, value, told)
 
 
 @pytest.mark.skipif(not RECORDINGS, reason="no recordings here; set RECORDINGS_DIR")

@@ -29,9 +29,12 @@ from llm.wire.facades.shapes import (
     either,
     filled,
     integer,
+    lets,
     mapping,
+    or_untyped,
     record,
     refused,
+    schema_of,
     string,
     word,
     wrong,
@@ -109,12 +112,13 @@ _said_part = by_type(
     }
 )
 _arguments = either(str=string, dict=anything)
+_function_call = record(
+    {"function": record({"name": filled, "arguments": _arguments}, ["name"])},
+    ["function"],
+)
 _chat_call_kinds = by_type(
     {
-        "function": record(
-            {"function": record({"name": filled, "arguments": _arguments}, ["name"])},
-            ["function"],
-        ),
+        "function": _function_call,
         "custom": record(
             {"custom": record({"name": filled, "input": string}, ["name"])}, ["custom"]
         ),
@@ -122,17 +126,26 @@ _chat_call_kinds = by_type(
 )
 
 
+_with_id = record({"id": filled}, ["id"])
+
+
+@lets({**schema_of(_with_id), **or_untyped(_chat_call_kinds, _function_call, None, "")})
 def _chat_call(value: Any, where: str) -> None:
-    record({"id": filled}, ["id"])(value, where)
-    typed = value if value.get("type") else {**value, "type": "function"}
+    _with_id(value, where)
+    untyped = value.get("type") in (None, "")
+    typed = {**value, "type": "function"} if untyped else value
     _chat_call_kinds(typed, where)
     for other in {"custom", "function"} - {typed["type"]}:
         if value.get(other) is not None:
             raise wrong(f"{where}.{other}", f"is not of a {typed['type']} call.")
 
 
+_calls = array(_chat_call)
+
+
+@lets(schema_of(_calls))
 def _chat_calls(value: Any, where: str) -> None:
-    array(_chat_call)(value, where)
+    _calls(value, where)
     seen: set[str] = set()
     for index, call in enumerate(value):
         if call["id"] in seen:

@@ -13,15 +13,20 @@ from typing import Any
 
 from llm.wire.facades import chat_shape, messages_shape, responses_shape
 from llm.wire.facades.common_shape import SERVER_TOOLS, Choice
-from llm.wire.facades.shapes import fields, request_body, wrong
+from llm.wire.facades.shapes import Schema, fields, object_of, request_body, wrong
 
 Body = Mapping[str, Any]
+
+_CHAT = ("model", "messages")
+_COUNTED = ("model", "messages")
+_MESSAGES = ("model", "max_tokens", "messages")
+_RESPONSES = ("model", "input")
 
 
 def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:
     """The body of `POST /chat/completions`."""
     request_body(body)
-    fields(body, chat_shape.FIELDS, ["model", "messages"])
+    fields(body, chat_shape.FIELDS, _CHAT)
     _check_choice(body, chat_shape.chosen(body.get("tool_choice")), server_tools)
 
 
@@ -30,16 +35,26 @@ def check_messages(
 ) -> None:
     """The body of `POST /v1/messages`, or of its twin that only counts tokens."""
     request_body(body)
-    needed = ["model", "messages"] if counting else ["model", "max_tokens", "messages"]
-    fields(body, messages_shape.FIELDS, needed)
+    fields(body, messages_shape.FIELDS, _COUNTED if counting else _MESSAGES)
     _check_choice(body, messages_shape.chosen(body.get("tool_choice")), server_tools)
 
 
 def check_responses(body: Any, *, server_tools: Collection[str] = ()) -> None:
     """The body of `POST /responses`."""
     request_body(body)
-    fields(body, responses_shape.FIELDS, ["model", "input"])
+    fields(body, responses_shape.FIELDS, _RESPONSES)
     _check_choice(body, responses_shape.chosen(body.get("tool_choice")), server_tools)
+
+
+def schemas() -> dict[str, Schema]:
+    """What the bodies look like that pass, as JSON Schema. A choice of a tool that is
+    not declared does not pass all the same."""
+    return {
+        "ChatRequest": object_of(chat_shape.FIELDS, _CHAT),
+        "MessagesRequest": object_of(messages_shape.FIELDS, _MESSAGES),
+        "CountTokensRequest": object_of(messages_shape.FIELDS, _COUNTED),
+        "ResponsesRequest": object_of(responses_shape.FIELDS, _RESPONSES),
+    }
 
 
 # Tools

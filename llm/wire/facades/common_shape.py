@@ -26,7 +26,8 @@ text_part = record({"text": string}, ["text"])
 names = array(filled)
 schema_form = record({"name": filled, "schema": mapping, "strict": boolean})
 parley = record({"buffer_tool_calls": boolean, "receipts": boolean})
-no_logprobs = refused("log probabilities are not supported.", (None, False, 0))
+_NO_LOGPROBS = "log probabilities are not supported."
+no_logprobs = refused(_NO_LOGPROBS, (None, False))
 EFFORTS = word("none", "minimal", "low", "medium", "high", "xhigh", "max")
 VERBOSITY = word("low", "medium", "high")
 TURNED_OFF: tuple[Any, ...] = (None, False, [], {}, "")
@@ -46,7 +47,7 @@ OPENAI: dict[str, Check] = {
     "stream": boolean,
     "stream_options": record({"include_usage": boolean}),
     "temperature": number(0, 2),
-    "top_logprobs": no_logprobs,
+    "top_logprobs": refused(_NO_LOGPROBS, (None, 0)),
     "top_p": number(0, 1),
     "user": string,
 }

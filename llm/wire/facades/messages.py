@@ -166,8 +166,8 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    kind = tool.get("type") or "custom"
-    if kind != "custom" or not tool.keys() - {"type"} <= _OF_FUNCTIONS:
+    is_ours = tool.get("type") in (None, "custom")
+    if not is_ours or not tool.keys() - {"type"} <= _OF_FUNCTIONS:
         return {"type": "custom", **tool}
     told = {"type": "function", "name": tool["name"]}
     if description := tool.get("description"):

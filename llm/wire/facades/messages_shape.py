@@ -24,8 +24,10 @@ from llm.wire.facades.shapes import (
     either,
     filled,
     integer,
+    lets,
     mapping,
     number,
+    or_untyped,
     record,
     refused,
     string,
@@ -110,13 +112,21 @@ _turn = by_type(
 )
 
 
+_own_tool = record(
+    {"name": filled, "description": string, "input_schema": mapping},
+    ["name", "input_schema"],
+)
+_tool_kinds = by_type(
+    {"custom": _own_tool, SERVER_TOOLS: server_tool}, record({"name": string})
+)
+
+
+@lets(or_untyped(_tool_kinds, _own_tool, None))
 def _messages_tool(value: Any, where: str) -> None:
     mapping(value, where)
-    if value.get("type") in (None, "", "custom"):
-        shape = {"name": filled, "description": string, "input_schema": mapping}
-        record(shape, ["name", "input_schema"])(value, where)
-    else:
-        by_type({SERVER_TOOLS: server_tool}, record({"name": string}))(value, where)
+    untyped = value.get("type") is None
+    typed = {**value, "type": "custom"} if untyped else value
+    _tool_kinds(typed, where)
 
 
 _parallel = {"disable_parallel_tool_use": boolean}

@@ -27,7 +27,9 @@ from llm.wire.facades.shapes import (
     either,
     filled,
     integer,
+    lets,
     mapping,
+    or_untyped,
     record,
     refused,
     string,
@@ -47,25 +49,16 @@ def chosen(choice: Any) -> list[Choice]:
     return []
 
 
-_responses_named = by_type(
-    {
-        "function": record({"name": filled}, ["name"]),
-        "custom": record({"name": filled}, ["name"]),
-    },
-    record({"name": string, "server_label": string}),
+_by_name = record({"name": filled}, ["name"])
+_named: dict[str, Check] = {"function": _by_name, "custom": _by_name}
+_hosted = record({"name": string, "server_label": string})
+_allowed_tools = {
+    "mode": word("none", "auto", "required"),
+    "tools": array(by_type(_named, _hosted), 1),
+}
+_responses_choice = by_type(
+    {**_named, "allowed_tools": record(_allowed_tools, ["tools"])}, _hosted
 )
-
-
-def _responses_choice(value: Any, where: str) -> None:
-    if value.get("type") != "allowed_tools":
-        return _responses_named(value, where)
-    shape = {
-        "mode": word("none", "auto", "required"),
-        "tools": array(_responses_named, 1),
-    }
-    record(shape, ["tools"])(value, where)
-
-
 _responses_tool = by_type(
     {
         "function": flat_function,
@@ -143,6 +136,7 @@ _item_kinds = by_type(
 )
 
 
+@lets(or_untyped(_item_kinds, _message))
 def _item(value: Any, where: str) -> None:
     mapping(value, where)
     _item_kinds({"type": "message", **value}, where)
@@ -157,6 +151,7 @@ _form = by_type(
 )
 
 
+@lets({"type": "string", "not": {"pattern": "\\.logprobs$"}})
 def _include(value: Any, where: str) -> None:
     string(value, where)
     if value.endswith(".logprobs"):
@@ -174,7 +169,9 @@ FIELDS: dict[str, Check] = {
     "max_tool_calls": integer(1),
     "previous_response_id": filled,
     "prompt": refused("stored prompts are not supported."),
-    "reasoning": record({"effort": EFFORTS, "summary": string}),
+    "reasoning": record(
+        {"effort": EFFORTS, "summary": word("auto", "concise", "detailed")}
+    ),
     "stream_options": mapping,
     "text": record({"format": _form, "verbosity": VERBOSITY}),
     "tool_choice": either(str=word("none", "auto", "required"), dict=_responses_choice),

@@ -2,7 +2,8 @@
 
 A check takes a value and where it stands (`messages[0].role`), and raises BadRequest
 that names the place and what is wrong with it. It never shows more of the value than a
-word that had to be one of a few.
+word that had to be one of a few. What it lets through is told as JSON Schema, too, by
+`schema_of`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,43 @@ import orjson
 from llm.errors import BadRequest
 
 Check = Callable[[Any, str], None]
+Schema = dict[str, Any]
 
 _SHOWN = 60  # characters of a wrong word
+_NULL: Schema = {"type": "null"}
+_schemas: dict[Check, Schema] = {}
+
+
+def lets(schema: Schema) -> Callable[[Check], Check]:
+    """What the decorated check lets through."""
+
+    def told(check: Check) -> Check:
+        _schemas[check] = schema
+        return check
+
+    return told
+
+
+def schema_of(check: Check) -> Schema:
+    return _schemas[check]
+
+
+def object_of(checks: Mapping[str, Check], needed: Collection[str] = ()) -> Schema:
+    """The schema of a `record`, and of a whole body."""
+    properties = {
+        name: schema_of(each) if name in needed else _or_null(schema_of(each))
+        for name, each in checks.items()
+    }
+    told: Schema = {"type": "object", "properties": properties}
+    return {**told, "required": list(needed)} if needed else told
+
+
+def _or_null(schema: Schema) -> Schema:
+    if not schema or None in schema.get("enum", ()):
+        return schema
+    if isinstance(kind := schema.get("type"), str) and "enum" not in schema:
+        return {**schema, "type": [kind, "null"]}
+    return {"anyOf": [schema, _NULL]}
 
 
 def wrong(where: str, problem: str) -> BadRequest:
@@ -35,21 +71,25 @@ def request_body(body: Any) -> None:
         raise BadRequest(problem) from exc
 
 
+@lets({})
 def anything(value: Any, where: str) -> None:
     pass
 
 
+@lets({"type": "string"})
 def string(value: Any, where: str) -> None:
     if not isinstance(value, str):
         raise wrong(where, "expected a string.")
 
 
+@lets({"type": "string", "minLength": 1})
 def filled(value: Any, where: str) -> None:
     string(value, where)
     if not value:
         raise wrong(where, "must not be empty.")
 
 
+@lets({"type": "boolean"})
 def boolean(value: Any, where: str) -> None:
     if not isinstance(value, bool):
         raise wrong(where, "expected true or false.")
@@ -61,7 +101,7 @@ def integer(least: int | None = None, most: int | None = None) -> Check:
             raise wrong(where, "expected a whole number.")
         _within(value, least, most, where)
 
-    return check
+    return lets({"type": "integer", **_bounds(least, most)})(check)
 
 
 def number(least: float | None = None, most: float | None = None) -> Check:
@@ -70,7 +110,12 @@ def number(least: float | None = None, most: float | None = None) -> Check:
             raise wrong(where, "expected a number.")
         _within(value, least, most, where)
 
-    return check
+    return lets({"type": "number", **_bounds(least, most)})(check)
+
+
+def _bounds(least: float | None, most: float | None) -> Schema:
+    told = {"minimum": least, "maximum": most}
+    return {name: limit for name, limit in told.items() if limit is not None}
 
 
 def _within(value: float, least: float | None, most: float | None, where: str) -> None:
@@ -89,9 +134,10 @@ def word(*words: str) -> Check:
             known = ", ".join(words)
             raise wrong(where, f"{value[:_SHOWN]!r} is none of {known}.")
 
-    return check
+    return lets({"type": "string", "enum": list(words)})(check)
 
 
+@lets({"type": "object"})
 def mapping(value: Any, where: str) -> None:
     if not isinstance(value, dict):
         raise wrong(where, "expected an object.")
@@ -109,7 +155,7 @@ def record(checks: Mapping[str, Check], needed: Collection[str] = ()) -> Check:
             if (given := value.get(name)) is not None:
                 each(given, f"{where}.{name}")
 
-    return check
+    return lets(object_of(checks, needed))(check)
 
 
 def fields(
@@ -132,7 +178,7 @@ def values(each: Check) -> Check:
         for name, given in value.items():
             each(given, f"{where}.{name[:_SHOWN]}")
 
-    return check
+    return lets({"type": "object", "additionalProperties": schema_of(each)})(check)
 
 
 def array(each: Check, least: int = 0) -> Check:
@@ -144,7 +190,8 @@ def array(each: Check, least: int = 0) -> Check:
         for index, given in enumerate(value):
             each(given, f"{where}[{index}]")
 
-    return check
+    size = {"minItems": least} if least else {}
+    return lets({"type": "array", "items": schema_of(each), **size})(check)
 
 
 def either(**checks: Check) -> Check:
@@ -159,7 +206,9 @@ def either(**checks: Check) -> Check:
         expected = " or ".join(named[name] for name in checks)
         raise wrong(where, f"expected {expected}.")
 
-    return check
+    json = {"str": "string", "list": "array", "dict": "object"}
+    kinds_told = [{"type": json[n], **schema_of(c)} for n, c in checks.items()]
+    return lets({"anyOf": kinds_told})(check)
 
 
 def by_type(
@@ -180,14 +229,40 @@ def by_type(
             raise wrong(f"{where}.{field}", problem)
         each(value, where)
 
-    return check
+    told = [_typed(field, {"enum": [k]}, schema_of(c)) for k, c in checks.items()]
+    if others is not None:
+        free = {"type": "string", "not": {"enum": list(checks)}}
+        told.append(_typed(field, free, schema_of(others)))
+    return lets({"anyOf": [each for each in told if each]})(check)
+
+
+def or_untyped(kinds: Check, usual: Check, *empty: str | None) -> Schema:
+    """Of a `by_type` that takes what has no type, or an `empty` one, for the `usual`
+    kind."""
+    typed = {"required": ["type"], "properties": {"type": {"not": {"enum": [*empty]}}}}
+    untyped = {"type": "object", **schema_of(usual), "not": typed}
+    return {"anyOf": [*schema_of(kinds)["anyOf"], untyped]}
+
+
+def _typed(field: str, kind: Schema, schema: Schema) -> Schema:
+    """An object of that kind; {} where there may be none."""
+    if "not" in schema:
+        return {}
+    return {
+        **schema,
+        "type": "object",
+        "properties": {field: kind, **schema.get("properties", {})},
+        "required": [field, *schema.get("required", ())],
+    }
 
 
 def refused(problem: str, unless: Collection[Any] = (None, False)) -> Check:
     """For what is known and not to be had; `unless` it asks for nothing."""
 
     def check(value: Any, where: str) -> None:
-        if not any(value is none or value == none for none in unless):
+        same = (none for none in unless if value == none)
+        if not any(isinstance(none, bool) is isinstance(value, bool) for none in same):
             raise wrong(where, problem)
 
-    return check
+    told: Schema = {"enum": list(unless), "description": problem}
+    return lets(told if unless else {"not": {}})(check)

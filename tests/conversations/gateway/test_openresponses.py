@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from conversations.gateway.echo import echo_of
+from llm.wire.facades import responses
+from llm.wire.facades.checks import check_responses
+from llm.wire.response import ResponseBuilder
 from tests import openresponses
 from tests.conversations.gateway.programs import Gateway, events_of, text_of
 from tests.conversations.gateway.wires import ASKED, LOOK, MODELS, Hosts
@@ -32,6 +36,14 @@ WEATHER = {
         "properties": {"location": {"type": "string", "description": "The city"}},
         "required": ["location"],
     },
+}
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+UNNAMED = {"schema": SCHEMA, "description": "A card"}
+SAY = {"type": "custom", "name": "say"}
+ALLOWED = {
+    "type": "allowed_tools",
+    "tools": [{"type": "function", "name": "get_weather"}],
 }
 
 
@@ -302,6 +314,37 @@ async def test_websocket_compact_new_chain(gateway: Gateway):
         asked = [*compacted, said("user", text)]
         events = in_order(await turn(socket, input=asked, tools=[]))
     assert text_of(events[-1]["response"]) == "compacted"
+
+
+# What a response repeats of its request
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"reasoning": {"effort": "minimal"}},
+        {"reasoning": {"effort": "max", "summary": "concise"}},
+        {"reasoning": {}},
+        {"text": {"format": {"type": "json_object"}}},
+        {"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
+        {"text": {"format": {"type": "json_schema", "strict": None, **UNNAMED}}},
+        {"tools": [WEATHER], "tool_choice": "required"},
+        {"tools": [WEATHER], "tool_choice": ALLOWED},
+        {"tools": [WEATHER, SAY], "tool_choice": {"type": "custom", "name": "say"}},
+        {"tools": [{**WEATHER, "strict": None, "description": None}]},
+        {"truncation": "auto", "service_tier": "anything", "metadata": {"a": "b"}},
+        {"max_tool_calls": 3, "max_output_tokens": 9, "top_logprobs": 0},
+        {"safety_identifier": "a", "prompt_cache_key": "b", "instructions": "c"},
+        {"temperature": 1, "top_p": 1, "presence_penalty": 0, "frequency_penalty": 1},
+    ],
+)
+def test_whatever_a_request_says_its_echo_is_as_the_standard_has_it(asked: Any):
+    body = {"model": "m", "input": "Hi", **asked}
+    check_responses(body)
+    request = responses.request_of(body)
+    checked(
+        ResponseBuilder(id="resp_1", model="m", echo=echo_of(body, request)).response()
+    )
 
 
 # What the suite's case of a lost call asks of the other doors

@@ -142,10 +142,53 @@ def test_addresses_and_methods(gateway: Gateway):
     assert told(gateway.get("/messages/nothing"), "/messages")[0] == 404
     refused = gateway.get("/chat/completions")
     assert told(refused, "")[:2] == (405, "method_not_allowed")
+    assert refused.headers["allow"] == "POST"
     with gateway.http(Authorization="") as http:
         assert http.head("/messages").status_code == 200
         assert http.head("/responses").content == b""
         assert http.head(gateway.server.url + "/").status_code == 200
+
+
+def test_a_header_of_anthropic_s_changes_nothing_where_the_address_tells_the_api(
+    gateway: Gateway,
+):
+    headers = {"anthropic-version": "2023-06-01"}
+    for path in ("/responses", "/chat/completions"):
+        assert gateway.post(path, BODIES[path], **headers).status_code == 200
+        assert told(gateway.post(path, {}, **headers), path)[0] == 400
+
+
+def test_a_header_tells_names_that_no_header_can_hold(gateway: Gateway):
+    tools = [{"type": "überfall\r\nx-evil: 1", "name": "a"}, {"type": "🦜"}]
+    path = "/chat/completions"
+    answer = gateway.post(path, {**BODIES[path], "tools": tools})
+    assert answer.status_code == 200
+    assert "x-evil" not in answer.headers
+    assert answer.headers["x-parley-degraded"] == (
+        r"tools (\xfcberfall\r\nx-evil: 1), tools (\U0001f99c)"
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "stream=maybe",
+        "starting_after=-2",
+        "starting_after=x",
+        "starting_after=" + "9" * 99,
+    ],
+)
+def test_a_query_that_makes_no_sense(gateway: Gateway, query: str):
+    id = gateway.respond("Reply with exactly: hi")["id"]
+    status, _, sentence = told(gateway.get(f"/responses/{id}?{query}"), "")
+    assert (status, query.partition("=")[0] in sentence) == (400, True)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=" + "9" * 99, "order=up"])
+def test_a_page_that_makes_no_sense(gateway: Gateway, query: str):
+    id = gateway.respond("Reply with exactly: hi")["id"]
+    answer = gateway.get(f"/responses/{id}/input_items?{query}")
+    assert told(answer, "")[0] == 400
 
 
 def test_a_body_that_is_too_large(gateway: Gateway):

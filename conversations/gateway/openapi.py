@@ -1,0 +1,316 @@
+"""The gateway in the document of the API: what is asked and answered under `/v1`.
+
+What a request may hold is told by the checks that read it, what Open Responses answer
+by the standard's own schemas, the rest by `openapi.json`. `describe` puts it into the
+document that drf-spectacular has made of the REST views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from conversations.api.schema import EVENT_STREAM, JSON, event_of
+from conversations.gateway import openresponses
+from llm.wire.facades import checks
+
+Schema = dict[str, Any]
+
+
+_SCHEMAS: dict[str, Schema] = orjson.loads(
+    Path(__file__).with_suffix(".json").read_bytes()
+)
+#: What any door answers: the token is bad, may not come in, comes too often; we fail,
+#: or go down.
+_ALWAYS = (401, 403, 429, 500, 503)
+_BODY = (400, 413)  # what is sent cannot be read
+_ASKING = (404, 502, 504)  # there is no such model, or it does not answer
+_REFUSALS = {
+    400: "The request cannot be taken as it is.",
+    401: "The token is missing, wrong, expired or revoked.",
+    403: "The token does not open this door, or not from this address.",
+    404: "There is no such model, response or conversation for this token.",
+    413: "The request is too large.",
+    429: "A rate limit, a budget or a quota is used up; `retry-after` says how long.",
+    500: "Something went wrong on our side.",
+    502: "The provider refused us, or broke its own protocol.",
+    503: "The provider is down, or this server is; try again in a moment.",
+    504: "The provider did not answer in time.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A method of an address. Bodies and answers are names of schemas."""
+
+    path: str
+    method: str = "post"
+    name: str
+    summary: str
+    body: str = ""
+    answer: str
+    stream: str = ""  # what an event of it is
+    statuses: tuple[int, ...] = ()  # of refusals, beside those of all doors
+    errors: str = "OpenAIError"
+    query: tuple[str, ...] = ()  # names of parameters
+    headers: tuple[str, ...] = ()  # of the answer
+    more: Schema = field(default_factory=dict)
+
+
+_MODEL = (*_BODY, *_ASKING)
+_ID = "/v1/responses/{response_id}"
+OPERATIONS = (
+    Operation(
+        path="/v1/responses",
+        name="createResponse",
+        summary="Ask a model, by Open Responses or OpenAI's Responses",
+        body="ResponsesRequest",
+        answer="OpenResponsesResponseResource",
+        stream="ResponseEvent",
+        statuses=_MODEL,
+        headers=("x-parley-degraded",),
+        more={
+            "x-openresponses-websocket": {
+                "clientMessage": {"$ref": "#/components/schemas/ResponsesMessage"},
+                "errorMessage": {
+                    "$ref": "#/components/schemas/OpenResponsesWebSocketErrorEvent"
+                },
+            }
+        },
+    ),
+    Operation(
+        path=_ID,
+        method="get",
+        name="getResponse",
+        summary="A response that is kept, as it stands, or its stream once more",
+        answer="OpenResponsesResponseResource",
+        stream="ResponseEvent",
+        statuses=(400, 404),
+        query=("stream", "starting_after"),
+    ),
+    Operation(
+        path=_ID,
+        method="delete",
+        name="deleteResponse",
+        summary="Forget a response",
+        answer="DeletedResponse",
+        statuses=(404,),
+    ),
+    Operation(
+        path=f"{_ID}/cancel",
+        name="cancelResponse",
+        summary="Stop a response; harmless where it is over",
+        answer="OpenResponsesResponseResource",
+        statuses=(*_BODY, 404),
+    ),
+    Operation(
+        path=f"{_ID}/input_items",
+        method="get",
+        name="listInputItems",
+        summary="What a response was asked",
+        answer="ItemList",
+        statuses=(400, 404),
+        query=("limit", "order", "after"),
+    ),
+    Operation(
+        path="/v1/responses/compact",
+        name="compactResponse",
+        summary="A long conversation in few words",
+        body="CompactRequest",
+        answer="OpenResponsesCompactResource",
+        statuses=_MODEL,
+    ),
+    Operation(
+        path="/v1/responses/input_tokens",
+        name="countInputTokens",
+        summary="How many tokens an input has, estimated",
+        body="ResponsesRequest",
+        answer="InputTokens",
+        statuses=(*_BODY, 404),
+        headers=("x-parley-token-count",),
+    ),
+    Operation(
+        path="/v1/chat/completions",
+        name="createChatCompletion",
+        summary="Ask a model, by OpenAI's Chat Completions",
+        body="ChatRequest",
+        answer="ChatCompletion",
+        stream="ChatCompletionChunk",
+        statuses=_MODEL,
+        headers=("x-parley-degraded",),
+    ),
+    Operation(
+        path="/v1/messages",
+        name="createMessage",
+        summary="Ask a model, by Anthropic's Messages",
+        body="MessagesRequest",
+        answer="AnthropicMessage",
+        stream="AnthropicEvent",
+        statuses=_MODEL,
+        errors="AnthropicError",
+        headers=("x-parley-degraded",),
+    ),
+    Operation(
+        path="/v1/messages/count_tokens",
+        name="countMessageTokens",
+        summary="How many tokens messages have, estimated",
+        body="CountTokensRequest",
+        answer="MessageTokens",
+        statuses=(*_BODY, 404),
+        errors="AnthropicError",
+        headers=("x-parley-token-count",),
+    ),
+    Operation(
+        path="/v1/models",
+        method="get",
+        name="listModels",
+        summary="The models that this token may ask",
+        answer="AnyModelList",
+        errors="AnyError",
+        query=("anthropic-version",),
+    ),
+    Operation(
+        path="/v1/models/{name}",
+        method="get",
+        name="getModel",
+        summary="One of them, by any of its names",
+        answer="AnyModel",
+        statuses=(404,),
+        errors="AnyError",
+        query=("anthropic-version",),
+    ),
+)
+
+_PARAMETERS: dict[str, Schema] = {
+    "response_id": {"in": "path", "required": True, "schema": {"type": "string"}},
+    "name": {
+        "in": "path",
+        "required": True,
+        "description": "`provider/model` keeps its slash.",
+        "schema": {"type": "string"},
+    },
+    "stream": {"in": "query", "schema": {"type": "boolean"}},
+    "starting_after": {
+        "in": "query",
+        "description": "The number of the last event you know.",
+        "schema": {"type": "integer", "minimum": -1},
+    },
+    "limit": {
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    },
+    "order": {
+        "in": "query",
+        "schema": {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+    },
+    "after": {
+        "in": "query",
+        "description": "The id of the last item you know.",
+        "schema": {"type": "string"},
+    },
+    "anthropic-version": {
+        "in": "header",
+        "description": "Whoever sends it is answered in Anthropic's shape.",
+        "schema": {"type": "string"},
+    },
+}
+
+_STANDARD = "OpenResponses"  # how the names of its schemas begin
+_COMPACTED = ("model", "input", "previous_response_id")
+_SECURITY: list[Schema] = [{"accessToken": []}, {"apiKey": []}]
+_API_KEY = {"type": "apiKey", "in": "header", "name": "x-api-key"}
+
+
+def describe(result: Schema, **told: Any) -> Schema:
+    """A hook of drf-spectacular: `result` with the gateway."""
+    for operation in OPERATIONS:
+        place = result["paths"].setdefault(operation.path, {})
+        place[operation.method] = _operation(operation)
+    components = result["components"]
+    components["schemas"] |= schemas()
+    components["securitySchemes"]["apiKey"] = _API_KEY
+    return result
+
+
+def schemas() -> dict[str, Schema]:
+    """Ours, the requests', and the standard's, by name."""
+    requests = checks.schemas()
+    request = requests["ResponsesRequest"]
+    fields = {**request["properties"], "input": _ref("ResponsesInput")}
+    by_socket = {**fields, "type": {"enum": ["response.create"]}}
+    to_compact = {name: fields[name] for name in _COMPACTED}
+    return {
+        **_extended(openresponses.schemas(_STANDARD)),
+        **_SCHEMAS,
+        **requests,
+        "ResponsesInput": request["properties"]["input"],
+        "ResponsesRequest": {**request, "properties": fields},
+        "ResponsesMessage": _body(by_socket, "type", *request["required"]),
+        "CompactRequest": _body(to_compact, "model"),
+        "ResponseEvent": {"anyOf": [_ref(_STANDARD + n) for n in openresponses.EVENTS]},
+    }
+
+
+def _body(properties: Schema, *required: str) -> Schema:
+    return {"type": "object", "properties": properties, "required": [*required]}
+
+
+def _extended(standard: dict[str, Schema]) -> dict[str, Schema]:
+    """With the items of hosted tools and of our own, which the standard allows."""
+    items = standard[f"{_STANDARD}ItemField"]
+    known = {"oneOf": items["oneOf"], "description": items["description"]}
+    extended = {"anyOf": [known, _ref("ExtensionItem")]}
+    return {**standard, f"{_STANDARD}ItemField": extended}
+
+
+def _operation(told: Operation) -> Schema:
+    described: Schema = {
+        "operationId": told.name,
+        "summary": told.summary,
+        "tags": ["gateway"],
+        "security": _SECURITY,
+        "responses": {"200": _success(told), **_refusals(told)},
+        **told.more,
+    }
+    if parameters := [*_in_path(told.path), *told.query]:
+        described["parameters"] = [_parameter(name) for name in parameters]
+    if told.body:
+        content = {JSON: {"schema": _ref(told.body)}}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
+
+
+def _success(told: Operation) -> Schema:
+    content = {JSON: {"schema": _ref(told.answer)}}
+    if told.stream:
+        content[EVENT_STREAM] = {"schema": event_of(_ref(told.stream))}
+    headers = {name: _header() for name in told.headers}
+    return {"description": told.summary, "content": content, "headers": headers}
+
+
+def _refusals(told: Operation) -> dict[str, Schema]:
+    content = {JSON: {"schema": _ref(told.errors)}}
+    return {
+        str(status): {"description": _REFUSALS[status], "content": content}
+        for status in sorted({*_ALWAYS, *told.statuses})
+    }
+
+
+def _in_path(path: str) -> Iterable[str]:
+    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
+
+
+def _parameter(name: str) -> Schema:
+    return {"name": name, **_PARAMETERS[name]}
+
+
+def _header() -> Schema:
+    return {"schema": {"type": "string"}}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
