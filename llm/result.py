@@ -73,7 +73,6 @@ def metadata_of(
     *,
     route: Route,
     costs: Sequence[Decimal | None],
-    tool_rounds: int = 0,
 ) -> Metadata:
     """Of a response and the provider calls made for it, oldest first.
 
@@ -95,7 +94,7 @@ def metadata_of(
         "cache_write_tokens": usage.cache_write_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
         "api_calls": len(calls),
-        "tool_rounds": tool_rounds,
+        "tool_rounds": 0,  # a call of the library runs no tools
         "response_id": response["id"],
         "response_status": response["status"],
         "provider_request_id": last.request_id or None,

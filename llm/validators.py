@@ -10,9 +10,8 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from llm.retry import Policy
+from llm.wire.header_texts import HEADER_NAME, HEADER_VALUE
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie", re.IGNORECASE)
 
 
@@ -50,11 +49,11 @@ def validate_headers(headers: Any) -> None:
     if not isinstance(headers, dict):
         raise ValidationError(_('"headers" must be an object of names and texts.'))
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             raise ValidationError(
                 _("%(name)r is no header's name."), params={"name": name}
             )
-        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+        if not isinstance(value, str) or not HEADER_VALUE.fullmatch(value):
             raise ValidationError(
                 _("The header %(name)r must be a line of plain text."),
                 params={"name": name},

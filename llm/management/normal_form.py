@@ -47,7 +47,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _without_nothing(value: Any, path: str = "") -> Any:
+def _without_nothing(value: Any) -> Any:
     """Null, {} and [] ask for nothing. Arguments and schemas are not looked into."""
     if isinstance(value, list):
         return [_without_nothing(each) for each in value]

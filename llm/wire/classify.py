@@ -36,7 +36,7 @@ from llm.errors import (
 )
 
 #: Where vendors put the id by which they find a request again, best first.
-REQUEST_ID_HEADERS = (
+_REQUEST_ID_HEADERS = (
     "x-request-id",
     "request-id",
     "apim-request-id",
@@ -213,7 +213,6 @@ def classify(
     body: bytes,
     *,
     statuses: Mapping[int, ErrorClass] | None = None,
-    request_id_headers: Iterable[str] = REQUEST_ID_HEADERS,
 ) -> LLMError:
     """What an HTTP answer of 4xx or 5xx means.
 
@@ -223,32 +222,25 @@ def classify(
     report.status = status if status >= 400 else report.status or status
     error = _error(report, statuses or {})
     lower = {name.lower(): value for name, value in headers.items()}
-    error.request_id = request_id(lower, request_id_headers) or report.request_id
+    error.request_id = request_id(lower) or report.request_id
     wait = retry_after(lower)
     error.retry_after = error.retry_after if wait is None else wait
     return error
 
 
-def classify_error(
-    error: Any,
-    *,
-    status: int | None = None,
-    statuses: Mapping[int, ErrorClass] | None = None,
-    request_id: str | None = None,
-) -> LLMError:
+def classify_error(error: Any, *, status: int | None = None) -> LLMError:
     """What an error object inside a stream, or inside an answer of 200, means."""
     report = _read(error)
     report.status = status or report.status
-    found = _error(report, statuses or {})
-    found.request_id = request_id or report.request_id
+    found = _error(report, {})
+    found.request_id = report.request_id
     return found
 
 
-def request_id(
-    headers: Mapping[str, str], names: Iterable[str] = REQUEST_ID_HEADERS
-) -> str | None:
+def request_id(headers: Mapping[str, str]) -> str | None:
     """The provider's id of this request; `headers` has lower-case names."""
-    return next((headers[name] for name in names if headers.get(name)), None)
+    told = (headers.get(name) for name in _REQUEST_ID_HEADERS)
+    return next(filter(None, told), None)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from llm.addresses import Network, looks_like_address, parse_address, parse_network
+from llm.wire.header_texts import HEADER_NAME, HEADER_VALUE
 from tools.http.definition import METHODS_WITHOUT_BODY, PLACEHOLDER, Definition, Place
 
 #: Those that are the client's own, or would tell the server a lie about it.
@@ -27,8 +28,6 @@ FORBIDDEN_HEADERS = frozenset(
         "upgrade",
     }
 )
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|session", re.IGNORECASE)
 
 Problem = tuple[str, str]  # the field, and a sentence
@@ -76,11 +75,11 @@ def header_problems(headers: Any) -> Iterator[str]:
         yield 'Write a JSON object, such as {"Accept-Language": "en"}.'
         return
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             yield f"{name!r} is no header's name."
         elif name.lower() in FORBIDDEN_HEADERS:
             yield f"{name!r} is not yours to set."
-        elif not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+        elif not isinstance(value, str) or not HEADER_VALUE.fullmatch(value):
             yield f"The header {name!r} must be one line of plain ASCII text."
 
 

@@ -31,6 +31,16 @@ class Command(BaseCommand):
 
 
 def _lines(found: Status) -> Iterator[str]:
+    yield from _counts(found)
+    yield from _turns(found)
+    yield from _calls(found)
+    yield from _questions(found)
+    if found.is_cut:
+        yield ""
+        yield "There is more than is listed here."
+
+
+def _counts(found: Status) -> Iterator[str]:
     counts = found.counts
     yield f"{found.delivery}, {found.at:%Y-%m-%d %H:%M:%S} UTC"
     yield (
@@ -43,59 +53,61 @@ def _lines(found: Status) -> Iterator[str]:
     if found.delivery == "scaled":
         yield f"workers: {_workers(found)}"
     yield f"stuck: {found.stuck}"
-    yield from _table(
-        "TURN STATUS AGE WAITED EPOCH CLAIMS LEASE MODEL OWNER STUCK",
+
+
+def _turns(found: Status) -> Iterator[str]:
+    rows = [
         [
-            [
-                turn.id,
-                "stopping" if turn.is_stopping else turn.status,
-                _duration(turn.age),
-                _duration(turn.waited),
-                turn.epoch,
-                turn.claims,
-                _duration(turn.lease_left),
-                turn.model or "default",
-                turn.owner,
-                turn.stuck,
-            ]
-            for turn in found.turns
-        ],
-    )
+            turn.id,
+            "stopping" if turn.is_stopping else turn.status,
+            _duration(turn.age),
+            _duration(turn.waited),
+            turn.epoch,
+            turn.claims,
+            _duration(turn.lease_left),
+            turn.model or "default",
+            turn.owner,
+            turn.stuck,
+        ]
+        for turn in found.turns
+    ]
     yield from _table(
-        "CALL TOOL AGE EPOCH LEASE WHERE TURN OWNER STUCK",
-        [
-            [
-                call.call_id,
-                call.tool,
-                _duration(call.age),
-                call.epoch,
-                _duration(call.lease_left),
-                "elsewhere" if call.is_elsewhere else "here",
-                call.turn,
-                call.owner,
-                call.stuck,
-            ]
-            for call in found.calls
-        ],
+        "TURN STATUS AGE WAITED EPOCH CLAIMS LEASE MODEL OWNER STUCK", rows
     )
-    yield from _table(
-        "QUESTION KIND TOOL AGE EXPIRES ASKED TURN",
+
+
+def _calls(found: Status) -> Iterator[str]:
+    rows = [
         [
-            [
-                question.id,
-                question.kind,
-                question.tool,
-                _duration(question.age),
-                _duration(question.expires_in),
-                question.asked,
-                question.turn,
-            ]
-            for question in found.questions
-        ],
-    )
-    if found.is_cut:
-        yield ""
-        yield "There is more than is listed here."
+            call.call_id,
+            call.tool,
+            _duration(call.age),
+            call.epoch,
+            _duration(call.lease_left),
+            "elsewhere" if call.is_elsewhere else "here",
+            call.turn,
+            call.owner,
+            call.stuck,
+        ]
+        for call in found.calls
+    ]
+    yield from _table("CALL TOOL AGE EPOCH LEASE WHERE TURN OWNER STUCK", rows)
+
+
+def _questions(found: Status) -> Iterator[str]:
+    rows = [
+        [
+            question.id,
+            question.kind,
+            question.tool,
+            _duration(question.age),
+            _duration(question.expires_in),
+            question.asked,
+            question.turn,
+        ]
+        for question in found.questions
+    ]
+    yield from _table("QUESTION KIND TOOL AGE EXPIRES ASKED TURN", rows)
 
 
 def _workers(found: Status) -> str:
