@@ -22,6 +22,7 @@ GROUPED_BEYOND = 3  # calls beside one another; more are folded into one
 TOLD = "parley:call_id"  # on a message that tells the model a result
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
+_LATE = "A result came later, and was not used."
 _FOR_CLIENT = "The program that declared this function has to run it."
 _IN_BACKGROUND = "Goes on in the background; the result will be told as it comes."
 
@@ -212,12 +213,17 @@ def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
         state_label=str(state.label).capitalize(),
         output=() if error and output == f"Error: {error}" else pieces(output),
         error=error,
-        message=(call.progress if call else "") or message,
+        message=_LATE if call and call.late_at else _progress(call) or message,
         seconds=call.seconds if call else None,
         running=call.running if call else None,
         whole=rows.whole.get(item["call_id"], ""),
         decision=decision,
     )
+
+
+def _progress(call: ToolCall | None) -> str:
+    """How far it is; nothing where it is over."""
+    return call.progress if call and call.state not in ToolCall.OVER else ""
 
 
 def _arguments(text: str) -> Sequence[Piece]:

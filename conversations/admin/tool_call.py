@@ -87,20 +87,21 @@ class ToolCallAdmin(SaidAdmin):
     owner = "turn__conversation__owner"
     change_list_template = "admin/conversations/toolcall/change_list.html"
     list_display = [
-        "call_id",
         "name",
         "state",
+        "duration",
+        "started_at",
+        "attempts",
         "blocking",
         "turn",
-        "duration",
-        "attempts",
-        "started_at",
+        "call_id",
     ]
     list_filter = [
         "state",
         _KindFilter,
         _ToolFilter,
         ("blocking", admin.BooleanFieldListFilter),
+        ("late_at", admin.EmptyFieldListFilter),
         "created_at",
     ]
     list_select_related = ["turn"]

@@ -248,10 +248,13 @@ def deliver(pk: int, output: Output, *, error: str = "") -> Concluded:
 @transaction.atomic
 def _conclude(calls: QuerySet[ToolCall], pk: int, outcome: Outcome) -> Concluded | None:
     conversation = Conversation.objects.get(turns__tool_calls=pk)
-    if conversation.deleted_at and outcome.state == "completed":
+    late = None
+    if conversation.deleted_at and outcome.state in ("completed", "failed"):
         text = "The conversation was deleted before the result came."
         outcome = Outcome(outcome.call_id, "cancelled", f"Error: {text}", text, 0.0)
+        late = timezone.now()
     changed = calls.update(
+        late_at=late,
         state=outcome.state,
         output=outcome.output,
         error=outcome.error[:500],
