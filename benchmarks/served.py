@@ -15,4 +15,5 @@ if __name__ == "__main__":
         port=int(sys.argv[1]),
         ws="websockets-sansio",
         log_level="warning",
+        proxy_headers=False,
     )

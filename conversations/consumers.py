@@ -135,15 +135,16 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
         asked = {k: v for k, v in fields.items() if k not in ("type", "key")}
         # Its options may have changed since we were connected, or it is gone.
-        current = Conversation.objects.of(self.scope["user"])
-        if (found := current.filter(pk=self.conversation.pk).first()) is None:
+        user = self.scope["user"]
+        found = Conversation.objects.one_of(user, self.conversation.pk)
+        if found is None:
             raise InvalidMessage("This conversation is gone.", "conversation")
         with transaction.atomic():
             serializer = TurnRequestSerializer(
                 data=asked,
                 context={
                     "conversation": found,
-                    "user": self.scope["user"],
+                    "user": user,
                     "idempotency_key": fields.get("key"),
                 },
             )
@@ -187,11 +188,12 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
     async def _forward(self, turn_id: str, after: str | None) -> None:
         # Where the server goes down this ends early; the server then closes with 1012.
+        send = self.base_send  # what `self.send` ends in
         with suppress(OSError):  # the socket is closed already
             async with aclosing(engine.follow(turn_id, after)) as batches:
                 async for entries in batches:
                     for entry in entries:
-                        await self.send(text_data=entry.ws)
+                        await send({"type": "websocket.send", "text": entry.ws})
 
     async def _refuse(
         self,

@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 import secrets
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.addresses import is_within
 from llm.models import LanguageModel
+from llm.prepared import Prepared
 
 USE_NOTED = timedelta(minutes=1)  # one write for all uses within it
 NANO = 10**9  # money is counted in billionths of a US dollar, which add up exactly
@@ -70,16 +71,12 @@ def validate_networks(value: Any) -> None:
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
     def find(self, token: str) -> AccessToken | None:
         """The live token of this text, with its user."""
-        return (
-            self.filter(digest=AccessToken.digest_of(token))
-            .live()
-            .select_related("user")
-            .first()
-        )
+        return _LIVE.first(AccessToken.digest_of(token), timezone.now())
 
-    def live(self) -> AccessTokenQuerySet:
+    def live(self, now: datetime | None = None) -> AccessTokenQuerySet:
         """Neither revoked nor expired, of a user who may still sign in."""
-        lasts = models.Q(expires_at=None) | models.Q(expires_at__gt=timezone.now())
+        now = now or timezone.now()
+        lasts = models.Q(expires_at=None) | models.Q(expires_at__gt=now)
         return self.filter(lasts, revoked_at=None, user__is_active=True)
 
 
@@ -206,7 +203,7 @@ class AccessToken(models.Model):
     @cached_property
     def model_ids(self) -> frozenset[int]:
         """Rows of the models that it may ask; none means all. One query, once."""
-        return frozenset(self.allowed_models.values_list("pk", flat=True))
+        return frozenset(pk for (pk,) in _MODEL_IDS.rows(self.pk))
 
     def may_ask(self, model_id: int | None) -> bool:
         return not self.model_ids or model_id in self.model_ids
@@ -229,3 +226,18 @@ class AccessToken(models.Model):
             case self.Period.MONTH:
                 return f"{today:%Y-%m}"
         return "total"
+
+
+_LIVE = Prepared[AccessToken](
+    lambda digest, now: (
+        AccessToken.objects.filter(digest=digest).live(now).select_related("user")
+    ),
+    "a digest",
+    datetime(1970, 1, 2, tzinfo=UTC),
+)
+_MODEL_IDS: Prepared[Any] = Prepared(
+    lambda token: AccessToken.allowed_models.through.objects.filter(
+        accesstoken_id=token
+    ).values_list("languagemodel_id"),
+    -1,
+)

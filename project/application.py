@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
 
 from conversations.gateway.app import Gateway
 from conversations.routing import programs_first, websocket_urlpatterns
+from conversations.sign_in import signed_in
 from conversations.sse import App, Streams
 from llm.demo.app import application as demo
 from project.handler import Handler
@@ -31,9 +31,7 @@ application = ProtocolTypeRouter(
     {
         "http": Gateway(http),
         "websocket": programs_first(
-            AllowedHostsOriginValidator(
-                AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
-            )
+            AllowedHostsOriginValidator(signed_in(URLRouter(websocket_urlpatterns)))
         ),
         "lifespan": lifespan,
     }

@@ -19,7 +19,8 @@ from django.conf import settings
 
 from conversations import engine
 from conversations.gateway import means as gateway
-from llm import client, prices
+from llm import client
+from project import memory
 from project.files import InUse, lock_folder
 from tools.mcp import client as mcp
 
@@ -29,8 +30,7 @@ Message = MutableMapping[str, Any]
 async def start() -> None:
     # Scaled, turns are the business of `manage.py worker`.
     await engine.start(works=not settings.REDIS_URL)
-    # The price list takes half a second to read; no answer shall wait for it.
-    asyncio.get_running_loop().run_in_executor(None, prices.warm)
+    asyncio.get_running_loop().run_in_executor(None, memory.settle)
 
 
 drain = engine.drain

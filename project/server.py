@@ -32,6 +32,8 @@ from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
 
+from project.transport import PromptConnection, PromptSocket
+
 _SERVICE_RESTART = 1012  # WebSocket close code: come back in a moment
 _LAST_GRACE = 1.0  # seconds for applications that were told to end
 _REQUEST_PIECE = 64 * 1024  # bytes of a request's body in one ASGI message
@@ -138,10 +140,12 @@ class Server(daphne.server.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         await self._hooks.start()
+        self.ws_factory.protocol = PromptSocket
         with self._listening as listening:  # Twisted works on a copy of it
             self._port = reactor.adoptStreamPort(
                 listening.fileno(), listening.family, _Factory(self)
             )
+        self._port.transport = PromptConnection
         self._started()
 
     # Stopping

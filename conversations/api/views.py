@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from django.db.models import Prefetch, QuerySet
-from django.http import HttpResponseBase
+from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import generics, status
@@ -27,10 +27,11 @@ from conversations.api.serializers import (
     TurnRequestSerializer,
     TurnSerializer,
 )
-from conversations.models import Conversation, Item, Turn
+from conversations.models import Conversation, Item, ToolCall, Turn
 from conversations.sse import FollowResponse
 from conversations.tokens import Scope
 from llm import router
+from llm.prepared import Prepared
 
 
 class _OnlyJSON(DefaultContentNegotiation):
@@ -132,11 +133,15 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
             return FollowResponse(turn.pk, form="response")
         if serializer.validated_data["stream"]:
             return FollowResponse(turn.pk)
-        shown = TurnSerializer(_turns(request).get(pk=turn.pk))
+        shown = TurnSerializer(_with_its_rows(turn))
         return Response(shown.data, status=status.HTTP_202_ACCEPTED)
 
     def _conversation(self) -> Conversation:
-        return get_object_or_404(_conversations(self.request), pk=self.kwargs["pk"])
+        user = self.request.user
+        found = Conversation.objects.one_of(user, self.kwargs["pk"])
+        if found is None:
+            raise Http404
+        return found
 
     def _context(self) -> dict[str, Any]:
         return {
@@ -211,6 +216,26 @@ def _turns(request: Request) -> QuerySet[Turn]:
         .select_related("language_model__provider")
         .prefetch_related(Prefetch("items", items), "tool_calls")
     )
+
+
+_ITEMS = Prepared[Item](
+    lambda turn: (
+        Item.objects.defer("provider_data").filter(turn_id=turn).order_by("position")
+    ),
+    "a turn",
+)
+_CALLS = Prepared[ToolCall](
+    lambda turn: ToolCall.objects.filter(turn_id=turn).order_by("id"), "a turn"
+)
+
+
+def _with_its_rows(turn: Turn) -> Turn:
+    """As `prefetch_related` does it, which would build the queries anew each time."""
+    vars(turn)["_prefetched_objects_cache"] = {
+        "items": _ITEMS.all(turn.pk),
+        "tool_calls": _CALLS.all(turn.pk),
+    }
+    return turn
 
 
 def _form(request: Request) -> Literal["events", "text"]:

@@ -147,7 +147,7 @@ def tell(kind: str) -> None:
         _engine.loop.call_soon_threadsafe(_engine.tell, kind)
 
 
-async def follow(
+def follow(
     turn_id: str, after: str | Position | None = None
 ) -> AsyncGenerator[list[Entry], None]:
     """What is said in the turn after a position, in the batches in which it was said.
@@ -155,9 +155,7 @@ async def follow(
     Raises ValueError for a malformed position, NotRunning without an engine.
     """
     place = Position.parse(after) if isinstance(after, str) else after
-    async with aclosing(_running().follow(turn_id, place)) as batches:
-        async for entries in batches:
-            yield entries
+    return _running().follow(turn_id, place)
 
 
 async def is_told(turn_id: str, after: str) -> bool:

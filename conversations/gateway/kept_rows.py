@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from conversations import engine, ledger
+from conversations.engine.load import REQUEST_OPTIONS
 from conversations.engine.replay import replay
 from conversations.gateway.asked import Asked
 from conversations.gateway.history import check_outputs, history_of, turn_of, unasked
@@ -23,28 +24,6 @@ from llm.wire.items import Event, message, new_id
 from llm.wire.items import Item as ItemPayload
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
-
-#: What a turn is asked by its options and not by its items.
-_OPTIONS = (
-    "extra",
-    "frequency_penalty",
-    "max_output_tokens",
-    "metadata",
-    "parallel_tool_calls",
-    "presence_penalty",
-    "prompt_cache_key",
-    "reasoning",
-    "safety_identifier",
-    "seed",
-    "service_tier",
-    "stop",
-    "temperature",
-    "text",
-    "tool_choice",
-    "top_logprobs",
-    "top_p",
-)
-
 
 _UNASKED: tuple[Any, ...] = (None, (), [], {})
 
@@ -242,7 +221,7 @@ def _place(asked: Asked) -> tuple[Conversation | None, Turn | None]:
 
 
 def _options(request: Request) -> dict[str, Any]:
-    told = {name: getattr(request, name) for name in _OPTIONS}
+    told = {name: getattr(request, name) for name in REQUEST_OPTIONS}
     return {name: value for name, value in told.items() if value not in _UNASKED}
 
 

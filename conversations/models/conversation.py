@@ -15,6 +15,7 @@ from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
 from conversations.tokens import AccessToken
 from llm.models import LanguageModel
+from llm.prepared import Prepared
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
 
@@ -29,6 +30,10 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
     def of(self, user: Any) -> ConversationQuerySet:
         """What `user` may see by any door but the admin."""
         return self.filter(owner_id=user.pk, deleted_at=None)
+
+    def one_of(self, user: Any, pk: str) -> Conversation | None:
+        """As `of`, for each message to a conversation."""
+        return _ONE_OF.first(user.pk, pk)
 
 
 class Conversation(models.Model):
@@ -102,7 +107,7 @@ class Conversation(models.Model):
         if connection.features.has_select_for_update:
             same = Conversation.objects.filter(pk=self.pk)
             same.select_for_update(no_key=True).values_list("pk").first()
-        last = self.turns.order_by("-created_at", "-id").only("created_at").first()
+        last = _LAST_TURN.first(self.pk)
         items, told = _news(items, parent or last)
         if told is not None:
             return told
@@ -133,6 +138,21 @@ class Conversation(models.Model):
         self.turns.unfinished().update(cancel_requested=True)
         running = ToolCall.objects.in_background().filter(turn__conversation=self)
         running.update(cancel_requested=True)
+
+
+_ONE_OF = Prepared[Conversation](
+    lambda user, pk: Conversation.objects.filter(owner_id=user, deleted_at=None, pk=pk),
+    -1,
+    "a conversation",
+)
+_LAST_TURN = Prepared[Turn](
+    lambda conversation: (
+        Turn.objects.filter(conversation_id=conversation)
+        .order_by("-created_at", "-id")
+        .only("created_at", "conversation_id", "parent_id")[:1]
+    ),
+    "a conversation",
+)
 
 
 def _title_of(items: Sequence[ItemPayload]) -> str:

@@ -155,3 +155,28 @@ def test_a_fault_in_the_middle_of_an_answer_cuts_it_off_and_harms_no_other(run):
     small.process.send_signal(signal.SIGTERM)
     code, _ = small.end()
     assert code == 0
+
+
+def test_messages_of_any_length_arrive_whole(run: Callable[..., Small]) -> None:
+    server = run()
+    url = server.url.replace("http", "ws")
+    texts = ["ä" * (size // 2) for size in (2, 124, 126, 2**16 - 2, 2**16, 2**19)]
+    with connect(url, max_size=None) as socket:
+        for text in texts:
+            socket.send(text)
+        assert [socket.recv() for _ in texts] == texts
+    server.process.send_signal(signal.SIGTERM)
+    server.end()
+
+
+def test_who_reads_slowly_is_told_all_of_it(run: Callable[..., Small]) -> None:
+    """More than the system's buffers hold waits in ours."""
+    server = run()
+    texts = [str(number) * 10_000 for number in range(1_000)]
+    url = server.url.replace("http", "ws")
+    with connect(url, max_size=None, max_queue=1) as socket:
+        for text in texts:
+            socket.send(text)
+        assert [socket.recv() for _ in texts] == texts
+    server.process.send_signal(signal.SIGTERM)
+    server.end()

@@ -33,7 +33,8 @@ class Command(BaseCommand):
 
     async def _work(self) -> None:
         from conversations import engine
-        from llm import client, prices
+        from llm import client
+        from project import memory
         from tools.mcp import client as mcp
 
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -47,7 +48,7 @@ class Command(BaseCommand):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
         await engine.start(works=True)
-        loop.run_in_executor(None, prices.warm)
+        loop.run_in_executor(None, memory.settle)
         self.stdout.write("Parley works; Ctrl-C stops it.")
         self.stdout.flush()
         try:

@@ -1,0 +1,68 @@
+"""Connections of Daphne that send what they are told at once.
+
+Twisted asks to be told when a socket can be written, and is told in the next round of
+the event loop: two system calls and some thirty microseconds for each chunk of an
+answer. Nearly always it can be written, so here it is tried first, at the end of the
+round in which something was said: what was said together leaves together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from daphne.ws_protocol import WebSocketProtocol
+from twisted.internet import tcp
+
+_TEXT, _BINARY = b"\x81", b"\x82"  # whole messages
+_SHORT, _LONG = 126, 2**16  # bytes from which on the length takes more room
+
+
+_Connection: Any = tcp.Server  # whose methods have no types
+
+
+class PromptConnection(_Connection):
+    _is_due = False  # to be sent at the end of this round
+    _is_waiting = False  # for the socket to take more
+
+    def startWriting(self) -> None:
+        if not (self._is_due or self._is_waiting):
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def stopWriting(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            super().stopWriting()
+
+    def _send(self) -> None:
+        self._is_due = False
+        if self.disconnected:
+            return
+        # As the reactor does it, with all that may come of it.
+        self.reactor._readOrWrite(self, False)
+        if not self.disconnected and (self.dataBuffer or self._tempDataBuffer):
+            self._is_waiting = True
+            super().startWriting()
+
+
+class PromptSocket(WebSocketProtocol):
+    """A frame a message. Autobahn looks for what else a message may be, which takes as
+    long as all the rest of its way."""
+
+    def serverSend(self, content: str | bytes, binary: bool = False) -> None:
+        if self.state != self.STATE_OPEN:
+            super().serverSend(content, binary)
+            return
+        data = content.encode() if isinstance(content, str) else content
+        self.transport.write((_BINARY if binary else _TEXT) + _length(data) + data)
+
+
+def _length(data: bytes) -> bytes:
+    """How RFC 6455, section 5.2, tells it."""
+    size = len(data)
+    if size < _SHORT:
+        return bytes((size,))
+    if size < _LONG:
+        return b"\x7e" + size.to_bytes(2, "big")
+    return b"\x7f" + size.to_bytes(8, "big")
