@@ -3,14 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib.auth import get_user_model
-from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from conversations.context import functions
 from conversations.presets import ContextSource, Preset
 from llm.forms import ObjectField
-from tools.forms import SecretHeadersField
+from tools.forms import SecretHeadersForm, user_named
 
 _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
 
@@ -44,17 +42,7 @@ class PresetForm(forms.ModelForm):
         return cleaned
 
 
-class ContextSourceForm(forms.ModelForm):
-    secret = SecretHeadersField(
-        label=_("Secret headers"),
-        required=False,
-        help_text=_(
-            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
-            " again. Those you do not name stay; a name with nothing behind its colon"
-            " is removed."
-        ),
-    )
-
+class ContextSourceForm(SecretHeadersForm):
     class Meta:
         model = ContextSource
         fields = [
@@ -90,17 +78,6 @@ class ContextSourceForm(forms.ModelForm):
         known = {*functions(), *filter(None, [self.instance.function])}
         choices = [("", "---------"), *((path, path) for path in sorted(known))]
         self.fields["function"].widget = forms.Select(choices=choices)
-        if names := self.instance.secret_names:
-            told = _("Set now: %(names)s.") % {"names": ", ".join(names)}
-            self.fields[
-                "secret"
-            ].help_text = f"{self.fields['secret'].help_text} {told}"
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        if headers := cleaned.get("secret"):
-            self.instance.set_secret_headers(headers)
-        return cleaned
 
 
 class TryForm(forms.Form):
@@ -122,8 +99,4 @@ class TryForm(forms.Form):
         """The user."""
         if not self._may_choose:
             return self._user
-        model = get_user_model()
-        name = {model.USERNAME_FIELD: self.cleaned_data["username"]}
-        if (user := model._default_manager.filter(**name).first()) is None:
-            raise ValidationError(_("There is no such user."))
-        return user
+        return user_named(self.cleaned_data["username"])

@@ -136,7 +136,7 @@ class Relay:
                     element = next(elements)
                 except StopIteration:
                     yield from conversion.close()
-                except Exception as exc:
+                except Exception as exc:  # whatever the caller's own source raises
                     yield from conversion.break_off(exc)
                     raise
                 else:
@@ -158,7 +158,7 @@ class Relay:
                     element = await anext(elements)
                 except StopAsyncIteration:
                     told = conversion.close()
-                except Exception as exc:
+                except Exception as exc:  # as above
                     for pair in conversion.break_off(exc):
                         yield pair
                     raise

@@ -17,7 +17,6 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from llm.demo.key import demo_key
-from llm.encrypted import SecretUnavailable
 from llm.models import ApiKey, LanguageModel, Provider, is_disabled
 from llm.providers import all_providers
 from project.accounts import DEMO, Account
@@ -145,18 +144,11 @@ def _ensure_key(provider: Provider, api_key: str) -> None:
     key = provider.keys.filter(label=KEY_LABEL).first()
     if key is None:
         key = ApiKey(provider=provider, label=KEY_LABEL)
-    elif _holds(key, api_key):
+    elif key.holds(api_key):
         return
     key.secret = api_key
     key.state, key.rest_until, key.last_error = ApiKey.State.ACTIVE, None, ""
     key.save()
-
-
-def _holds(key: ApiKey, api_key: str) -> bool:
-    try:
-        return bool(key.secret) and key.secret.reveal() == api_key
-    except SecretUnavailable:  # the ring was lost; here is the key again
-        return False
 
 
 def _label_of(account: Account) -> str:

@@ -11,6 +11,12 @@ from conversations.api import errors
 
 RETRY_AFTER = 2  # seconds
 _TEXT = "The database cannot be reached; nothing was lost. Try again in a moment."
+_ERROR = {
+    "message": _TEXT,
+    "type": "server_error",
+    "param": None,
+    "code": "database_unavailable",
+}
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -21,9 +27,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if "text/html" in request.headers.get("Accept", ""):
         response = HttpResponse(_TEXT, status=503, content_type="text/plain")
     else:
-        error = {"message": _TEXT, "type": "server_error", "param": None}
-        error["code"] = "database_unavailable"
-        response = JsonResponse({"error": error}, status=503)
+        response = JsonResponse({"error": _ERROR}, status=503)
     response["Retry-After"] = str(RETRY_AFTER)
     return response
 

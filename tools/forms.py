@@ -33,6 +33,15 @@ def sent(request: HttpRequest) -> tuple[Any, ...]:
     return (request.POST, request.FILES) if request.method == "POST" else ()
 
 
+def user_named(name: str) -> Any:
+    """Raises ValidationError."""
+    model = get_user_model()
+    rows = model._default_manager.filter(**{model.USERNAME_FIELD: name})
+    if (user := rows.first()) is None:
+        raise ValidationError(_("There is no such user."))
+    return user
+
+
 class CodeField(forms.JSONField):
     """JSON that people write by hand; its mistakes are told with line and path."""
 
@@ -109,6 +118,34 @@ class SecretHeadersField(forms.CharField):
         return headers
 
 
+class SecretHeadersForm(forms.ModelForm):
+    """Of a row with `SecretHeaders`: what is there is named, what is typed is added."""
+
+    secret = SecretHeadersField(
+        label=_("Secret headers"),
+        required=False,
+        help_text=_(
+            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
+            " again. Those you do not name stay; a name with nothing behind its colon"
+            " is removed."
+        ),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Who may only look has no field for them.
+        if "secret" in self.fields and (names := self.instance.secret_names):
+            known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
+            field = self.fields["secret"]
+            field.help_text = f"{field.help_text} {known}"
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if headers := cleaned.get("secret"):
+            self.instance.set_secret_headers(headers)
+        return cleaned
+
+
 class ToolForm(forms.ModelForm):
     """Of every kind: a page shows the fields that its kind has."""
 
@@ -173,17 +210,8 @@ _UNSET = {
 }
 
 
-class HttpToolForm(forms.ModelForm):
+class HttpToolForm(SecretHeadersForm):
     parameters = SchemaField(label=_("Arguments"))
-    secret = SecretHeadersField(
-        label=_("Secret headers"),
-        required=False,
-        help_text=_(
-            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
-            " again. Those you do not name stay; a name with nothing behind its colon"
-            " is removed."
-        ),
-    )
 
     class Meta:
         model = HttpTool
@@ -223,20 +251,10 @@ class HttpToolForm(forms.ModelForm):
         parameters = HttpTool._meta.get_field("parameters")
         self.fields["parameters"].help_text = parameters.help_text
         self.fields["parameters"].initial = parameters.get_default()
-        if names := self.instance.secret_names:
-            known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
-            self.fields[
-                "secret"
-            ].help_text = f"{self.fields['secret'].help_text} {known}"
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        if headers := cleaned.get("secret"):
-            self.instance.set_secret_headers(headers)
-        return cleaned
 
     def _post_clean(self) -> None:
         if not self.errors:  # one thing after another: these check all together
+            # Django's own hook, which the stubs leave out:
             super()._post_clean()  # type: ignore[misc]
 
 
@@ -259,10 +277,7 @@ class DryRunForm(forms.Form):
 
     def clean_username(self) -> Any:
         """The user."""
-        users = get_user_model()._default_manager
-        name = {get_user_model().USERNAME_FIELD: self.cleaned_data["username"]}
-        if (user := users.filter(**name).first()) is None:
-            raise ValidationError(_("There is no such user."))
+        user = user_named(self.cleaned_data["username"])
         allowed = Tool.objects.filter(pk=self._tool.pk).permitted(user)
         if not user.is_active or not allowed.exists():
             raise ValidationError(_("This user may not use the tool."))

@@ -26,11 +26,6 @@ _CONTENT = {
 }
 
 
-def output_of(value: Any) -> Output:
-    """Raises UnusableOutput."""
-    return rendered(value).output
-
-
 @dataclass(frozen=True, slots=True)
 class Rendered:
     output: Output

@@ -419,8 +419,10 @@ async def test_contexts_are_told_before_the_question_in_their_order(
             {"role": "assistant", "content": question.model},
         ]
 
+    def nothing(question: api.Question) -> None:
+        return None
+
     host = Host(web, "a", says("Hello"))
-    nothing = lambda question: None  # noqa: E731
     date = api.Context("It is Monday.", role="user")
     contexts = ["Be kind.", who, found, nothing, date]
     await api.generate(route(), "cats", contexts=contexts)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tools.errors import UnusableOutput
-from tools.output import MAX_TEXT, output_of
+from tools.output import MAX_TEXT, rendered
 
 JSON = st.recursive(
     st.none()
@@ -24,6 +24,10 @@ JSON = st.recursive(
 )
 TEXT = {"type": "input_text", "text": "see"}
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
+
+
+def output_of(value):
+    return rendered(value).output
 
 
 class Colour(enum.Enum):
