@@ -24,6 +24,7 @@ from llm.capabilities import Capabilities
 from llm.errors import BadRequest
 from llm.options import fit
 from llm.provider import Route
+from llm.wire.facades.portable import portable
 from llm.wire.items import Item
 from llm.wire.request import Request
 from tools.registry import Tool
@@ -62,7 +63,16 @@ _PASSED = {
         {"max_tool_calls", "prompt_cache_options", "prompt_cache_retention", "user"}
     ),
 }
-_SAMPLING = ("frequency_penalty", "presence_penalty", "seed", "temperature", "top_p")
+#: What clients ask of every model alike: Anthropic's must say `max_tokens`.
+_FITTED = (
+    "frequency_penalty",
+    "max_output_tokens",
+    "presence_penalty",
+    "reasoning",
+    "seed",
+    "temperature",
+    "top_p",
+)
 _UNASKED: tuple[Any, ...] = (None, (), [], {})
 _OPTIONS = {item.name for item in fields(Request)} - {
     "extra",
@@ -119,7 +129,7 @@ class Asked:
     def headers(self) -> dict[str, str]:
         """What an answer tells beside its body: the token's limits, and what the model
         was not asked."""
-        told = ", ".join(self.degraded)
+        told = ", ".join(self.degraded).replace("→", "->")  # headers are ASCII
         return {**self.limits, **({"x-parley-degraded": told} if told else {})}
 
     @property
@@ -283,6 +293,8 @@ def speaks(dialect: Dialect, route: Route) -> bool:
 
 
 def _addressed(request: Request, dialect: Dialect, route: Route) -> Request:
+    if not speaks(dialect, route):
+        request, _ = portable(request, hosted_tools=AllBut())  # sorted out before
     changed: dict[str, Any] = {
         name: value
         for name, value in route.defaults.items()
@@ -290,12 +302,9 @@ def _addressed(request: Request, dialect: Dialect, route: Route) -> Request:
     }
     if request.max_output_tokens is None and "max_output_tokens" not in changed:
         changed["max_output_tokens"] = route.max_output_tokens
+    passed = _PASSED[dialect.name]
     extra = dict(route.defaults.get("extra") or {})
-    if speaks(dialect, route):
-        passed = _PASSED[dialect.name]
-        extra |= {n: v for n, v in request.extra.items() if n in passed}
-    else:
-        changed |= dialect.translated(request)
+    extra |= {n: v for n, v in request.extra.items() if n in passed}
     items = request.items
     if route.endpoint.codec.name.startswith("openai_chat"):
         items = [_in_one_piece(item) for item in items]
@@ -327,20 +336,12 @@ def _fitted(
     does not take; and what that was. Its own clients are told by a refusal."""
     if speaks(dialect, route):
         return request, ()
-    can = Capabilities.read(route.capabilities)
-    dropped: list[str] = []
-    if can.reasoning is False and (request.reasoning or {}).get("effort"):
-        request = replace(request, reasoning=None)
-        dropped.append("reasoning")
-    asked = {name: getattr(request, name) for name in _SAMPLING}
+    asked = {name: getattr(request, name) for name in _FITTED}
     fitted = fit(
-        Request(model=request.model, items=(), reasoning=request.reasoning, **asked),
-        can,
+        Request(model=request.model, items=(), **asked),
+        Capabilities.read(route.capabilities),
         model_name=route.name,
         ignore_invalid=True,
     )
-    kept = {name: getattr(fitted.request, name) for name in _SAMPLING}
-    if kept == asked:
-        return request, dropped
-    lost = [each for each in fitted.dropped if each.partition(" ")[0] in _SAMPLING]
-    return replace(request, **kept), [*dropped, *lost]
+    kept = {name: getattr(fitted.request, name) for name in _FITTED}
+    return (request if kept == asked else replace(request, **kept)), fitted.dropped

@@ -11,18 +11,17 @@ from __future__ import annotations
 import time
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from conversations.gateway import tokens
 from conversations.gateway.asked import read
 from conversations.gateway.door import Visit
+from conversations.gateway.given import written_out
 from conversations.gateway.history import history_of, with_history
 from conversations.gateway.light import Answer
-from conversations.gateway.sealed import seal, unseal
+from conversations.gateway.sealed import seal
 from llm.errors import BadRequest, BadResponse
-from llm.wire.items import Item, message, new_id, output_text, user_message
+from llm.wire.items import new_id, output_text, user_message
 
-_HEADING = "Summary of the conversation so far:\n\n"
 _INSTRUCTIONS = (
     "Summarise this conversation for an assistant that will go on with it and sees"
     " nothing else of it. Keep every fact, name, number, decision, open question and"
@@ -42,19 +41,20 @@ async def compact(visit: Visit) -> None:
     body, user_id = visit.body, visit.token.user_id
     if not body.get("model"):
         raise BadRequest("Say which 'model' is to write the summary.", param="model")
-    given = body.get("input") or []
+    database = visit.means.database
+    given = await written_out(body.get("input") or [], user_id, database)
     if before := body.get("previous_response_id"):
-        items = await visit.means.database.read(history_of, user_id, before)
+        items = await database.read(history_of, user_id, before)
         given = with_history(items, given)
     if not given:
         raise BadRequest("There is nothing to compact.", param="input")
     asked = await read(
-        {"model": body["model"], "input": unfolded(given, user_id), "store": False},
+        {"model": body["model"], "input": given, "store": False},
         visit.dialect,
         visit.token,
-        visit.means.database,
+        database,
     )
-    asked = await tokens.admit(asked, visit.means.database)
+    asked = await tokens.admit(asked, database)
     visit.exchange.told |= asked.headers
     wish = user_message(_INSTRUCTIONS)
     request = replace(asked.request, items=[*asked.request.items, wish])
@@ -77,25 +77,3 @@ async def compact(visit: Visit) -> None:
         "usage": answer.builder.usage or _NO_USAGE,
     }
     await visit.exchange.answer(200, told)
-
-
-def unfolded(given: Any, user_id: int) -> Any:
-    """`given` with the words of each summary in the place of its item.
-
-    Raises BadRequest for one that is not of ours, or of somebody else.
-    """
-    if not isinstance(given, list):
-        return given
-    return [_unfolded(item, user_id) for item in given]
-
-
-def _unfolded(item: Any, user_id: int) -> Item:
-    if not isinstance(item, dict) or item.get("type") != "compaction":
-        return item  # type: ignore[no-any-return]
-    summary = unseal("compaction", user_id, item.get("encrypted_content"))
-    if summary is None:
-        raise BadRequest(
-            "This 'compaction' item was not made by this server for you.",
-            param="input",
-        )
-    return message("developer", _HEADING + summary)

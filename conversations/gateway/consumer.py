@@ -21,10 +21,10 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from conversations import engine
 from conversations.gateway import kept, kept_rows, tokens
 from conversations.gateway.asked import read
-from conversations.gateway.compaction import unfolded
 from conversations.gateway.create import check_unkept
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.faults import Fault, GoingDown
+from conversations.gateway.given import written_out
 from conversations.gateway.history import check_outputs, history_of, with_history
 from conversations.gateway.light import Answer
 from conversations.gateway.means import means
@@ -83,7 +83,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         await self._enter(token)
         body = _body(message)
         if "input" in body:
-            body["input"] = unfolded(body["input"], token.user_id)
+            body["input"] = await written_out(
+                body["input"], token.user_id, means().database
+            )
         previous = body.get("previous_response_id")
         try:
             if body.get("store") is False:

@@ -7,8 +7,8 @@ No provider is asked, so the number is there at once and costs nothing; the head
 from __future__ import annotations
 
 from conversations.gateway.asked import read
-from conversations.gateway.compaction import unfolded
 from conversations.gateway.door import Visit
+from conversations.gateway.given import written_out
 from conversations.gateway.history import history_of, with_history
 from conversations.history import estimate
 
@@ -23,12 +23,12 @@ async def count_tokens(visit: Visit) -> None:
 
 async def input_tokens(visit: Visit) -> None:
     """OpenAI's."""
-    body, user_id = visit.body, visit.token.user_id
-    given = body.get("input") or []
+    body, user_id, database = visit.body, visit.token.user_id, visit.means.database
+    given = await written_out(body.get("input") or [], user_id, database)
     if before := body.get("previous_response_id"):
-        items = await visit.means.database.read(history_of, user_id, before)
+        items = await database.read(history_of, user_id, before)
         given = with_history(items, given)
-    tokens = await _tokens(visit, {**body, "input": unfolded(given, user_id)})
+    tokens = await _tokens(visit, {**body, "input": given})
     told = {"object": "response.input_tokens", "input_tokens": tokens}
     await visit.exchange.answer(200, told, _HEADERS)
 

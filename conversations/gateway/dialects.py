@@ -77,10 +77,6 @@ class Dialect:
         """What an answer repeats of the request; only Responses have a place for it."""
         return {}
 
-    def translated(self, request: Request) -> dict[str, Any]:
-        """What is in `request.extra`, in our own words, for hosts of other APIs."""
-        return {}
-
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
         return errors.body_of(exc, self.errors, request_id)
 
@@ -171,15 +167,6 @@ class Messages(Dialect):
             body["error"]["details"] = {"error_code": "thread_not_found"}
         return body
 
-    def translated(self, request: Request) -> dict[str, Any]:
-        told: dict[str, Any] = {}
-        config = request.extra.get("output_config") or {}
-        if effort := config.get("effort") or _effort(request.extra.get("thinking")):
-            told["reasoning"] = {"effort": effort, "summary": "auto"}
-        if form := config.get("format") or request.extra.get("output_format"):
-            told["text"] = {"format": {"name": "answer", "strict": True, **form}}
-        return told
-
 
 class Responses(Dialect):
     """Open Responses, which is our own."""
@@ -220,19 +207,6 @@ def _chat_id(response_id: str) -> str:
 
 def _message_id(response_id: str) -> str:
     return f"msg_{response_id.partition('_')[2]}"
-
-
-#: Tokens of thinking up to which an effort is meant.
-_EFFORTS = ((2_048, "low"), (16_384, "medium"))
-
-
-def _effort(thinking: Any) -> str | None:
-    match thinking:
-        case {"type": "enabled", "budget_tokens": int(budget)}:
-            return next((e for limit, e in _EFFORTS if budget <= limit), "high")
-        case {"type": "disabled"}:
-            return "none"
-    return None
 
 
 def unreadable(exc: Exception) -> BadRequest:

@@ -10,9 +10,13 @@ PROVIDER = Provider(
     label="OpenAI-compatible",
     base_url="",
     codecs={
-        "openai_chat": OpenAIChatCodec(inline_refs=True),
+        # Files go out: a host that reads none says so itself.
+        "openai_chat": OpenAIChatCodec(files=True, inline_refs=True),
         "openai_chat_think_tags": OpenAIChatCodec(
-            inline_refs=True, name="openai_chat_think_tags", think_tags=True
+            files=True,
+            inline_refs=True,
+            name="openai_chat_think_tags",
+            think_tags=True,
         ),
     },
     needs_key=False,

@@ -122,11 +122,13 @@ class TestMessages:
             },
         ]
 
-    def test_a_text_file_is_told_as_text_where_files_are_unknown(self):
+    @pytest.mark.parametrize("files", [False, True])
+    def test_a_text_file_is_told_as_text(self, files: bool):
         data = "data:text/plain;base64,SGkgdGhlcmU="
         part = {"type": "input_file", "filename": "a.txt", "file_data": data}
         item = {"type": "message", "role": "user", "content": [part]}
-        assert messages(item) == [{"role": "user", "content": "a.txt:\n\nHi there"}]
+        told = messages(item, codec=OpenAIChatCodec(files=files))
+        assert told == [{"role": "user", "content": "a.txt:\n\nHi there"}]
 
     @pytest.mark.parametrize(
         "part",

@@ -284,11 +284,11 @@ class _Writer:
         name, data = part.get("filename") or "file", part.get("file_data") or ""
         if self._codec.files and part.get("file_id"):
             return {"type": "file", "file": {"file_id": part["file_id"]}}
+        if (text := _text_file(data)) is not None:  # which every host can read
+            return {"type": "text", "text": f"{name}:\n\n{text}"}
         if self._codec.files and data:
             return {"type": "file", "file": {"filename": name, "file_data": data}}
-        if (text := _text_file(data)) is None:
-            raise _unsupported(f"the file {name!r}; send its text")
-        return {"type": "text", "text": f"{name}:\n\n{text}"}
+        raise _unsupported(f"the file {name!r}; send its text")
 
 
 def _plain(part: Part) -> str:

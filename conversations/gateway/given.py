@@ -1,0 +1,104 @@
+"""The input of a request, with what stands for something else written out.
+
+A client may name an item of a response that is kept (`item_reference`), as Vercel's SDK
+does with whatever was said before, or send back a summary of ours (`compaction`).
+
+Source: https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from conversations.engine.database import Database
+from conversations.gateway.sealed import unseal
+from conversations.models import Item
+from llm.errors import BadRequest
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import message
+
+HEADING = "Summary of the conversation so far:\n\n"
+_OUR_ID = re.compile(r"[a-z]+_([0-9a-f]{12})[0-9a-f]{20}")
+_LONGEST_TURN = 30 * 24 * 3600 * 1000  # milliseconds, with all that people must allow
+
+
+class ItemNotFound(BadRequest):
+    """There is no such item; it may have been deleted, or never kept."""
+
+    code, status = "E_ITEM_NOT_FOUND", 404
+    openai_code = "item_not_found"
+
+
+async def written_out(given: Any, user_id: int, database: Database) -> Any:
+    """What is no list of items stays as it is, for the checks to refuse.
+
+    Raises ItemNotFound, and BadRequest for a summary that is not of ours for this user.
+    """
+    if not isinstance(given, list):
+        return given
+    named = [id for item in given if (id := _referred(item))]
+    kept = await database.read(items_of, user_id, named) if named else {}
+    return [_written_out(item, user_id, kept) for item in given]
+
+
+def items_of(user_id: int, ids: Sequence[str]) -> dict[str, ItemPayload]:
+    """The user's items of these ids, as far as there are any."""
+    rows = Item.objects.filter(
+        turn__conversation__owner_id=user_id,
+        turn__conversation__deleted_at=None,
+        turn_id__gte=_earliest_turn(ids),
+        payload__id__in=ids,
+    )
+    payloads = rows.values_list("payload", flat=True)
+    return {payload["id"]: payload for payload in payloads}
+
+
+def _earliest_turn(ids: Sequence[str]) -> str:
+    """An item is no older than its turn, and both tell by their ids how old they are.
+
+    No index leads to an item's own id; this one spares most rows.
+    """
+    made = [_OUR_ID.fullmatch(id) for id in ids]
+    if not all(made):
+        return ""  # a client gave it
+    earliest = min(int(match[1], 16) for match in made if match)
+    return f"resp_{max(0, earliest - _LONGEST_TURN):012x}"
+
+
+def _referred(item: Any) -> str | None:
+    """The id that it is a name for, if it is one and the database can look for it."""
+    match item:
+        case {"type": "item_reference", "id": str(id)} if "\0" not in id:
+            return id
+    return None
+
+
+def _written_out(item: Any, user_id: int, kept: dict[str, ItemPayload]) -> Any:
+    match item:
+        case {"type": "item_reference", "id": str(id)}:
+            return _kept(id, kept)
+        case {"type": "compaction"}:
+            return _summary(item, user_id)
+    return item
+
+
+def _kept(id: str, kept: dict[str, ItemPayload]) -> ItemPayload:
+    if id not in kept:
+        raise ItemNotFound(
+            f"There is no item {id[:80]!r}. What is said with 'store: false' is not"
+            " kept; send the item itself.",
+            param="input",
+        )
+    return kept[id]
+
+
+def _summary(item: ItemPayload, user_id: int) -> ItemPayload:
+    summary = unseal("compaction", user_id, item.get("encrypted_content"))
+    if summary is None:
+        raise BadRequest(
+            "This 'compaction' item was not made by this server for you.",
+            param="input",
+        )
+    return message("developer", HEADING + summary)
