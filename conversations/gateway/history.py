@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from conversations.answers import CallAnswered, Line
 from conversations.history import mended
 from conversations.models import Item, Turn
 from llm.errors import BadRequest
@@ -55,15 +56,21 @@ def with_history(items: list[ItemPayload], given: Any) -> Any:
     """What a model is told: `items`, then the input of the request.
 
     Calls are mended with the outputs that the request brings. Raises BadRequest for an
-    output that answers none.
+    output that answers none, and as `conversations.answers` for a second one.
     """
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     if not isinstance(given, list) or not all(isinstance(i, dict) for i in given):
         return given  # which the checks will refuse
-    told = [*items, *({"type": "message", **item} for item in given)]
-    check_outputs(told)
-    return mended(told)
+    told = [{"type": "message", **item} for item in given]
+    check_outputs([*items, *told])
+    news = list(Line().read(items).news(told))
+    if told and not news:
+        raise CallAnswered(
+            "These outputs were sent before; there is nothing new to be answered.",
+            param="input",
+        )
+    return mended([*items, *news])
 
 
 def check_outputs(items: Sequence[ItemPayload]) -> None:

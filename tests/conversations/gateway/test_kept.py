@@ -57,6 +57,28 @@ def test_an_output_finds_its_call_in_the_previous_response(gateway: Gateway):
         assert "seven left" in text_of(told)
 
 
+@pytest.mark.parametrize("store", [True, False])
+def test_a_call_is_answered_once_in_its_branch(gateway: Gateway, store: bool):
+    first = gateway.respond('/tool check_stock {"article": "tea"}', tools=[CHECK])
+    [call] = [i for i in first["output"] if i["type"] == "function_call"]
+    output = {"type": "function_call_output", "call_id": call["call_id"]}
+    second = gateway.respond(
+        [{**output, "output": "seven left"}], previous_response_id=first["id"]
+    )
+    body = {"model": FAST, "previous_response_id": second["id"], "store": store}
+    other = {**output, "output": "none left"}
+    refused = gateway.post("/responses", {**body, "input": [other]})
+    assert refused.status_code == 409
+    assert refused.json()["error"]["code"] == "call_already_answered"
+    same = {**output, "output": "seven left"}
+    again = gateway.respond(
+        [same, {"role": "user", "content": "Reply with exactly: on we go"}],
+        previous_response_id=second["id"],
+        store=store,
+    )
+    assert text_of(again) == "on we go"
+
+
 def test_its_owner_sees_it_as_a_conversation(gateway: Gateway):
     told = gateway.respond("Reply with exactly: seen in the chat")
     id = told["conversation"]["id"]
