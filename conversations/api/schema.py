@@ -278,7 +278,11 @@ _OF_STATUS = {
 def with_headers(result: dict[str, Any], **told: Any) -> dict[str, Any]:
     """A hook of drf-spectacular: the headers that answers have in common."""
     result["components"]["headers"] = {
-        name: {"description": text, "schema": {"type": "string"}}
+        name: {
+            "description": text,
+            "required": name in ("X-Request-ID", "WWW-Authenticate"),
+            "schema": {"type": "string"},
+        }
         for name, text in _HEADERS.items()
     }
     operations = [o for path in result["paths"].values() for o in path.values()]
