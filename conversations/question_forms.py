@@ -13,7 +13,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from django import forms
 from django.conf import settings
@@ -21,7 +21,10 @@ from django.core.exceptions import ValidationError
 
 from conversations import engine
 from conversations.models import Question
+from conversations.models.question import Action
 from conversations.readable import pretty
+from llm.wire.validation import compiled
+from tools.arguments import mistakes
 
 NOTE_LENGTH = 500  # characters
 
@@ -43,7 +46,7 @@ class QuestionForm(forms.Form):
 
     def decide(self, user: Any) -> bool:
         """False where the answer does not fit, and says so. Raises AlreadyDecided."""
-        action: Literal["accept", "decline"] = self.cleaned_data["action"]
+        action: Action = self.cleaned_data["action"]
         answer = self.answer if action == "accept" else {}
         try:
             may_go_on = self.question.decide(
@@ -59,7 +62,7 @@ class QuestionForm(forms.Form):
         return True
 
     def _declines(self) -> bool:
-        return bool(self.data.get("action") == "decline")
+        return self.data.get("action") in ("decline", "cancel")
 
 
 class ApprovalForm(QuestionForm):
@@ -99,12 +102,27 @@ class ApprovalForm(QuestionForm):
 class SchemaForm(QuestionForm):
     """The fields of a tool's form, each named `content-…`."""
 
+    action = forms.ChoiceField(
+        choices=[("accept", ""), ("decline", ""), ("cancel", "")]
+    )
+
     def __init__(self, data: Any = None, *, question: Question) -> None:
         super().__init__(data, question=question)
         if self._declines():
             return  # nothing needs to be filled in for it
         for name, field in fields_of(question.schema or {}).items():
             self.fields[f"content-{name}"] = field
+
+    def clean(self) -> dict[str, Any]:
+        """What the schema alone forbids is told at its field, too."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not self.errors and not self._declines():
+            validator = compiled(self.question.schema or {})
+            errors = validator.iter_errors(self.answer["content"])
+            for path, text in mistakes(errors):
+                name = f"content-{path[0]}" if path else ""
+                self.add_error(name if name in self.fields else None, text)
+        return cleaned
 
     @property
     def asked(self) -> list[Any]:

@@ -86,13 +86,13 @@ class QuestionSerializer(serializers.ModelSerializer[Any]):
             "decided_by",
         ]
 
-    @extend_schema_field({"type": "string", "nullable": True})
+    @extend_schema_field({"type": ["string", "null"]})
     def get_decided_by(self, question: Question) -> str | None:
         return str(question.decided_by) if question.decided_by else None
 
 
 class AnswerSerializer(Strict):
-    action = serializers.ChoiceField(choices=["accept", "decline"])
+    action = serializers.ChoiceField(choices=["accept", "decline", "cancel"])
     arguments = serializers.DictField(
         required=False, help_text="Of an approval: what the call is to run with."
     )
@@ -165,7 +165,7 @@ class AnswerView(ApiView):
 
     @extend_schema(
         request=AnswerSerializer,
-        responses={200: QuestionSerializer, **schema.errors(400, 404, 409)},
+        responses={200: QuestionSerializer, **schema.errors(404, 409, *schema.BODY)},
     )
     def post(self, request: Request, pk: str) -> Response:
         """Agree or not; who is first decides."""
@@ -238,7 +238,7 @@ class CallbackView(ApiView):
 
     @extend_schema(
         request=ResultSerializer,
-        responses={204: None, **schema.errors(400, 404, 410)},
+        responses={204: None, **schema.errors(404, 410, *schema.BODY, public=True)},
         auth=[],
     )
     def post(self, request: Request, token: str) -> Response:

@@ -16,6 +16,10 @@ from tools.arguments import check
 from tools.errors import InvalidArguments
 
 
+#: To cancel is to leave a form without a word on it; the tool learns no more than that.
+Action = Literal["accept", "decline", "cancel"]
+
+
 def question_id() -> str:
     return new_id("ask")
 
@@ -118,7 +122,7 @@ class Question(models.Model):
     def decide(
         self,
         user: Any,
-        action: Literal["accept", "decline"],
+        action: Action,
         *,
         arguments: Mapping[str, Any] | None = None,
         content: Mapping[str, Any] | None = None,
@@ -130,6 +134,11 @@ class Question(models.Model):
         """
         if action == "decline":
             return self._close(self.State.DECLINED, user=user, note=note)
+        if action == "cancel":
+            if self.kind == self.Kind.APPROVAL:
+                problem = "A call is approved or declined."
+                raise ValidationError({"action": problem})
+            return self._close(self.State.CANCELLED, user=user, note=note)
         answer = dict(content or {})
         if self.kind == self.Kind.APPROVAL:
             answer = dict(arguments if arguments is not None else self.arguments or {})

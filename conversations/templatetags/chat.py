@@ -64,6 +64,8 @@ def decided_words(question: Question) -> str:
             return f"Declined{who}{note}"
         case Question.State.EXPIRED:
             return "Nobody decided in time."
+        case Question.State.CANCELLED if question.decided_by:
+            return f"Dismissed{who}{note}"
     return "No longer needed."
 
 

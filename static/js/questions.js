@@ -40,7 +40,7 @@ export function answerOnSubmit() {
     const form = event.target.closest("[data-question-form]");
     if (!form) return;
     event.preventDefault();
-    if (event.submitter.value === "decline" || isJSON(form)) send(form, event.submitter);
+    if (event.submitter.value !== "accept" || isJSON(form)) send(form, event.submitter);
   });
   document.addEventListener("input", ({ target }) => {
     if (target.matches("[data-json]")) target.setCustomValidity("");

@@ -237,8 +237,8 @@ class Called extends Block {
     this.#set("state", stateOf(item, call), (state) => this.#showState(state, call));
     this.#set("message", messageOf(call), (words) => this.#say("message", words));
     this.#set("error", call?.error ?? "", (words) => this.#say("error", words));
+    this.#set("brief", inBrief(item, call), (words) => this.#text("preview", words));
     this.#set("arguments", item.arguments, (text) => {
-      this.#text("preview", preview(text));
       showPieces(slot(this.root, "arguments"), text);
       slot(this.root, "given").hidden = ["", "{}"].includes(text.trim());
     });
@@ -279,6 +279,12 @@ function outputOf({ callId }, turn) {
   const isIt = (other) =>
     other?.type === "function_call_output" && other.callId === callId;
   return turn.items.find(isIt)?.output ?? null;
+}
+
+/** How far it is while it runs, for who has not opened the card; else what it is for. */
+function inBrief(item, call) {
+  const isRunning = call?.state === "executing" && call.message;
+  return isRunning ? call.message : preview(item.arguments);
 }
 
 function messageOf(call) {

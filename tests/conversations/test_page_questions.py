@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -170,6 +171,30 @@ def test_an_answer_that_does_not_fit_is_said_and_kept(
         assert all(text in read(response) for text in sent.values() if kind != "form")
     question.refresh_from_db()
     assert question.state == "open"
+
+
+def test_a_form_is_dismissed_without_a_word_on_it(
+    web: Client, turn: Turn, told: list[str]
+):
+    question = ask(turn, "form")
+    web.post(url_of(question), {"action": "cancel"}, headers=SCRIPT)
+    question.refresh_from_db()
+    assert (question.state, told) == ("cancelled", [question.pk])
+    assert "Dismissed by ada." in read(web.get(url_of(question)))
+
+
+def test_leave_to_run_is_not_dismissed(web: Client, turn: Turn):
+    question = ask(turn)
+    assert web.post(url_of(question), {"action": "cancel"}).status_code == 400
+    question.refresh_from_db()
+    assert question.state == "open"
+
+
+def test_enter_sends_a_form_and_never_declines_it(web: Client, turn: Turn):
+    """A browser takes the first button for it."""
+    form = ask(turn, "form")
+    page = web.get(url_of(form), headers=SCRIPT).content.decode()
+    assert re.findall(r'value="(accept|decline|cancel)"', page)[0] == "accept"
 
 
 def test_a_script_gets_the_card_back_as_it_stands(web: Client, turn: Turn):

@@ -127,6 +127,15 @@ def test_what_does_not_fit_is_said_at_its_field(field: str, text: str):
     assert set(form.errors) == {f"content-{field}"}
 
 
+def test_what_only_the_schema_forbids_is_said_at_its_field_too():
+    properties = {"code": {"type": "string", "pattern": "^[A-Z]{3}$"}}
+    schema = {"type": "object", "properties": properties}
+    asked = Question(kind="form", schema=schema)
+    form = form_for(asked, {"action": "accept", "content-code": "abc"})
+    assert set(form.errors) == {"content-code"}
+    assert form_for(asked, {"action": "accept", "content-code": "ABC"}).is_valid()
+
+
 def test_to_decline_nothing_needs_to_be_filled_in():
     form = form_for(a_form(), sent("decline", "no time"))
     assert form.is_valid()

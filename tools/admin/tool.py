@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -37,7 +38,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     list_display = [
         "name",
         "label_used",
-        "kind",
+        "kind_told",
         "enabled",
         "has_code",
         "timeout_used",
@@ -46,7 +47,14 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         "approval_used",
         "group_names",
     ]
-    list_filter = ["enabled", "is_missing", "kind", "approval", "groups"]
+    list_filter = [
+        "enabled",
+        "is_missing",
+        "kind",
+        "mcp__difference",
+        "approval",
+        "groups",
+    ]
     search_fields = ["name", "label", "description"]
     actions = ["enable", "disable"]
     filter_horizontal = ["groups"]
@@ -155,6 +163,17 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     def label_used(self, row: Tool) -> str:
         used = row.used()
         return used.label if used else row.label
+
+    @admin.display(description=_("kind"), ordering="kind")
+    def kind_told(self, row: Tool) -> str:
+        """With what keeps a server's tool from running, and where to look at it."""
+        mcp = getattr(row, "mcp", None)
+        if mcp is None or not mcp.difference:
+            return row.get_kind_display()
+        page = reverse("admin:tools_mcpserver_tools", args=[mcp.server_id])
+        told = mcp.get_difference_display()
+        link = '{}: <a href="{}" class="tool-bad">{}</a>'
+        return format_html(link, row.get_kind_display(), page, told)
 
     @admin.display(description=_("ready"), boolean=True, ordering="-is_missing")
     def has_code(self, row: Tool) -> bool:

@@ -89,13 +89,12 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
     change_form_template = "admin/tools/mcpserver/change_form.html"
     list_display = [
         "name",
-        "label",
-        "where",
-        "enabled",
-        "hosted",
-        "approved",
         "to_review",
         "is_well",
+        "enabled",
+        "approved",
+        "where",
+        "hosted",
         "listed_at",
     ]
     list_filter = ["enabled", "hosted", "is_program", "is_missing"]
@@ -173,7 +172,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
     def _act(self, request: HttpRequest, row: McpServer) -> HttpResponse:
         if not self.has_change_permission(request, row):
             raise PermissionDenied
-        if "_approve" in request.POST:
+        if {"_approve", "_approve_new"} & request.POST.keys():
             self._approve(request, row)
         elif not look(row):  # the page shows what went wrong
             count = len(row.listing)
@@ -190,6 +189,8 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
             self.message_user(request, text, messages.ERROR)
             return
         names = request.POST.getlist("tool")
+        if "_approve_new" in request.POST:
+            names = [definition.name for definition in row.comparison.new]
         try:
             row.approve(names, request.user)
         except ValidationError as exc:

@@ -97,6 +97,8 @@ class SignInAdmin(admin.ModelAdmin):
 
     @admin.display(description=_("signed in"))
     def signed_in(self, row: McpServer) -> str:
+        if row.oauth_flow != McpServer.Flow.PERSON:
+            return "–"
         if not row.is_signed_in:
             return str(_("nobody"))
         who = row.signed_in_by or _("somebody who is gone")

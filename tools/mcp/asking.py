@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from llm.wire.validation import compiled
 from tools.mcp.spec import Server
 from tools.registry import Answer, Context
 
@@ -29,6 +30,8 @@ async def ask(
     if question.get("mode") == "url":
         return await _ask_to_visit(context, message, question["url"])
     schema = question["requestedSchema"]
+    if not _is_schema(schema):
+        return Answer("cancel")
     answer = await context.asking(message, schema)
     if answer.action != "accept":
         return answer
@@ -45,6 +48,15 @@ async def _ask_to_visit(context: Context, message: str, url: str) -> Answer:
     text = f"{message}\n\nOpen this address, and agree here when you are done: {url}"
     answer = await context.asking(text, _NOTHING_TO_FILL_IN)
     return Answer(answer.action)
+
+
+def _is_schema(schema: Any) -> bool:
+    """No answer fits one that cannot be read."""
+    try:
+        compiled(schema)
+    except ValueError:
+        return False
+    return isinstance(schema, Mapping)
 
 
 def _may_be_followed(url: str) -> bool:

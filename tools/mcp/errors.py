@@ -29,7 +29,7 @@ class NotConnected(McpError):
 class SignInFailed(NotConnected):
     """The tool's server wants a sign-in that did not succeed."""
 
-    advice = "Check the OAuth client of this MCP server, and sign in again."
+    advice = "Sign in anew; if that does not help, check its OAuth client."
 
 
 class ConnectionLost(McpError):

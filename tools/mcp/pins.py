@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import unified_diff
 
 import orjson
 
+from tools.differences import Line, differing
 from tools.mcp.definitions import Definition
 
 
@@ -19,13 +19,13 @@ class Change:
     listed: Definition
 
     @property
-    def diff(self) -> str:
-        """As people read it: a line that went begins with "-", a new one with "+"."""
-        return "\n".join(
-            line
+    def parts(self) -> list[tuple[str, list[Line]]]:
+        """Those that are not the same, each line by line."""
+        both = [
+            (part, _text(getattr(self.pinned, part)), _text(getattr(self.listed, part)))
             for part in ("description", "parameters", "annotations")
-            for line in _diff(part, self.pinned, self.listed)
-        )
+        ]
+        return [(part, differing(old, new)) for part, old, new in both if old != new]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,8 @@ def compare(
     )
 
 
-def _diff(part: str, pinned: Definition, listed: Definition) -> Iterator[str]:
-    old, new = _lines(getattr(pinned, part)), _lines(getattr(listed, part))
-    lines = unified_diff(old, new, part, part, lineterm="", n=3)
-    for line in lines:
-        if not line.startswith(("---", "+++")) or line[3:].strip() != part:
-            yield line
-        elif line.startswith("+++"):
-            yield f"{part}:"
-
-
-def _lines(value: object) -> list[str]:
+def _text(value: object) -> str:
     if isinstance(value, str):
-        return value.splitlines()
+        return value
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
-    return orjson.dumps(value, option=options, default=dict).decode().splitlines()
+    return orjson.dumps(value, option=options, default=dict).decode()

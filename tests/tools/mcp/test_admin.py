@@ -18,6 +18,7 @@ from tools.models import Tool
 
 pytestmark = pytest.mark.django_db
 ADD = reverse("admin:tools_mcpserver_add")
+EVIL = Definition(name="<b>x</b>", description="<script>alert(1)</script>")
 PLANTED = "planted-secret-0123456789"
 
 
@@ -108,13 +109,35 @@ def test_a_changed_tool_is_held_back_and_its_diff_is_shown(
     pin.save()
     told = text_of(admin_client.get(page(clock)))
     assert "Changed, and held back" in told
-    assert "-Tell the time." in told
-    assert "+Get current time in a specific timezone" in told
+    assert "- Tell the time." in told
+    assert "+ Get current time in a specific timezone" in told
     run = reverse("admin:tools_tool_dry_run", args=[pin.tool_id])
     given = {"username": "admin", "arguments": '{"timezone": "Europe/Paris"}'}
     assert "waits for the staff's approval" in text_of(admin_client.post(run, given))
     approve(admin_client, clock, "get_current_time")
     assert '"timezone"' in text_of(admin_client.post(run, given))
+
+
+def test_what_a_session_finds_changed_is_seen_without_anybody_asking(
+    admin_client: Client, clock: McpServer
+):
+    connect(admin_client, clock)
+    approve(admin_client, clock, "get_current_time")
+    clock.refresh_from_db()
+    clock.notice_listing([Definition(name="get_current_time"), EVIL], {})
+    servers = text_of(admin_client.get(reverse("admin:tools_mcpserver_changelist")))
+    assert "1 changed, held back" in servers
+    assert "1 new" in servers
+    tools = reverse("admin:tools_tool_changelist")
+    assert ">changed, held back</a>" in text_of(admin_client.get(tools))
+    filtered = admin_client.get(tools, {"mcp__difference": "changed"})
+    assert "time__get_current_time" in text_of(filtered)
+
+
+def test_all_that_is_new_is_approved_at_once(admin_client: Client, clock: McpServer):
+    connect(admin_client, clock)
+    approve(admin_client, clock, _approve_new="1")
+    assert clock.tools.count() == 2
 
 
 def test_what_was_not_shown_is_not_approved(admin_client: Client, clock: McpServer):
@@ -143,8 +166,7 @@ def test_a_program_that_is_gone_is_said_so(
 
 
 def test_definitions_cannot_write_into_the_page(admin_client: Client, clock: McpServer):
-    evil = Definition(name="<b>x</b>", description="<script>alert(1)</script>")
-    clock.record_listing([evil], {})
+    clock.record_listing([EVIL], {})
     assert b"<script>alert" not in admin_client.get(page(clock)).content
 
 

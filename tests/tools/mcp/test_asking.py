@@ -26,6 +26,14 @@ def person(answer: Answer, asked: list[Any]) -> Context:
     return Context(ask=answering)
 
 
+async def test_a_form_that_cannot_be_read_is_put_to_nobody():
+    asked: list[Any] = []
+    schema = {"type": "object", "properties": {"n": {"type": "none"}}}
+    broken = {**FORM, "requestedSchema": schema}
+    answer = await ask(SERVER, person(Answer("accept"), asked), broken)
+    assert (answer.action, asked) == ("cancel", [])
+
+
 async def test_a_question_says_who_asks_and_defaults_fill_what_was_left_out():
     asked: list[Any] = []
     answer = await ask(SERVER, person(Answer("accept", {"s": "x"}), asked), FORM)

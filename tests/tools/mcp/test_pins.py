@@ -21,16 +21,16 @@ def changed(**values: Any) -> Definition:
 @pytest.mark.parametrize(
     ("values", "part", "line"),
     [
-        ({"description": "Add two numbers.\nSlow."}, "description:", "+Slow."),
-        ({"parameters": {"type": "object"}}, "parameters:", '-  "properties": {'),
-        ({"annotations": {"readOnlyHint": True}}, "annotations:", '+  "readOnlyHint"'),
+        ({"description": "Add two numbers.\nSlow."}, "description", "+Slow."),
+        ({"parameters": {"type": "object"}}, "parameters", '-  "properties": {'),
+        ({"annotations": {"readOnlyHint": True}}, "annotations", '+  "readOnlyHint"'),
     ],
 )
 def test_each_part_that_changes_is_told_line_by_line(values: Any, part: str, line: str):
     [change] = compare({"add": OLD}, [changed(**values)]).changed
-    lines = change.diff.splitlines()
-    assert lines[0] == part
-    assert any(each.startswith(line) for each in lines)
+    [(told, lines)] = change.parts
+    assert told == part
+    assert any(f"{each.sign}{each.text}".startswith(line) for each in lines)
 
 
 def test_a_title_or_the_order_of_keys_is_no_change():
@@ -45,11 +45,3 @@ def test_new_tools_and_those_that_are_gone_are_told():
     new = Definition(name="new")
     comparison = compare({"add": OLD}, [new])
     assert (comparison.new, comparison.gone) == ((new,), (OLD,))
-
-
-def test_a_line_that_looks_like_a_heading_of_a_diff_is_told_too():
-    [change] = compare(
-        {"add": changed(description="--- description")}, [changed(description="+++ x")]
-    ).changed
-    assert "---- description" in change.diff
-    assert "++++ x" in change.diff

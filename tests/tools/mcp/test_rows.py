@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
+from tools.differences import Line
 from tools.errors import ToolError
 from tools.mcp.client import McpCall, short_session
 from tools.mcp.definitions import Definition
@@ -16,6 +17,7 @@ from tools.mcp.programs import parse_programs
 from tools.mcp.rows import McpServer
 from tools.mcp.spec import AuthorizationCode, ClientCredentials, Program
 from tools.models import Tool
+from tools.versions import differences
 
 pytestmark = pytest.mark.django_db
 
@@ -101,11 +103,57 @@ def test_a_changed_definition_changes_nothing_until_it_is_approved(
     server.record_listing([MORE, DRAW], {})
     assert offered(user)["docs__add"].description == "Add two numbers."
     [change] = server.comparison.changed
-    assert "-Add two numbers." in change.diff
-    assert "+Add, and send a copy to us." in change.diff
+    [(_, lines)] = change.parts
+    assert lines == [
+        Line("-", "Add two numbers."),
+        Line("+", "Add, and send a copy to us."),
+    ]
     server.approve(["add"], user)
     assert offered(user)["docs__add"].description == "Add, and send a copy to us."
     assert not server.comparison.changed
+
+
+def test_what_a_session_finds_changed_is_marked_until_it_is_approved(
+    server: McpServer, user: User
+):
+    server.notice_listing([MORE, DRAW], {})
+    assert server.tools.get().difference == "changed"
+    assert [change.listed for change in server.comparison.changed] == [MORE]
+    server.approve(["add"], user)
+    assert server.tools.get().difference == ""
+    server.notice_listing([DRAW], {})
+    assert server.tools.get().difference == "gone"
+    server.notice_listing([ADD, DRAW], {})
+    assert server.tools.get().difference == "changed"
+
+
+def test_what_is_known_already_is_not_written_again(server: McpServer):
+    """Or what staff look at would never be what they approve."""
+    before = server.listed_at
+    server.record_error("It was away.")
+    server.notice_listing([ADD, DRAW], {})
+    server.refresh_from_db()
+    assert (server.listed_at, server.error) == (before, "")
+
+
+def test_each_approval_is_a_version_with_who_and_what(server: McpServer, user: User):
+    tool = Tool.objects.get(name="docs__add")
+    server.record_listing([MORE], {})
+    server.approve(["add"], user)
+    new, old = tool.versions.all()
+    assert (new.number, new.made_by, new.note) == (2, user, "Approved as docs lists it")
+    [difference] = differences(old.snapshot, new.snapshot)
+    assert difference.field == "MCP description"
+    assert Line("+", "Add, and send a copy to us.") in difference.lines
+
+
+def test_an_older_version_brings_back_no_older_definition(
+    server: McpServer, user: User
+):
+    server.record_listing([MORE], {})
+    server.approve(["add"], user)
+    Tool.objects.get(name="docs__add").versions.last().restore(user)
+    assert server.tools.get().pinned == MORE
 
 
 def test_what_staff_set_on_a_tool_stays_when_it_is_approved_anew(

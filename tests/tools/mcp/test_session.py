@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,9 @@ from tests.tools.mcp.servers import (
 from tools.errors import AddressRefused, ToolError
 from tools.mcp import session as sessions
 from tools.mcp.client import close_all, session_of, short_session, tool_of
+from tools.mcp.definitions import Definition
 from tools.mcp.errors import ConnectionLost, HeldBack, NotConnected, SignInFailed
+from tools.mcp.rows import McpServer
 from tools.mcp.session import Session
 from tools.mcp.spec import Program, Server
 from tools.registry import Answer, Context, Tool
@@ -107,6 +109,52 @@ async def test_a_listing_is_kept_until_the_server_says_that_its_tools_changed(
     await call(server, "learn")
     while "learned" not in await tools_of(server):
         await asyncio.sleep(0)
+
+
+class Heard:
+    """A notice that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.listings: asyncio.Queue[set[str]] = asyncio.Queue()
+        self.failures: list[ToolError] = []
+
+    async def listed(self, found: Sequence[Definition], about: Any) -> None:
+        assert about["name"] == "ours"
+        await self.listings.put({definition.name for definition in found})
+
+    async def failed(self, failure: ToolError) -> None:
+        self.failures.append(failure)
+
+
+async def test_what_a_server_changes_is_noticed_before_anybody_calls(ours: Running):
+    heard = Heard()
+    session = session_of(ours.spec(notice=heard))
+    await session.tools()
+    assert "learned" not in await heard.listings.get()
+    await session.call("learn", {}, Context())
+    async with asyncio.timeout(60):
+        while "learned" not in await heard.listings.get():
+            pass
+
+
+async def test_why_no_session_can_be_opened_is_noticed():
+    heard = Heard()
+    server = Server(name="shut", url="http://127.0.0.1:1/mcp", notice=heard)
+    with pytest.raises(AddressRefused):
+        await session_of(server).tools()
+    assert [type(each) for each in heard.failures] == [AddressRefused]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_session_writes_what_it_finds_into_its_row(ours: Running):
+    row = await McpServer.objects.acreate(
+        name="ours", url=ours.spec().url, networks="127.0.0.0/8"
+    )
+    session = session_of(row.spec)
+    await session.tools()
+    await row.arefresh_from_db()
+    assert "add" in {each["name"] for each in row.listing}
+    assert row.about["name"] == "ours"
 
 
 async def test_a_tool_that_changed_is_held_back(ours: Running):
