@@ -7,7 +7,7 @@ told what came of the first time; anything else is refused. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +59,14 @@ class _Call:
 class Line:
     """The calls of one line of turns, and their answers, as far as it was read."""
 
-    def __init__(self, ours: Iterable[str] = ()) -> None:
-        self._ours = frozenset(ours)  # calls that are answered here
+    def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
 
-    def read(self, items: Iterable[Item]) -> Line:
-        """Takes what has been said, oldest first."""
+    def read(self, items: Iterable[Item], ours: Collection[str] = ()) -> Line:
+        """Takes what has been said, oldest first. `ours` are the calls of these items
+        that are answered here."""
         for item in items:
-            self._read(item)
+            self._read(item, ours)
         return self
 
     def news(self, given: Iterable[Item]) -> Iterator[Item]:
@@ -87,12 +87,12 @@ class Line:
         if has_answers:
             self._check_whole()
 
-    def _read(self, item: Item) -> None:
+    def _read(self, item: Item, ours: Collection[str] = ()) -> None:
         kind = item["type"]
         if asked_as := CALLS.get(kind):
             if item.get("status", "completed") == "completed":
                 id = str(item.get(asked_as))
-                self._calls[id] = _Call(is_ours=id in self._ours)
+                self._calls[id] = _Call(is_ours=id in ours)
         elif kind in ANSWERS:
             if call := self._calls.get(id_of(item)):
                 call.answer = item

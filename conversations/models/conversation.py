@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -169,21 +169,34 @@ def _news(
     if not answers or parent is None:
         return items, None
     turns = Turn.objects.line_to(parent)
-    ours = ToolCall.objects.filter(turn__in=turns).values_list("call_id", flat=True)
-    news = list(Line(ours).read(_said_in(turns)).news(items))
+    said, ours = _said_in(turns), _ours_in(turns)
+    line = Line()
+    for turn in turns:
+        line.read(said[turn], ours[turn])
+    news = list(line.news(items))
     return news, None if news else _turn_told(turns, answers[-1])
 
 
-def _said_in(turns: Sequence[str]) -> list[ItemPayload]:
-    """Calls, answers, and where somebody spoke, though not what; oldest first."""
+def _said_in(turns: Sequence[str]) -> Mapping[str, list[ItemPayload]]:
+    """Calls, answers, and where somebody spoke, though not what; by turn, in order."""
     rows = Item.objects.filter(turn__in=turns)
     calls = rows.filter(type__in=[*ANSWERS, *CALLS])
-    told = list(calls.values_list("turn", "position", "payload"))
-    roles = rows.filter(type="message").values_list("turn", "position", "payload__role")
-    told += [(turn, at, {"type": "message", "role": role}) for turn, at, role in roles]
-    order = {turn: number for number, turn in enumerate(turns)}
-    told.sort(key=lambda row: (order[row[0]], row[1]))
-    return [payload for _, _, payload in told]
+    told = list(calls.values_list("position", "turn", "payload"))
+    roles = rows.filter(type="message").values_list("position", "turn", "payload__role")
+    told += [(at, turn, {"type": "message", "role": role}) for at, turn, role in roles]
+    said: dict[str, list[ItemPayload]] = {turn: [] for turn in turns}
+    for _at, turn, payload in sorted(told, key=lambda row: row[0]):
+        said[turn].append(payload)
+    return said
+
+
+def _ours_in(turns: Sequence[str]) -> Mapping[str, set[str]]:
+    """By turn, the calls that are answered here."""
+    ours: dict[str, set[str]] = {turn: set() for turn in turns}
+    calls = ToolCall.objects.filter(turn__in=turns)
+    for turn, call_id in calls.values_list("turn", "call_id"):
+        ours[turn].add(call_id)
+    return ours
 
 
 def _turn_told(turns: Sequence[str], answer: ItemPayload) -> Turn:

@@ -28,7 +28,7 @@ def output(id: str, text: str = "Ada Lovelace") -> dict[str, Any]:
 
 
 def news(before: list[Any], *given: Any, ours: Any = ()) -> list[Any]:
-    return list(Line(ours).read(before).news(given))
+    return list(Line().read(before, ours).news(given))
 
 
 def test_an_output_of_a_call_that_waits_is_news():
@@ -109,6 +109,12 @@ def test_an_approval_is_given_once():
     assert news([ASKED, request, answer], {**answer, "id": "other"}) == []
     with pytest.raises(CallAnswered):
         news([ASKED, request, answer], {**answer, "approve": False})
+
+
+def test_an_id_of_ours_may_be_the_clients_in_a_later_turn():
+    line = Line().read([ASKED, call("c1"), output("c1"), SAID], ours=["c1"])
+    line.read([ASKED, call("c1")])
+    assert list(line.news([output("c1", "Somebody else")]))
 
 
 # Turns
