@@ -47,10 +47,10 @@ def addressed(request: Request, route: Route, meant_for: Route) -> Request:
     which has wishes of its own; what the caller asked for stays. So do the first one's
     hosted tools, of which `options.fit` leaves out and reports what this one lacks.
     """
-    changed: dict[str, Any] = {
-        "model": route.model,
-        "issuer": route.endpoint.issuer(route.model),
-    }
+    issuer = route.endpoint.issuer(route.model)
+    if route is meant_for and (request.model, request.issuer) == (route.model, issuer):
+        return request  # to copy it costs more than to look
+    changed: dict[str, Any] = {"model": route.model, "issuer": issuer}
     if route is not meant_for:
         changed |= _defaults(request, route, meant_for)
         if more := [each for each in route.hosted_tools if each not in request.tools]:

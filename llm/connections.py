@@ -15,7 +15,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import cache
+from functools import cache, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import aiohttp
@@ -69,7 +69,7 @@ class Transport(httpx.AsyncBaseTransport):
         answer = await self._session.request(
             request.method,
             str(request.url),
-            headers=CIMultiDict(request.headers.multi_items()),
+            headers=_spelled(tuple(request.headers.raw)),
             data=await request.aread() or None,
             allow_redirects=False,
             timeout=_timeout(times.get("connect"), times.get("pool")),
@@ -84,6 +84,12 @@ class Transport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._session.close()
+
+
+@lru_cache(maxsize=1_000)
+def _spelled(headers: tuple[tuple[bytes, bytes], ...]) -> CIMultiDict[str]:
+    """As aiohttp wants them, who copies them. An account's are always the same."""
+    return CIMultiDict((name.decode(), text.decode()) for name, text in headers)
 
 
 @cache

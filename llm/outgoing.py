@@ -35,9 +35,13 @@ def question(
     )
     body = _body(endpoint, request)
     times = {"timeout": timeouts()}
+    # As a stream, which httpx takes as it is; to `content` it would add headers that
+    # the transport knows as well.
+    sent = httpx.ByteStream(body)
     message = httpx.Request(
-        "POST", address, content=body, headers=headers, extensions=times
+        "POST", address, headers=headers, stream=sent, extensions=times
     )
+    message.read()
     return message, ours
 
 

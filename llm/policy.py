@@ -280,6 +280,7 @@ class _Attempt:
         self._files = files
         self._admit = admit
         self._decoder: Decoder | None = None
+        self._has_portions = False  # tells long answers in several
         self._misfits = False
         self._silent: list[Delta] = []
         self._last: list[Delta] = []  # what came with the last read
@@ -291,6 +292,7 @@ class _Attempt:
         """Ends where the answer does; `error` says how."""
         call, endpoint = self._call, route.endpoint
         decoder = self._decoder = endpoint.codec.decoder()
+        self._has_portions = hasattr(decoder, "continuation")
         try:
             request = await self._with_files(endpoint)
             for portion in range(1, MAX_PORTIONS + 1):
@@ -323,6 +325,8 @@ class _Attempt:
         return request
 
     def _heard(self, deltas: list[Delta]) -> list[Delta]:
+        if self.has_told and not self._has_portions:
+            return self._adaptation.feed(deltas)  # nearly all there is
         self._last = deltas
         if self._spent:
             self._listen(deltas)

@@ -187,16 +187,19 @@ async def _whole(exchange: Exchange, asked: Asked, answer: Answer) -> None:
 async def _stream(exchange: Exchange, asked: Asked, answer: Answer) -> None:
     stream = EventStream(exchange)
     writer = asked.dialect.writer(asked, answer, exchange.id)
+    builder, told = answer.builder, False
     try:
         async with aclosing(answer.events()) as batches:
             async for events in batches:
-                if stream.begun or _comes_from_the_model(events):
+                if builder.ended:
+                    if builder.error and not stream.begun:
+                        raise builder.error
+                    await stream.end(writer.feed_bytes(events))
+                elif told or stream.begun or _comes_from_the_model(events):
+                    told = True
                     await stream.write(writer.feed_bytes(events))
-                elif answer.builder.error:
-                    raise answer.builder.error
                 else:
                     stream.hold(writer.feed_bytes(events))
-        await stream.end(b"")
     finally:
         stream.stop()
 

@@ -9,8 +9,8 @@ Source: https://www.openresponses.org/specification
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from collections.abc import Iterable
 from typing import Any, NotRequired, TypedDict
@@ -35,7 +35,7 @@ class ProviderData(TypedDict):
 
 def new_id(prefix: str) -> str:
     """`prefix_` and 32 characters that sort by time of making."""
-    return f"{prefix}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+    return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 def user_message(text: str) -> Item:

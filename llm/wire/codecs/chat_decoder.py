@@ -120,14 +120,14 @@ class ChatDecoder:
             chunk = event.data.decode(errors="replace")
         if event.event == "error":
             raise classify_error(chunk)
-        if isinstance(chunk, str):
-            self._garbled = event.data or b"?"  # forgiven where nothing follows
         if not isinstance(chunk, dict):
+            if isinstance(chunk, str):
+                self._garbled = event.data or b"?"  # forgiven where nothing follows
             return ()
         text = self._plain_text(chunk) if self._in_text else None
         if text is None:
             return list(self._chunk(chunk))
-        return [TextDelta(TEXT, text)] if text else ()
+        return (TextDelta(TEXT, text),) if text else ()
 
     def close(self) -> Iterator[Delta]:
         """Raises ProviderDown where the answer is not whole."""
