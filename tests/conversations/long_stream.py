@@ -7,6 +7,7 @@ reloaded, processes are killed: in the end everybody has read the same.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from .clients import Program, Screen
 from .following import assert_nothing_twice, whole
 from .upstream import counted
 
-NUMBER, SECONDS = 2000, 60
+SECONDS = int(os.environ.get("LONG_STREAM", "60"))
+NUMBER = 2000 * SECONDS // 60
 TIMES = 20  # that a follower goes away
 WISH = f"count to {NUMBER} in {SECONDS} s"
 TEXT = counted(NUMBER)

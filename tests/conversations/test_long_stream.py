@@ -24,7 +24,7 @@ from .long_stream import (
 from .stopping import MODEL, SETTINGS, teach
 from .upstream import Upstream
 
-pytestmark = [pytest.mark.server, pytest.mark.browser]
+pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.timeout(900)]
 
 
 async def test_two_thousand_numbers_are_read_by_all_through_a_crash(

@@ -14,7 +14,7 @@ from .clients import Program
 from .stopping import SETTINGS, until
 from .storms import weather
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 SYNC = "from tools.models import Tool; Tool.objects.sync()"
 

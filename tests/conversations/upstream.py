@@ -118,6 +118,8 @@ class Upstream:
             if n > before and (pause := due - loop.time()) > 0:
                 await writer.drain()
                 await asyncio.sleep(pause)
+            if writer.is_closing():
+                return
             writer.write(chunk(content=f"{n} " if n < number else str(n)))
             self._counted[wish] = max(n, self._counted.get(wish, 0))
         writer.write(chunk("stop") + DONE)

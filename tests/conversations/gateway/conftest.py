@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.conversations.gateway.programs import Gateway
@@ -9,3 +11,10 @@ from tests.serving import ServerProcess
 @pytest.fixture(scope="session")
 def gateway(shared_server: ServerProcess) -> Gateway:
     return Gateway(shared_server)
+
+
+@pytest.fixture(autouse=True)
+def _close_sdks(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "gateway" in request.fixturenames:
+        request.getfixturevalue("gateway").close_sdks()

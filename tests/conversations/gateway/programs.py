@@ -49,23 +49,33 @@ class Gateway:
         self.server = server
         server.manage("shell", "-c", _ROWS)
         self.token = server.create_token()
+        self._sdks: list[openai.OpenAI | anthropic.Anthropic] = []
 
     @property
     def url(self) -> str:
         return f"{self.server.url}/v1"
 
     def openai(self) -> openai.OpenAI:
-        return openai.OpenAI(
+        sdk = openai.OpenAI(
             base_url=self.url, api_key=self.token, max_retries=0, timeout=PATIENCE
         )
+        self._sdks.append(sdk)
+        return sdk
 
     def anthropic(self) -> anthropic.Anthropic:
-        return anthropic.Anthropic(
+        sdk = anthropic.Anthropic(
             base_url=self.server.url,
             api_key=self.token,
             max_retries=0,
             timeout=PATIENCE,
         )
+        self._sdks.append(sdk)
+        return sdk
+
+    def close_sdks(self) -> None:
+        """What a test leaves to the garbage collector may warn in another test."""
+        while self._sdks:
+            self._sdks.pop().close()
 
     def http(self, **headers: str) -> httpx.Client:
         told = {"Authorization": f"Bearer {self.token}", **headers}
