@@ -15,7 +15,6 @@ from llm.wire.items import new_id
 from tools.arguments import check
 from tools.errors import InvalidArguments
 
-
 #: To cancel is to leave a form without a word on it; the tool learns no more than that.
 Action = Literal["accept", "decline", "cancel"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from llm.encrypted import SecretUnavailable
@@ -135,11 +135,12 @@ def told(failure: ToolError) -> str:
 
 
 async def _asked(act: Callable[[], Result]) -> Result:
-    return await sync_to_async(_on_a_good_connection)(act)
+    """In any thread: that of the request whose context this is may be gone."""
+    return await asyncio.to_thread(_on_a_connection_of_its_own, act)
 
 
-def _on_a_good_connection(act: Callable[[], Result]) -> Result:
-    """The thread may outlive its connection: no request begins or ends in it."""
-    if not connection.in_atomic_block:
-        close_old_connections()
-    return act()
+def _on_a_connection_of_its_own(act: Callable[[], Result]) -> Result:
+    try:
+        return act()
+    finally:
+        connection.close()

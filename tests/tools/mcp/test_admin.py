@@ -84,6 +84,7 @@ def test_a_server_is_connected_to_and_its_tools_are_listed(
     assert "MCP 2026-07-28" in text_of(admin_client.get(page(clock, "change")))
 
 
+@pytest.mark.django_db(transaction=True)  # a session writes
 def test_the_chosen_tools_are_approved_and_can_be_tried(
     admin_client: Client, clock: McpServer
 ):
@@ -99,6 +100,7 @@ def test_the_chosen_tools_are_approved_and_can_be_tried(
     assert "Europe/Paris" in text_of(admin_client.post(run, given))
 
 
+@pytest.mark.django_db(transaction=True)  # a session writes
 def test_a_changed_tool_is_held_back_and_its_diff_is_shown(
     admin_client: Client, clock: McpServer
 ):

@@ -23,7 +23,8 @@ from tools.mcp.oauth_rows import sign_in_columns
 from tools.mcp.rows import McpServer
 from tools.mcp.sign_in_rows import McpSignIn
 
-pytestmark = pytest.mark.django_db
+#: Sessions write from threads of their own.
+pytestmark = pytest.mark.django_db(transaction=True)
 BACK = reverse("admin:tools_mcpserver_signed_in")
 
 
