@@ -43,10 +43,20 @@ class Position(NamedTuple):
 class Entry:
     """An event with its place, encoded once for all followers of one door.
 
-    Of the event only its bytes are kept: a log holds a word an entry, by the thousand.
+    Of the event only its bytes are kept: a log holds a word an entry, by the thousand,
+    and the collector looks through all that is an object of its own.
     """
 
-    __slots__ = ("_frame", "_ws", "data", "place", "told_at", "turn_id", "type")
+    __slots__ = (
+        "_frame",
+        "_ws",
+        "data",
+        "epoch",
+        "sequence",
+        "told_at",
+        "turn_id",
+        "type",
+    )
 
     def __init__(
         self,
@@ -57,7 +67,7 @@ class Entry:
         told_at: Position | None = None,
     ) -> None:
         self.turn_id = turn_id
-        self.place = place
+        self.epoch, self.sequence = place
         self.type = type
         self.data = data  # the event as JSON
         self.told_at = told_at  # where an earlier epoch told the same
@@ -77,8 +87,12 @@ class Entry:
         return cls(turn_id, place, event["type"], data, told_at)
 
     @property
+    def place(self) -> Position:
+        return Position(self.epoch, self.sequence)
+
+    @property
     def position(self) -> str:
-        return f"{self.place.epoch}-{self.place.sequence}"
+        return f"{self.epoch}-{self.sequence}"
 
     @property
     def event(self) -> Event:

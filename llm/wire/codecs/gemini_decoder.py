@@ -26,7 +26,7 @@ from typing import Any, Literal
 from llm.errors import BadResponse, LLMError, ProviderDown
 from llm.wire.classify import classify_error
 from llm.wire.codecs.gemini_calls import StreamedCall, call_name, json_text
-from llm.wire.codecs.gemini_parts import Part, is_plain, merged
+from llm.wire.codecs.gemini_parts import Part, Parts
 from llm.wire.codecs.gemini_receipts import Receipts, citations, image_of, recited
 from llm.wire.deltas import (
     AnnotationDelta,
@@ -102,7 +102,7 @@ class GeminiDecoder:
         self._goes_on = goes_on  # False where nobody asks for the rest
         self._key = -1  # of the item begun last
         self._kind: Literal["", "text", "thought"] = ""  # what can go on in it
-        self._parts: list[Part] = []  # which that item is made of
+        self._parts = Parts()  # which that item is made of
         self._streamed: StreamedCall | None = None
         self._calls = 0
         self._receipts = Receipts()
@@ -215,7 +215,7 @@ class GeminiDecoder:
             yield from self._prove()
             yield CloseDelta(self._key)
         self._key += 1
-        self._kind, self._parts = kind, []
+        self._kind, self._parts = kind, Parts()
 
     def _text(self, part: Part) -> Iterator[Delta]:
         text, kind = part["text"], "thought" if part.get("thought") else "text"
@@ -225,7 +225,7 @@ class GeminiDecoder:
             return
         if kind != self._kind:
             yield from self._begin("thought" if part.get("thought") else "text")
-        self._parts.append(part)
+        self._parts.add(part)
         if kind == "text":
             yield TextDelta(self._key, text)
         else:
@@ -235,21 +235,21 @@ class GeminiDecoder:
         """A part that only its maker reads goes with the item before it."""
         if self._key < 0:
             yield from self._begin("thought")
-        self._parts.append(part)
+        self._parts.add(part)
         if not self._kind:
-            yield ProofDelta(self._key, merged(self._parts))
+            yield ProofDelta(self._key, self._parts.whole())
 
     def _whole(self, part: Part, *deltas: Delta) -> Iterator[Delta]:
         """An item that is whole with its first part."""
         yield from self._begin("")
-        self._parts.append(part)
+        self._parts.add(part)
         yield from deltas
-        yield ProofDelta(self._key, merged(self._parts))
+        yield ProofDelta(self._key, self._parts.whole())
 
     def _prove(self) -> Iterator[Delta]:
         """Of a text or a thought, now that it is whole; the others have told theirs."""
-        if self._kind and (self._kind == "thought" or not is_plain(self._parts)):
-            yield ProofDelta(self._key, merged(self._parts))
+        if self._kind and (self._kind == "thought" or not self._parts.is_plain()):
+            yield ProofDelta(self._key, self._parts.whole())
 
     # Calls
 
@@ -283,8 +283,8 @@ class GeminiDecoder:
         call, self._streamed = self._streamed, None
         assert call is not None
         yield ToolCallDelta(self._key, arguments=json_text(call.arguments))
-        self._parts.append(call.part())
-        yield ProofDelta(self._key, merged(self._parts))
+        self._parts.add(call.part())
+        yield ProofDelta(self._key, self._parts.whole())
         yield CloseDelta(self._key, complete)
 
     # Tools that Google runs
@@ -309,7 +309,7 @@ class GeminiDecoder:
         """The sources of the last message; an earlier one is closed and told."""
         if self._kind != "text":
             return
-        text = "".join(part.get("text") or "" for part in self._parts)
+        text = self._parts.text()
         for annotation in citations(self._grounding, text):
             yield AnnotationDelta(self._key, annotation)
         for annotation in recited(self._citations, text):
