@@ -19,7 +19,7 @@ from llm.errors import BadRequest, LLMError, QuotaExhausted, RateLimited
 
 
 class Unauthorized(LLMError):
-    """The access token is missing, wrong, expired or revoked."""
+    """Incorrect API key provided: it is missing, wrong, expired or revoked."""
 
     code, status, type = "E_UNAUTHORIZED", 401, "invalid_request_error"
     openai_code = "invalid_api_key"

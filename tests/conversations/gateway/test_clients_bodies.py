@@ -180,3 +180,12 @@ def test_what_is_not_kept_cannot_be_named(gateway: Gateway):
     [item] = gateway.respond(SAY, store=False)["output"]
     answer = gateway.post("/responses", {"model": FAST, "input": [named(item["id"])]})
     assert answer.status_code == 404
+
+
+# Errors
+
+
+def test_a_wrong_token_is_told_in_the_words_that_litellm_looks_for(gateway: Gateway):
+    told = gateway.post("/responses", {}, Authorization="Bearer nobody")
+    assert told.status_code == 401
+    assert "Incorrect API key provided" in told.json()["error"]["message"]
