@@ -10,64 +10,51 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from statistics import median, quantiles
 
 from django.conf import settings
 
-from benchmarks.client import Answer, Http, Refused, Socket
-from benchmarks.processes import cpu_seconds, memory, python
-from benchmarks.table import ratio, show
+from benchmarks.client import Http, Socket
+from benchmarks.doors import (
+    QUESTION,
+    Ask,
+    Door,
+    Figures,
+    Open,
+    floor,
+    load,
+    open_streams,
+    show_doors,
+    spent,
+)
+from benchmarks.processes import cpu_seconds, memory
 from benchmarks.world import EARLIER, World, make_world
-from tests.serving import ServerProcess, free_port
+from tests.serving import ServerProcess
 
-QUESTION = "Say something about the weather in Paris."
 PACE = 50  # chunks a second of one stream
 STREAMS = 100
 OPEN_STREAMS = 100
 
-Ask = Callable[[str], Awaitable[Answer]]
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """A way to an answer. `open` takes the number of a conversation."""
-
-    name: str
-    pid: int
-    open: Callable[[int | str], AbstractAsyncContextManager[Ask]]
-    keeps: bool = False  # has conversations
-    failures: list[str] = field(default_factory=list)
-
 
 def main() -> None:
-    if not Path("/proc/self/stat").exists():
-        sys.exit("`turns` reads what processes cost from /proc, which only Linux has.")
     with ExitStack() as running:
-        upstream_port, relay_port = free_port(), free_port()
-        upstream = running.enter_context(python("benchmarks.upstream", upstream_port))
-        relay = running.enter_context(
-            python("benchmarks.relay", relay_port, upstream_port)
-        )
+        upstream_port, doors = running.enter_context(floor())
         server = ServerProcess(settings.DATA, {"ENABLE_DEMO": "false"}).start()
         running.callback(server.stop)
         assert server.process
-        idle = memory(server.process.pid)
+        pid = server.process.pid
+        idle = memory(pid)
         world = make_world(upstream_port)
-        doors = [
-            Door("direct", upstream, _passed_on(upstream_port)),
-            Door("relay", relay, _passed_on(relay_port)),
-            Door("SSE", server.process.pid, _over_sse(server.port, world), True),
-            Door("WebSocket", server.process.pid, _over_ws(server.port, world), True),
+        doors += [
+            Door("SSE", pid, _over_sse(server.port, world), keeps=True),
+            Door("WebSocket", pid, _over_ws(server.port, world), keeps=True),
         ]
         gc.freeze()  # the client's own pauses would count as lag
         figures = asyncio.run(_measure(doors, world))
-        posted = asyncio.run(_post(server.port, server.process.pid, world))
-    _show(doors, figures)
+        posted = asyncio.run(_post(server.port, pid, world))
+    show_doors("Turns: one server process", doors, figures, _FIGURES)
     print(f"Memory of the idle server: {idle / 1e6:.0f} MB")
     print("POST of a message, answered 202, with the turn that it begins: ", end="")
     print(f"{posted['cpu']:.1f} ms CPU, answered after {posted['ms']:.1f} ms (median)")
@@ -92,9 +79,11 @@ async def _measure(doors: Sequence[Door], world: World) -> dict[str, Figures]:
     figures: dict[str, Figures] = {}
     for door in doors:
         print(f"measuring: {door.name} ...", file=sys.stderr)
-        await _load(door, "c5-d0", connections=4, turns=5)  # imports, caches
+        await load(door, "c5-d0", connections=4, turns=5)  # imports, caches
         figures[door.name] = {
-            **await _open_streams(door),  # first: memory that is freed is kept
+            **await open_streams(
+                door, OPEN_STREAMS, 10
+            ),  # first: memory that is freed is kept
             **await _single(door),
             **await _chunk_cost(door),
             **await _paced(door),
@@ -107,10 +96,10 @@ async def _measure(doors: Sequence[Door], world: World) -> dict[str, Figures]:
 
 async def _single(door: Door) -> Figures:
     begun = cpu_seconds(door.pid)
-    answers = await _load(door, "c5-d0", connections=1, turns=60)
+    answers = await load(door, "c5-d0", connections=1, turns=60)
     return {
         "ttft": 1e3 * median(answer.ttft or 0.0 for answer in answers),
-        "turn": _spent(door, begun, answers) * 1e3,
+        "turn": spent(door, begun, answers) * 1e3,
     }
 
 
@@ -121,17 +110,17 @@ async def _with_history(door: Door, world: World) -> Figures:
         async with door.open(conversation) as ask:
             for _ in range(10):
                 answers.append(await ask("c5-d0"))
-        figures[f"after{number}"] = _spent(door, begun, answers) * 1e3
+        figures[f"after{number}"] = spent(door, begun, answers) * 1e3
     return figures
 
 
 async def _chunk_cost(door: Door) -> Figures:
     """From the slope between short and long streams, so the turn's own cost is out."""
     begun = cpu_seconds(door.pid)
-    short = await _load(door, "c10-d20", connections=40, turns=3, spread=4)
-    each_short, begun = _spent(door, begun, short), cpu_seconds(door.pid)
-    long = await _load(door, "c200-d20", connections=40, spread=4)
-    return {"chunk": (_spent(door, begun, long) - each_short) / 190 * 1e6}
+    short = await load(door, "c10-d20", connections=40, turns=3, spread=4)
+    each_short, begun = spent(door, begun, short), cpu_seconds(door.pid)
+    long = await load(door, "c200-d20", connections=40, spread=4)
+    return {"chunk": (spent(door, begun, long) - each_short) / 190 * 1e6}
 
 
 async def _paced(door: Door) -> Figures:
@@ -139,7 +128,7 @@ async def _paced(door: Door) -> Figures:
     ideal = spread * (STREAMS - 1) / STREAMS + 200 / PACE
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    answers = await _load(door, "c200-d20", connections=STREAMS, spread=spread)
+    answers = await load(door, "c200-d20", connections=STREAMS, spread=spread)
     lags = [lag * 1e3 for answer in answers for lag in answer.lags]
     return {
         "stretch": (loop.time() - begun) / ideal,
@@ -148,93 +137,18 @@ async def _paced(door: Door) -> Figures:
     }
 
 
-async def _open_streams(door: Door) -> Figures:
-    before = memory(door.pid)
-    loading = asyncio.ensure_future(
-        _load(door, "c20-d1000", connections=OPEN_STREAMS, spread=10)
-    )
-    await asyncio.sleep(14)  # all have begun, none has ended
-    grown = memory(door.pid) - before
-    await loading
-    return {"open": grown / OPEN_STREAMS / 1024}
-
-
 async def _post(port: int, pid: int, world: World) -> Figures:
     number = 100
     door = Door("REST", pid, _over_sse(port, world, stream=False))
     begun = cpu_seconds(pid)
-    answers = await _load(door, "c1-d0", connections=1, turns=number)
+    answers = await load(door, "c1-d0", connections=1, turns=number)
     return {
-        "cpu": _spent(door, begun, answers) * 1e3,
+        "cpu": spent(door, begun, answers) * 1e3,
         "ms": 1e3 * median(answer.total for answer in answers),
     }
 
 
-def _spent(door: Door, begun: float, answers: Sequence[Answer]) -> float:
-    """CPU seconds an answer."""
-    return (cpu_seconds(door.pid) - begun) / len(answers)
-
-
-def _show(doors: Sequence[Door], figures: dict[str, Figures]) -> None:
-    names = [door.name for door in doors]
-    rows: list[list[object]] = [
-        [title, *(figures[name].get(key) for name in names)]
-        for key, title in _FIGURES.items()
-    ]
-    floor = figures["relay"]["chunk"]
-    chunks = [ratio(figures[name]["chunk"], floor) for name in names[1:]]
-    rows.append(["CPU a chunk, against the relay", None, *chunks])
-    show("Turns: one server process", ["", *names], rows)
-
-
-# Load
-
-
-async def _load(
-    door: Door,
-    model: str,
-    *,
-    connections: int,
-    turns: int = 1,
-    spread: float = 0.0,  # seconds in which the connections begin
-) -> list[Answer]:
-    async def one(number: int) -> None:
-        await asyncio.sleep(spread * number / connections)
-        try:
-            async with door.open(number) as ask:
-                for _ in range(turns):
-                    answers.append(await ask(model))
-        except (Refused, OSError, EOFError) as exc:
-            door.failures.append(repr(exc))
-
-    answers: list[Answer] = []
-    async with asyncio.TaskGroup() as group:
-        for number in range(connections):
-            group.create_task(one(number))
-    return answers
-
-
-def _passed_on(port: int) -> Callable[[int | str], AbstractAsyncContextManager[Ask]]:
-    """The upstream's own wire."""
-
-    @asynccontextmanager
-    async def opened(_: int | str) -> AsyncGenerator[Ask, None]:
-        async with Http(port) as http:
-            yield lambda model: http.post(
-                "/v1/chat/completions",
-                {
-                    "model": f"bench-{model}",
-                    "stream": True,
-                    "messages": [{"role": "user", "content": QUESTION}],
-                },
-            )
-
-    return opened
-
-
-def _over_sse(
-    port: int, world: World, *, stream: bool = True
-) -> Callable[[int | str], AbstractAsyncContextManager[Ask]]:
+def _over_sse(port: int, world: World, *, stream: bool = True) -> Open:
     @asynccontextmanager
     async def opened(conversation: int | str) -> AsyncGenerator[Ask, None]:
         path = f"/api/conversations/{_id(world, conversation)}/turns/"
@@ -250,9 +164,7 @@ def _over_sse(
     return opened
 
 
-def _over_ws(
-    port: int, world: World
-) -> Callable[[int | str], AbstractAsyncContextManager[Ask]]:
+def _over_ws(port: int, world: World) -> Open:
     @asynccontextmanager
     async def opened(conversation: int | str) -> AsyncGenerator[Ask, None]:
         async with Socket(port, _id(world, conversation), world.cookie) as socket:

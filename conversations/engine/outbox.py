@@ -1,8 +1,9 @@
 """Events of this process's runs, on their way to Redis.
 
 Runs append and go on; one task sends what all of them have said since it last looked,
-in one round trip. It rests after each for twice the time that it took, so under load
-the batches grow by themselves. Redis may go away and come back without what it knew:
+in one round trip. It rests after each for twice the time that this thread worked
+meanwhile, so under load of its own the batches grow by themselves; that others keep the
+machine busy, or Redis takes its time, is no reason to wait longer. Redis may go away and come back without what it knew:
 what a run has said is kept until its end, and told again.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -183,16 +185,15 @@ class Outbox:
     # Sending
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         pause = FIRST
         while True:
             await self._work.wait()
             self._work.clear()
-            began = loop.time()
+            began = time.thread_time()
             try:
                 await self._flush()
                 pause = FIRST
-                rest = 2 * (loop.time() - began)
+                rest = 2 * (time.thread_time() - began)
                 await asyncio.sleep(min(max(rest, SHORTEST), LONGEST))
             except AWAY as exc:
                 if pause == FIRST:

@@ -1,0 +1,98 @@
+"""Prepared queries answer as the ORM does, whatever values come later."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from llm.models import ApiKey, LanguageModel, ModelCall, Provider
+from llm.prepared import Prepared, Somebody
+
+pytestmark = pytest.mark.django_db
+
+_BY_NAME = Prepared[LanguageModel](
+    lambda name: LanguageModel.objects.filter(name=name).select_related("provider"),
+    "a name",
+)
+
+
+@pytest.fixture
+def provider() -> Provider:
+    return Provider.objects.create(
+        name="home", kind="openai_compatible", base_url="http://127.0.0.1:1/v1"
+    )
+
+
+def test_rows_are_whole_with_those_they_lead_to(
+    provider: Provider, django_assert_num_queries: object
+) -> None:
+    for name in ("one", "two"):
+        LanguageModel.objects.create(
+            provider=provider, name=name, capabilities={"tools": name == "two"}
+        )
+    for name in ("one", "two"):
+        found = _BY_NAME.first(name)
+        assert found == LanguageModel.objects.get(name=name)
+        assert found.capabilities == {"tools": name == "two"}
+        with django_assert_num_queries(0):  # type: ignore[operator]
+            assert found.provider.name == "home"
+    assert _BY_NAME.first("three") is None
+
+
+def test_a_row_that_is_found_can_be_saved(provider: Provider) -> None:
+    LanguageModel.objects.create(provider=provider, name="one")
+    found = _BY_NAME.all("one")[0]
+    found.label = "First"
+    found.save()
+    assert LanguageModel.objects.get().label == "First"
+
+
+def test_what_leads_nowhere_is_none() -> None:
+    query = Prepared[ModelCall](
+        lambda turn: ModelCall.objects.filter(turn_id=turn).select_related("model"),
+        "a turn",
+    )
+    ModelCall.objects.create(turn_id="one", provider_name="home", model_name="gone")
+    found = query.first("one")
+    assert found is not None
+    assert found.model is None
+
+
+def test_moments_are_compared(provider: Provider) -> None:
+    query = Prepared[ApiKey](
+        lambda now: ApiKey.objects.usable(now), datetime(1970, 1, 2, tzinfo=UTC)
+    )
+    now = timezone.now()
+    resting = {"state": ApiKey.State.RESTING, "rest_until": now}
+    ApiKey.objects.create(provider=provider, label="rests", **resting)
+    assert query.all(now - timedelta(seconds=1)) == []
+    assert len(query.all(now + timedelta(seconds=1))) == 1
+
+
+def test_columns_alone(provider: Provider) -> None:
+    query = Prepared[LanguageModel](
+        lambda pk, user: (
+            LanguageModel.objects.permitted(Somebody(user))
+            .filter(pk=pk)
+            .values_list("pk")
+        ),
+        -1,
+        -2,
+    )
+    inside, outside = (User.objects.create_user(name) for name in ("in", "out"))
+    model = LanguageModel.objects.create(provider=provider, name="one")
+    assert query.rows(model.pk, outside.pk) == [(model.pk,)]
+    group = Group.objects.create(name="few")
+    inside.groups.add(group)
+    model.groups.add(group)
+    assert query.rows(model.pk, inside.pk) == [(model.pk,)]
+    assert query.rows(model.pk, outside.pk) == []
+
+
+def test_a_value_without_a_place_is_a_mistake() -> None:
+    query = Prepared[LanguageModel](lambda name: LanguageModel.objects.all(), "a name")
+    with pytest.raises(AssertionError):
+        query.all("one")
