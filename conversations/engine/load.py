@@ -222,9 +222,14 @@ def _with_files(
 
 def _preset(turn: Turn) -> Preset | None:
     """Raises PresetNotAvailable: what it allows and forbids went with it."""
-    preset, owner = turn.conversation.preset, turn.conversation.owner
-    if preset and not Preset.objects.permitted(owner).filter(pk=preset.pk).exists():
+    chosen = turn.conversation.preset_id
+    if chosen is None:
+        return None
+    permitted = Preset.objects.permitted(turn.conversation.owner)
+    preset = permitted.filter(pk=chosen).first()
+    if preset is None:
         raise PresetNotAvailable
+    turn.conversation.preset = preset  # its model may be the turn's
     return preset
 
 
