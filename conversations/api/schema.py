@@ -226,21 +226,25 @@ FORM = OpenApiParameter(
 
 
 def event_of(data: dict[str, Any]) -> dict[str, Any]:
-    """Each event of a stream: `data` is the schema of what it tells."""
+    """An event of a stream: `data` is the schema of what it tells."""
     told = {"contentMediaType": JSON, "contentSchema": data}
     fields = {"id": {}, "event": {}, "data": told}
     properties = {name: {"type": "string", **more} for name, more in fields.items()}
     return {"type": "object", "properties": properties, "required": ["data"]}
 
 
-_TEXT = {
-    "type": "object",
-    "description": "With `format=text`.",
-    "properties": {"id": {"type": "string"}, "data": {"type": "string"}},
-    "required": ["data"],
-    "not": {"required": ["event"]},
-}
-_NAMED = {**event_of(EVENT), "required": ["event", "data"]}
+def plain_event(**data: Any) -> dict[str, Any]:
+    """One without a name, which is then `message`, and without JSON."""
+    properties = {
+        "id": {"type": "string"},
+        "event": {"type": "string", "enum": ["message"]},
+        "data": {"type": "string", **data},
+    }
+    return {"type": "object", "properties": properties, "required": ["data"]}
+
+
+_NAMED = {**event_of(EVENT), "not": plain_event()}
+_TEXT = plain_event(description="With `format=text`.")
 STREAM = OpenApiResponse(
     {"anyOf": [_NAMED, _TEXT]},
     "Server-Sent Events: `id` is the position, `event` the type, `data` the event;"

@@ -220,4 +220,7 @@ def as_error(response: Mapping[str, Any], told: Mapping[str, Any] | None) -> LLM
     fitting = {kind.code: kind for kind in kinds}.get(str(code), ProviderDown)
     raised = fitting(error["message"], param=error["param"])
     raised.type, raised.openai_code = error["type"], error["code"]
+    headers = (told or {}).get("headers") or {}
+    if (seconds := headers.get("retry-after")) is not None:
+        raised.retry_after = float(seconds)
     return raised

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from conversations.api.schema import EVENT_STREAM, JSON, event_of
+from conversations.api.schema import EVENT_STREAM, JSON, event_of, plain_event
 from conversations.gateway import openresponses
 from llm.wire.facades import checks
 
@@ -287,9 +287,17 @@ def _operation(told: Operation) -> Schema:
 def _success(told: Operation) -> Schema:
     content = {JSON: {"schema": _ref(told.answer)}}
     if told.stream:
-        content[EVENT_STREAM] = {"schema": event_of(_ref(told.stream))}
+        content[EVENT_STREAM] = {"schema": _events(told.stream)}
     headers = {name: _header() for name in told.headers}
     return {"description": told.summary, "content": content, "headers": headers}
+
+
+def _events(name: str) -> Schema:
+    """Anthropic's streams end with an event of their own, the others with `[DONE]`."""
+    event = event_of(_ref(name))
+    if name == "AnthropicEvent":
+        return event
+    return {"anyOf": [event, plain_event(enum=["[DONE]"])]}
 
 
 def _refusals(told: Operation) -> dict[str, Schema]:

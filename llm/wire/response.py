@@ -9,6 +9,7 @@ Source: https://www.openresponses.org/specification#streaming
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -206,12 +207,15 @@ class ResponseBuilder(ItemStream):
 
     def fail(self, error: LLMError) -> list[Event]:
         self._end_call(whole=False)
-        payload = {
+        payload: dict[str, Any] = {
             "type": error.type,
             "code": error.openai_code or error.code,
             "message": str(error),
             "param": error.param,
         }
+        if error.retry_after is not None:
+            seconds = max(0, math.ceil(error.retry_after))
+            payload["headers"] = {"retry-after": str(seconds)}
         self._emit("error", error=payload)
         self._response["error"] = {"code": error.code, "message": str(error)}
         self._end("failed")

@@ -116,6 +116,8 @@ def test_an_error_before_the_first_byte_is_a_status(
     answer = gateway.post(path, {**BODIES[path], **asked, "stream": stream})
     assert told(answer, path)[0] == status
     assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-should-retry"] == "true"
+    assert answer.headers.get("retry-after") == ("2" if fault == "429" else None)
 
 
 @pytest.mark.parametrize("store", [False, True])
