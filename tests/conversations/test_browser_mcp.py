@@ -35,14 +35,11 @@ PROGRAM = Path(__file__).with_name("mcp_everything.py")
 def url() -> Iterator[str]:
     """Of a server of our own on the SDK, so that these tests need nothing else."""
     port = free_port()
-    with (
-        subprocess.Popen(
-            [sys.executable, PROGRAM, str(port)], stdout=subprocess.PIPE, text=True
-        ) as process,
-        Deadline(process),
-    ):
+    command = [sys.executable, PROGRAM, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
-        assert process.stdout.readline() == "ready\n"
+        with Deadline(process):
+            assert process.stdout.readline() == "ready\n"
         yield f"http://127.0.0.1:{port}/mcp"
         process.kill()
 

@@ -274,16 +274,14 @@ def everything() -> Iterator[Server]:
     package = installed("@modelcontextprotocol/server-everything")
     program = package / "@modelcontextprotocol" / "server-everything/dist/index.js"
     port = free_port()
-    with (
-        subprocess.Popen(
-            [need_program("node"), str(program), "streamableHttp"],
-            env={**os.environ, "PORT": str(port)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process,
-        Deadline(process),
-    ):
-        _wait_for(process, port)
+    with subprocess.Popen(
+        [need_program("node"), str(program), "streamableHttp"],
+        env={**os.environ, "PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        with Deadline(process):
+            _wait_for(process, port)
         yield Server(
             name="everything", url=f"http://127.0.0.1:{port}/mcp", networks=LOOPBACK
         )
