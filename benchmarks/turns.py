@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from statistics import median, quantiles
@@ -36,6 +37,8 @@ from tests.serving import ServerProcess
 PACE = 50  # chunks a second of one stream
 STREAMS = 100
 OPEN_STREAMS = 100
+SETTLES = 5  # seconds in which a server that has started loads and frees what it will
+WARMS = 16  # connections that have all threads of the server begin
 
 
 def main() -> None:
@@ -45,6 +48,7 @@ def main() -> None:
         running.callback(server.stop)
         assert server.process
         pid = server.process.pid
+        time.sleep(SETTLES)
         idle = memory(pid)
         world = make_world(upstream_port)
         doors += [
@@ -79,7 +83,7 @@ async def _measure(doors: Sequence[Door], world: World) -> dict[str, Figures]:
     figures: dict[str, Figures] = {}
     for door in doors:
         print(f"measuring: {door.name} ...", file=sys.stderr)
-        await load(door, "c5-d0", connections=4, turns=5)  # imports, caches
+        await load(door, "c5-d0", connections=WARMS, turns=5)  # imports, caches
         figures[door.name] = {
             **await open_streams(
                 door, OPEN_STREAMS, 10
