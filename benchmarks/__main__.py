@@ -2,7 +2,8 @@
 
 `decode` reads synthetic streams in this process; `tool_loop` runs the tool loop beside
 those of others; `turns` starts a server and talks to it over HTTP and WebSocket;
-`gateway` asks one as programs do, beside a relay. Times are compared only with their
+`gateway` asks one as programs do, beside a relay; `scaled` starts several, over
+PostgreSQL and Redis. Times are compared only with their
 neighbours in the table: both come from one run.
 docs/performance.md tells what was found.
 """
@@ -21,7 +22,7 @@ def main() -> None:
         "what",
         nargs="?",
         default="all",
-        choices=["decode", "tool_loop", "gateway", "turns", "all"],
+        choices=["decode", "tool_loop", "gateway", "turns", "scaled", "all"],
     )
     what = parser.parse_args().what
     with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
@@ -30,7 +31,7 @@ def main() -> None:
         import django
 
         django.setup()
-        from benchmarks import decode, gateway, tool_loop, turns
+        from benchmarks import decode, gateway, scaled, tool_loop, turns
 
         if what in ("decode", "all"):
             decode.main()
@@ -40,6 +41,8 @@ def main() -> None:
             gateway.main()
         if what in ("turns", "all"):
             turns.main()
+        if what in ("scaled", "all"):
+            scaled.main()
 
 
 if __name__ == "__main__":

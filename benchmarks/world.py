@@ -28,7 +28,11 @@ class World:
     long: dict[int, str]  # by the number of earlier turns
 
 
-def make_world(upstream_port: int) -> World:
+def make_world(
+    upstream_port: int,
+    conversations: int = _CONVERSATIONS,
+    earlier: Sequence[int] = EARLIER,
+) -> World:
     """Once, in a database that the server has migrated."""
     provider = Provider.objects.create(
         name="bench",
@@ -42,13 +46,13 @@ def make_world(upstream_port: int) -> World:
         )
     user = User.objects.create_user("bench")
     _, token = AccessToken.issue(user, "bench")
-    plain = [Conversation(owner=user, title="bench") for _ in range(_CONVERSATIONS)]
+    plain = [Conversation(owner=user, title="bench") for _ in range(conversations)]
     Conversation.objects.bulk_create(plain)
     return World(
         token,
         _sign_in(user),
         [conversation.pk for conversation in plain],
-        {number: _conversation_after(number, user) for number in EARLIER},
+        {number: _conversation_after(number, user) for number in earlier},
     )
 
 
