@@ -3,8 +3,9 @@
 Runs append and go on; one task sends what all of them have said since it last looked,
 in one round trip. It rests after each for twice the time that this thread worked
 meanwhile, so under load of its own the batches grow by themselves; that others keep the
-machine busy, or Redis takes its time, is no reason to wait longer. Redis may go away and come back without what it knew:
-what a run has said is kept until its end, and told again.
+machine busy, or Redis takes its time, is no reason to wait longer. Redis may go away
+and come back without what it knew: what a run has said is kept until its end, and told
+again.
 """
 
 from __future__ import annotations
