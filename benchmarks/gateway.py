@@ -1,8 +1,9 @@
 """The gateway as programs ask it: Chat Completions, plain and streamed.
 
 Beside it, in the same run and by the same client: the upstream asked directly, and a
-relay that passes bytes on unread, which is the least that Python can do. One process
-each, the gateway's on uvicorn. Compare only inside the table.
+relay that passes bytes on unread, which is the least that Python can do; and LiteLLM's
+proxy, where `PEERS` names a Python that has it. One process each, the gateway's on
+uvicorn. Compare only inside the table.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from benchmarks.doors import (
     show_doors,
     spent,
 )
+from benchmarks.litellm import litellm
 from benchmarks.processes import cpu_seconds, memory, python
+from benchmarks.table import ratio
 from benchmarks.world import make_world
 from tests.serving import free_port
 
@@ -39,7 +42,7 @@ _FIGURES = {
     "plain": "CPU, ms a plain request",
     "stream": "CPU, ms a stream of 10 chunks",
     "chunk": "CPU, µs a chunk at 50/s",
-    "rate": "most chunks/s",
+    "fast": "CPU, µs a chunk, as fast as they come",
     "idle": "memory idle, MB",
     "open": "memory, KB an open stream",
     "failed": "connections refused or cut",
@@ -53,16 +56,30 @@ def main() -> None:
         world, port = make_world(upstream_port), free_port()
         served = running.enter_context(python("benchmarks.served", port))
         doors.append(chat_door("gateway", served, port, world.token))
+        doors += running.enter_context(litellm(upstream_port))
         gc.freeze()  # the client's own pauses would count as time of waiting
         figures = asyncio.run(_measure(doors))
-    added = figures["gateway"]["ttft"] - figures["direct"]["ttft"]
+    names = [door.name for door in doors[1:]]
+    added = [figures[name]["ttft"] - figures["direct"]["ttft"] for name in names]
     show_doors(
         "The gateway: one process on uvicorn",
         doors,
         figures,
         _FIGURES,
-        ["TTFT added, ms", None, None, added],
+        ["TTFT added, ms", None, *added],
+        *(
+            _of_ours(key, names, figures)
+            for key in ("plain", "stream", "chunk", "fast")
+        ),
     )
+
+
+def _of_ours(
+    key: str, names: Sequence[str], figures: dict[str, Figures]
+) -> list[object]:
+    ours = figures["gateway"][key]
+    told = [ratio(figures[name][key], ours) for name in names]
+    return [f"of the gateway's: {_FIGURES[key]}", None, *told]
 
 
 async def _measure(doors: Sequence[Door]) -> dict[str, Figures]:
@@ -91,15 +108,14 @@ async def _round(door: Door) -> Figures:
     # The slope between short and long streams, so the stream's own cost is out.
     short = await _cost(door, "c10-d20", connections=40, turns=3, spread=2)
     long = await _cost(door, "c200-d20", connections=40, spread=2)
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    fast = await load(door, f"c{FAST_CHUNKS}-d0", connections=8, turns=3)
+    # By the clock it would tell how fast this client is, and the upstream.
+    fast = await _cost(door, f"c{FAST_CHUNKS}-d0", connections=8, turns=3)
     return {
         "ttft": ttft,
         "plain": plain * 1e3,
         "stream": short * 1e3,
         "chunk": (long - short) / 190 * 1e6,
-        "rate": len(fast) * FAST_CHUNKS / (loop.time() - begun),
+        "fast": fast / FAST_CHUNKS * 1e6,
     }
 
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,17 +32,30 @@ def memory(pid: int) -> float:
 def python(module: str, port: int, *arguments: object) -> Iterator[int]:
     """Run a module that listens on `port`. Gives its process id."""
     command = [sys.executable, "-m", module, str(port), *map(str, arguments)]
-    process = subprocess.Popen(command, cwd=BASE)
+    with program(command, port) as pid:
+        yield pid
+
+
+@contextmanager
+def program(
+    command: Sequence[str],
+    port: int,
+    *,
+    patience: float = PATIENCE,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """Run `command`, which listens on `port`. Gives its process id."""
+    process = subprocess.Popen(command, cwd=BASE, env={**os.environ, **(env or {})})
     try:
-        _wait_for(port)
+        _wait_for(port, patience)
         yield process.pid
     finally:
         process.terminate()
         process.wait()
 
 
-def _wait_for(port: int) -> None:
-    patience = time.monotonic() + PATIENCE
+def _wait_for(port: int, seconds: float) -> None:
+    patience = time.monotonic() + seconds
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()

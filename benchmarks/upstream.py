@@ -40,9 +40,7 @@ class Answering(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        head, ended, body = self._received.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: *(\d+)", head)
-        if ended and len(body) >= int(length[1] if length else 0):
+        if body := _body_of(self._received):
             self._received = b""
             self._answer = asyncio.ensure_future(self._stream(orjson.loads(body)))
 
@@ -72,6 +70,21 @@ class Answering(asyncio.Protocol):
                 due += pause
                 await asyncio.sleep(due - asyncio.get_running_loop().time())
         self._transport.write(_chunk(b"".join(ending)) + b"0\r\n\r\n")
+
+
+def _body_of(request: bytes) -> bytes:
+    """b"" where it is not whole yet."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    if length := re.search(rb"(?i)content-length: *(\d+)", head):
+        return body if len(body) >= int(length[1]) else b""
+    if not body.endswith(b"0\r\n\r\n"):
+        return b""
+    whole = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        whole += rest[: int(size, 16)]
+        body = rest[int(size, 16) + 2 :]
+    return whole
 
 
 def _whole(chunks: int) -> bytes:

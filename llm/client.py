@@ -82,10 +82,7 @@ async def stream(
     call.started_at = time.monotonic()
     answer: Answer | None = None
     try:
-        message, ours = outgoing.question(endpoint, request, await _proof(endpoint))
-        http = connections.client(private=ours)
-        answer = await exchange.ask(http, message, streams=request.stream)
-        await _begun(endpoint, answer, call)
+        answer = await _asked(endpoint, request, call)
         begun = await _beginning(answer) if request.stream else b""
         # Some hosts stream as application/json, others answer a stream with one JSON
         # object (an error as a rule): what comes first tells them apart, and not the
@@ -128,12 +125,13 @@ async def get(endpoint: Endpoint, path: str) -> bytes:
 
     Raises LLMError and nothing else.
     """
-    message, ours = outgoing.look(endpoint, path, await _proof(endpoint))
+    proof = await _proof(endpoint)
+    message, ours = outgoing.look(endpoint, path, proof)
     http = connections.client(private=ours)
     answer = await exchange.ask(http, message, streams=False)
     try:
         if not answer.response.is_success:
-            raise await _refusal(endpoint, answer)
+            raise await _refusal(endpoint, answer, proof)
         body = await answer.rest()
     finally:
         await answer.aclose()
@@ -158,19 +156,30 @@ async def aclose() -> None:
 # One answer
 
 
-async def _begun(endpoint: Endpoint, answer: Answer, call: Call) -> None:
-    """What its head says. Raises LLMError for a refusal."""
-    response = answer.response
-    call.http_status = response.status_code
-    call.request_id = (request_id(response.headers) or "")[:200]
-    if not response.is_success:
-        raise await _refusal(endpoint, answer)
+async def _asked(endpoint: Endpoint, request: Request, call: Call) -> Answer:
+    """An answer that is no refusal; the caller closes it. Raises LLMError."""
+    proof = await _proof(endpoint)
+    message, ours = outgoing.question(endpoint, request, proof)
+    http = connections.client(private=ours)
+    answer = await exchange.ask(http, message, streams=request.stream)
+    try:
+        response = answer.response
+        call.http_status = response.status_code
+        call.request_id = (request_id(response.headers) or "")[:200]
+        if not response.is_success:
+            raise await _refusal(endpoint, answer, proof)
+    except BaseException:
+        await answer.aclose()
+        raise
+    return answer
 
 
-async def _refusal(endpoint: Endpoint, answer: Answer) -> LLMError:
+async def _refusal(
+    endpoint: Endpoint, answer: Answer, proof: Mapping[str, str]
+) -> LLMError:
     response = answer.response
     if response.status_code == 401 and endpoint.credentials:
-        shown = response.request.headers.get("Authorization", "")
+        shown = proof.get("Authorization", "")
         endpoint.credentials.forget(shown.removeprefix("Bearer "))
     if response.is_redirect:
         return BadResponse(

@@ -78,7 +78,6 @@ class Transport(httpx.AsyncBaseTransport):
             answer.status,
             headers=answer.raw_headers,
             stream=Body(answer),
-            request=request,
             extensions={"http_version": b"HTTP/1.1"},
         )
 
@@ -99,7 +98,10 @@ def _timeout(connect: float | None, pool: float | None) -> aiohttp.ClientTimeout
 
 class Client(httpx.AsyncClient):
     async def ask(self, request: httpx.Request) -> httpx.Response:
-        """The head of the answer; its body is read, and closed, by who asks."""
+        """The head of the answer; its body is read, and closed, by who asks.
+
+        The answer does not hold on to the request, which may be large.
+        """
         transport = self._transport_for_url(request.url)
         return await transport.handle_async_request(request)
 

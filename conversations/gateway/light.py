@@ -66,10 +66,13 @@ class Answer:
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """From `response.created` to the end. Cancelled, it ends in order."""
         yield self.builder.start()
-        batches = respond(self._task(), builder=self.builder, record=self)
-        async with aclosing(batches):
+        async with aclosing(self.events_after_start()) as batches:
             async for events in batches:
                 yield events
+
+    def events_after_start(self) -> AsyncGenerator[list[Event], None]:
+        """For who has started `builder`, and has thousands of answers open."""
+        return respond(self._task(), builder=self.builder, record=self)
 
     @property
     def issuer(self) -> Issuer:
@@ -188,8 +191,9 @@ async def _stream(exchange: Exchange, asked: Asked, answer: Answer) -> None:
     stream = EventStream(exchange)
     writer = asked.dialect.writer(asked, answer, exchange.id)
     builder, told = answer.builder, False
+    stream.hold(writer.feed_bytes(builder.start()))
     try:
-        async with aclosing(answer.events()) as batches:
+        async with aclosing(answer.events_after_start()) as batches:
             async for events in batches:
                 if builder.ended:
                     if builder.error and not stream.begun:

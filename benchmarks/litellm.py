@@ -1,0 +1,63 @@
+"""LiteLLM's proxy, where somebody has it: one process, no database, as it documents.
+
+It is no requirement of ours: install it into an environment of its own
+(`pip install "litellm[proxy]"`) and name that one's Python in `PEERS`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import orjson
+
+from benchmarks.doors import Door, chat_door
+from benchmarks.processes import program
+from benchmarks.world import MODELS
+from tests.serving import free_port
+
+PATIENCE = 180  # seconds until it listens
+#: It fetches nothing, and says nothing for each request.
+_QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+}
+
+
+@contextmanager
+def litellm(upstream_port: int) -> Iterator[list[Door]]:
+    """Its door, or none."""
+    command = Path(os.environ.get("PEERS", "")).with_name("litellm")
+    if "PEERS" not in os.environ or not command.is_file():
+        print("LiteLLM is not measured: PEERS names no Python that has it.\n")
+        yield []
+        return
+    port, key = free_port(), f"sk-{secrets.token_urlsafe(24)}"
+    with NamedTemporaryFile(suffix=".yaml") as config:
+        config.write(orjson.dumps(_config(upstream_port, key)))  # JSON is YAML
+        config.flush()
+        where = ["--host", "127.0.0.1", "--port", str(port)]
+        started = [str(command), "--config", config.name, "--num_workers", "1", *where]
+        with program(started, port, patience=PATIENCE, env=_QUIET) as pid:
+            yield [chat_door("LiteLLM", pid, port, key)]
+
+
+def _config(upstream_port: int, key: str) -> dict[str, object]:
+    told = {"api_base": f"http://127.0.0.1:{upstream_port}/v1", "api_key": "sk-none"}
+    names = [f"bench-{name}" for name in MODELS]
+    models = [
+        {"model_name": name, "litellm_params": {"model": f"openai/{name}", **told}}
+        for name in names
+    ]
+    general = {"master_key": key, "disable_spend_logs": True}
+    quiet = {"telemetry": False}
+    return {
+        "model_list": models,
+        "litellm_settings": quiet,
+        "general_settings": general,
+    }
