@@ -28,7 +28,7 @@ from tools.execute import where
 
 logger = logging.getLogger(__name__)
 
-BEAT = 1.0  # seconds between snapshots of what was said
+BEAT = 0.9  # seconds between snapshots of what was said; with jitter, below one
 SWEEP = 2.0  # seconds between looks for turns that nobody runs
 SWEPT = 500  # turns a sweep takes up at the most
 UNREACHABLE = (OperationalError, InterfaceError)
