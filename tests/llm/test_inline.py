@@ -257,13 +257,13 @@ PDF_PART = {"type": "input_file", "filename": "a.pdf", "file_data": INLINE_PDF}
 
 
 async def test_a_file_that_the_wire_has_no_word_for_is_refused_before_it_is_sent(web):
-    way = route_at("openai_compatible")
+    way = route_at("groq")
     with pytest.raises(BadRequest, match="The model 'a' cannot read such files"):
         await ask(way, shows(PDF_PART))
 
 
 async def test_one_that_an_earlier_model_was_shown_does_not_end_the_conversation(web):
-    way, call = route_at("openai_compatible"), Call()
+    way, call = route_at("groq"), Call()
     asked = host(web, way)
     past = [shows(PDF_PART), message("assistant", "A file."), user_message("Sure?")]
     await ask(way, *past, call=call)
