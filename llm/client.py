@@ -32,7 +32,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
-from llm.wire.reading import STUMBLES, Reader, stumbled
+from llm.wire.reading import Reader, whole
 from llm.wire.request import Request
 
 __all__ = ["Call", "aclose", "get", "outside", "stream"]
@@ -207,10 +207,7 @@ def _whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
         raise BadResponse(
             "The provider's address answers with a web page; the staff must correct it."
         )
-    try:
-        return endpoint.codec.decode(body)
-    except STUMBLES as exc:
-        raise stumbled(exc) from exc
+    return whole(endpoint.codec.decode, body)
 
 
 def _check_size(body: bytes) -> None:

@@ -24,18 +24,19 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any
 
-from llm.errors import BadResponse, LLMError, ProviderDown
+from llm.errors import LLMError, ProviderDown
 from llm.relay_input import Intake
 from llm.wire.codec import Codec
 from llm.wire.codecs.anthropic import AnthropicCodec
 from llm.wire.codecs.gemini import GeminiCodec
 from llm.wire.codecs.openai_chat import OpenAIChatCodec
 from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
-from llm.wire.deltas import Delta, StartDelta
+from llm.wire.deltas import Delta, StartDelta, is_sound
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.responses_writer import ResponsesWriter
 from llm.wire.items import Event, new_id
+from llm.wire.reading import STUMBLES, stumbled, unsound
 from llm.wire.response import ResponseBuilder
 from llm.wire.sse import ServerSentEvent
 
@@ -58,8 +59,6 @@ _ALIASES = {
     "openai_chat": "openai",
     "openai_responses": "responses",
 }
-#: What a decoder may run into where a provider breaks its own format.
-_STUMBLES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 _PREFIXES = {"anthropic": "msg_", "openai": "chatcmpl-", "responses": "resp_"}
 
 
@@ -249,13 +248,13 @@ class _Conversion:
         deltas: list[Delta] = []
         try:
             for delta in decode():
+                if not is_sound(delta):
+                    raise unsound(delta)
                 deltas.append(delta)
         except LLMError as exc:
             return self._fed(deltas) + self._failed(exc)
-        except _STUMBLES as exc:
-            error = BadResponse(detail=f"{type(exc).__name__} while reading it.")
-            error.__cause__ = exc
-            return self._fed(deltas) + self._failed(error)
+        except STUMBLES as exc:
+            return self._fed(deltas) + self._failed(stumbled(exc))
         return self._fed(deltas)
 
     def _decoded(self, frames: Iterable[ServerSentEvent]) -> Iterator[Delta]:

@@ -7,7 +7,7 @@ provider call and never leaves this package. A delta with a new key begins an it
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -162,3 +162,38 @@ def merge(deltas: list[Delta]) -> list[Delta]:
             case _:
                 merged.append(delta)
     return merged
+
+
+def is_sound(delta: Delta) -> bool:
+    """Whether texts are texts and counts are numbers, whatever the provider sent."""
+    check = _SOUND.get(type(delta))
+    return check is None or check(delta)
+
+
+def _is_text(delta: Any) -> bool:
+    return isinstance(delta.text, str)
+
+
+def _is_call(delta: Any) -> bool:
+    told = (delta.call_id, delta.name, delta.arguments)
+    return all(isinstance(text, str) for text in told)
+
+
+def _is_counted(delta: Any) -> bool:
+    counts = [getattr(delta, name) for name in _COUNTS]
+    return all(count is None or isinstance(count, int | float) for count in counts)
+
+
+_COUNTS = [name for name in UsageDelta.__slots__ if name != "raw"]
+_SOUND: dict[type, Callable[[Any], bool]] = {
+    TextDelta: _is_text,
+    ReasoningDelta: _is_text,
+    RefusalDelta: _is_text,
+    ToolCallDelta: _is_call,
+    UsageDelta: _is_counted,
+    AnnotationDelta: lambda delta: isinstance(delta.annotation, dict),
+    ItemDelta: lambda delta: isinstance(delta.item.get("type"), str),
+    StartDelta: lambda delta: (
+        isinstance(delta.response_id, str) and isinstance(delta.model, str)
+    ),
+}

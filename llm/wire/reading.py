@@ -7,11 +7,11 @@ and decoder are gone through without a step of the event loop between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from llm.errors import BadResponse, LLMError
 from llm.wire.codec import Decoder
-from llm.wire.deltas import Delta
+from llm.wire.deltas import Delta, is_sound
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 
 #: What a decoder stumbles with over a shape nobody has seen yet.
@@ -35,12 +35,15 @@ class Reader:
         """The last deltas. A connection `lost` after the last word is no loss."""
         deltas = self._decoded(() if lost else self._frames.close())
         if self.error is None:
+            last: list[Delta] = []
             try:
-                deltas += self._decoder.close()
+                for delta in self._decoder.close():  # what comes before an error counts
+                    last.append(delta)
             except LLMError as exc:
                 self.error = lost or exc
             except STUMBLES as exc:
                 self.error = lost or stumbled(exc)
+            deltas += self._sound(last)
         return deltas
 
     def _decoded(self, events: Iterable[ServerSentEvent]) -> list[Delta]:
@@ -53,7 +56,31 @@ class Reader:
             self.error = exc
         except STUMBLES as exc:
             self.error = stumbled(exc)
+        return self._sound(deltas)
+
+    def _sound(self, deltas: list[Delta]) -> list[Delta]:
+        for number, delta in enumerate(deltas):
+            if not is_sound(delta):
+                self.error = unsound(delta)
+                return deltas[:number]
         return deltas
+
+
+def whole(decode: Callable[[bytes], list[Delta]], body: bytes) -> list[Delta]:
+    """All that an answer says that is no stream. Raises LLMError."""
+    try:
+        deltas = decode(body)
+    except STUMBLES as exc:
+        raise stumbled(exc) from exc
+    for delta in deltas:
+        if not is_sound(delta):
+            raise unsound(delta)
+    return deltas
+
+
+def unsound(delta: Delta) -> BadResponse:
+    kind = type(delta).__name__
+    return BadResponse(detail=f"{kind} of another shape while reading the answer.")
 
 
 def stumbled(exc: Exception) -> BadResponse:

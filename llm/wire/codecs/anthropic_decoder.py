@@ -106,7 +106,7 @@ class AnthropicDecoder:
         if type == "content_block_delta":
             delta = data["delta"]
             if delta["type"] == "text_delta":  # nearly all there is: no detours
-                block, text = self._blocks[data["index"]], delta["text"]
+                block, text = self._blocks[data["index"]], delta.get("text") or ""
                 block.pieces.append(text)
                 return (TextDelta(block.key, text),) if text else ()
             return self._piece(self._blocks[data["index"]], delta)
@@ -195,17 +195,20 @@ class AnthropicDecoder:
         raw = block.raw
         match delta["type"]:
             case "text_delta":
-                block.pieces.append(delta["text"])
-                if delta["text"]:
-                    yield TextDelta(block.key, delta["text"])
+                text = delta.get("text") or ""
+                block.pieces.append(text)
+                if text:
+                    yield TextDelta(block.key, text)
             case "input_json_delta":
-                block.pieces.append(delta["partial_json"])
+                text = delta.get("partial_json") or ""
+                block.pieces.append(text)
                 is_call = raw["type"] == "tool_use" and not is_action(raw)
-                if is_call and delta["partial_json"]:
-                    yield ToolCallDelta(block.key, arguments=delta["partial_json"])
+                if is_call and text:
+                    yield ToolCallDelta(block.key, arguments=text)
             case "thinking_delta":
-                block.pieces.append(delta["thinking"])
-                yield ReasoningDelta(block.key, delta["thinking"], "summary")
+                text = delta.get("thinking") or ""
+                block.pieces.append(text)
+                yield ReasoningDelta(block.key, text, "summary")
             case "signature_delta":
                 raw["signature"] = delta["signature"]
             case "citations_delta":

@@ -92,7 +92,7 @@ class ResponsesDecoder:
         type = data.get("type")
         if type == "response.output_text.delta":  # nearly all there is: no detours
             item = self._items.get(data.get("output_index", 0)) or self._new(data)
-            text = data["delta"]
+            text = data.get("delta") or ""
             item.heard["text", data.get("content_index", 0)].append(text)
             self._current = item
             return [TextDelta(item.key, text, item.phase)]
@@ -151,7 +151,7 @@ class ResponsesDecoder:
     def _refusal(self, data: dict[str, Any]) -> list[Delta]:
         item = self._hear(data, "refusal", data.get("content_index", 0))
         self._current = item
-        return [RefusalDelta(item.key, data["delta"])]
+        return [RefusalDelta(item.key, data.get("delta") or "")]
 
     def _annotated(self, data: dict[str, Any]) -> list[Delta]:
         item = self._item(data)
@@ -162,17 +162,17 @@ class ResponsesDecoder:
         part = data.get("summary_index", 0)
         item = self._hear(data, "summary", part)
         self._current = item
-        return [ReasoningDelta(item.key, data["delta"], "summary", part)]
+        return [ReasoningDelta(item.key, data.get("delta") or "", "summary", part)]
 
     def _reasoning(self, data: dict[str, Any]) -> list[Delta]:
         part = data.get("content_index", 0)
         item = self._hear(data, "reasoning", part)
         self._current = item
-        return [ReasoningDelta(item.key, data["delta"], "text", part)]
+        return [ReasoningDelta(item.key, data.get("delta") or "", "text", part)]
 
     def _arguments(self, data: dict[str, Any]) -> list[Delta]:
         item = self._hear(data, "arguments", 0)
-        return [ToolCallDelta(item.key, arguments=data["delta"])]
+        return [ToolCallDelta(item.key, arguments=data.get("delta") or "")]
 
     def _arguments_done(self, data: dict[str, Any]) -> list[Delta]:
         """LM Studio sends the arguments here and nowhere before."""
@@ -230,7 +230,7 @@ class ResponsesDecoder:
 
     def _hear(self, data: dict[str, Any], kind: str, part: int) -> _Item:
         item = self._item(data)
-        item.heard[kind, part].append(data["delta"])
+        item.heard[kind, part].append(data.get("delta") or "")
         return item
 
     def _begin(self, item: _Item, fields: dict[str, Any]) -> None:

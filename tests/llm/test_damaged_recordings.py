@@ -1,0 +1,91 @@
+"""Recorded answers with one field missing or of another kind: an answer or one error.
+
+A reader may stumble over a shape that nobody has seen; what it hands on is sound.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+
+from llm.errors import LLMError
+from llm.management.commands.replay_recordings import body_of, codec_of
+from llm.wire.deltas import Delta
+from llm.wire.reading import Reader, whole
+from llm.wire.response import ResponseBuilder
+
+from .test_recordings import FOLDER, RECORDINGS
+
+ANSWERS = [
+    id for id, each in RECORDINGS.items() if each["response"]["status"] in range(300)
+]
+DAMAGES: list[Any] = [None, "", "x", 0, 1.5, True, [], {}, [None], [{}]]
+DAMAGED = 8  # places of each recording, one at a time
+
+pytestmark = pytest.mark.skipif(not RECORDINGS, reason=f"no recordings in {FOLDER}")
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each container of `value` with a key or index of it."""
+    if isinstance(value, dict | list):
+        for at in value if isinstance(value, dict) else range(len(value)):
+            yield value, at
+            yield from places(value[at])
+
+
+def damaged(document: bytes, chance: random.Random) -> bytes:
+    value = orjson.loads(document)
+    container, at = chance.choice(list(places(value)))
+    if chance.random() < 0.4:
+        del container[at]
+    else:
+        container[at] = chance.choice(DAMAGES)
+    return orjson.dumps(value)
+
+
+def with_damage(body: bytes, *, stream: bool, chance: random.Random) -> bytes:
+    if not stream:
+        return damaged(body, chance)
+    lines = body.split(b"\n")
+    told = [n for n, line in enumerate(lines) if line.startswith(b"data: {")]
+    at = chance.choice(told)
+    with suppress(orjson.JSONDecodeError):  # it was cut there when it was recorded
+        lines[at] = b"data: " + damaged(lines[at].removeprefix(b"data: "), chance)
+    return b"\n".join(lines)
+
+
+def read(recording: dict[str, Any], body: bytes) -> list[Delta]:
+    endpoint = codec_of(recording)
+    assert endpoint
+    if recording["stream"]:
+        reader = Reader(endpoint.codec.decoder())
+        return [*reader.feed(body), *reader.close()]
+    try:
+        return whole(endpoint.codec.decode, body)
+    except LLMError:
+        return []
+
+
+@pytest.mark.parametrize("id", ANSWERS)
+def test_what_is_read_of_a_damaged_answer_can_be_told(id: str):
+    recording, chance = RECORDINGS[id], random.Random(id)
+    body = body_of(recording)
+    if b"{" not in body:
+        return  # nothing to damage
+    for _ in range(DAMAGED):
+        try:
+            spoilt = with_damage(body, stream=recording["stream"], chance=chance)
+        except (orjson.JSONDecodeError, IndexError):
+            return  # no JSON when it was recorded
+        builder = ResponseBuilder(id="resp_1", model="m")
+        events = builder.start()
+        builder.begin_call()
+        events += builder.feed(read(recording, spoilt))
+        events += builder.end_call()
+        events += builder.complete()
+        assert orjson.loads(orjson.dumps(events))
