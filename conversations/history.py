@@ -17,6 +17,8 @@ BYTES_A_TOKEN = 4
 IMAGE_TOKENS = 1000  # a large image at high detail
 FILE_TOKENS = 1000  # a short PDF; its bytes say nothing of its length
 ITEM_TOKENS = 4  # role and framing
+#: Fields in which text stands.
+_TEXTS = ("arguments", "output", "content", "summary")
 _STOPPED = "Error: the call was stopped before it had a result."
 
 
@@ -32,7 +34,6 @@ class ContextBlock:
 class Prompt:
     instructions: str
     items: Sequence[Item]
-    tokens: int  # estimated
 
 
 def render_prompt(
@@ -49,19 +50,22 @@ def render_prompt(
 
     Raises ContextTooLarge where prompt and answer cannot fit `context_window` (tokens).
     """
-    system = [text_of(i) for i in items if i.get("role") == "system"][-1:]
+    system = [i for i in items if i.get("role") == "system"]
+    if system:
+        items = [i for i in items if i.get("role") != "system"]
     blocks = [f"### {block.title}\n\n{block.text}" for block in context if block.text]
     heading = ["## Context\n\n" + "\n\n".join(blocks)] if blocks else []
-    whole = "\n\n".join(filter(None, [instructions, *system, *heading]))
-    kept = mended([item for item in items if item.get("role") != "system"])
-    tokens = estimate(whole, kept, tools)
-    room = (context_window or 0) - (max_output_tokens or 0)
-    if context_window and tokens > max(room, context_window // 2):
-        raise ContextTooLarge(
-            f"The conversation needs about {tokens} tokens and the model takes"
-            f" {context_window}; shorten it or choose a larger model."
-        )
-    return Prompt(whole, kept, tokens)
+    newest = [text_of(item) for item in system[-1:]]
+    whole = "\n\n".join(filter(None, [instructions, *newest, *heading]))
+    kept = mended(items)
+    if context_window:
+        room = max(context_window - (max_output_tokens or 0), context_window // 2)
+        if (tokens := estimate(whole, kept, tools)) > room:
+            raise ContextTooLarge(
+                f"The conversation needs about {tokens} tokens and the model takes"
+                f" {context_window}; shorten it or choose a larger model."
+            )
+    return Prompt(whole, kept)
 
 
 def mended(items: Iterable[Item]) -> list[Item]:
@@ -76,19 +80,21 @@ def mended(items: Iterable[Item]) -> list[Item]:
     for item in items:
         if item.get("parley:interrupted"):
             continue
-        if item["type"] == "function_call":
+        kind = item["type"]
+        if kind == "message":
+            if open_calls and item.get("role") != "assistant":
+                history += _stopped(open_calls)
+        elif kind == "function_call":
             if item.get("status", "completed") != "completed":
                 continue
             open_calls[item["call_id"]] = item
             known.add(item["call_id"])
-        elif item["type"] == "function_call_output":
+        elif kind == "function_call_output":
             if item["call_id"] not in known:
                 continue  # the answer to a call that is gone
             open_calls.pop(item["call_id"], None)
-        elif item["type"] == "reasoning" and item.get("status") == "incomplete":
+        elif kind == "reasoning" and item.get("status") == "incomplete":
             continue
-        elif item["type"] == "message" and item.get("role") != "assistant":
-            history += _stopped(open_calls)
         history.append(item)
     return history + _stopped(open_calls)
 
@@ -106,23 +112,23 @@ def estimate(
     size = len(instructions.encode()) + sum(len(str(tool)) for tool in tools)
     files = 0
     for item in items:
-        for text, tokens in _texts(item):
-            size += len(text.encode(errors="replace"))
-            files += tokens
+        for field in _TEXTS:
+            value = item.get(field)
+            if isinstance(value, str):
+                size += _size(value)
+            elif isinstance(value, list):
+                for text, tokens in map(_part, value):
+                    size += _size(text)
+                    files += tokens
     return size // BYTES_A_TOKEN + files + len(items) * ITEM_TOKENS
 
 
-def _texts(item: Item) -> Iterable[tuple[str, int]]:
-    """Texts, and the tokens of what is none."""
-    for field in ("arguments", "output", "content", "summary"):
-        value = item.get(field)
-        if isinstance(value, str):
-            yield value, 0
-        elif isinstance(value, list):
-            yield from map(_part, value)
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _part(part: Item) -> tuple[str, int]:
+    """Its text, and the tokens of what is none."""
     if part.get("type") == "input_image":
         return "", IMAGE_TOKENS
     data = part.get("file_data") or ""

@@ -30,6 +30,7 @@ Part = Mapping[str, Any]
 MAX_TOTAL = 50 * 1024 * 1024  # bytes fetched for one request
 _AT_ONCE = 4
 _KINDS = {"input_image": "image", "input_file": "file"}
+_MEDIA = tuple(_KINDS)
 #: How the bytes begin of what every model that sees can see.
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -69,7 +70,7 @@ async def inlined(
 
     Raises BadRequest.
     """
-    urls = [url for _, url in _unfollowed(request.items, endpoint)]
+    urls = list(_unfollowed(request.items, endpoint))
     if not urls:
         return request, []
     await files.fetch(urls)
@@ -101,13 +102,17 @@ def address_in(part: Part) -> str:
     return url if isinstance(url, str) and _ADDRESS.match(url) else ""
 
 
-def _unfollowed(
-    items: Iterable[Item], endpoint: Endpoint
-) -> Iterator[tuple[Part, str]]:
+def _unfollowed(items: Iterable[Item], endpoint: Endpoint) -> Iterator[str]:
     for item in items:
-        for part in _parts(item):
-            if (url := address_in(part)) and not follows(endpoint, part, url):
-                yield part, url
+        parts = item.get(_place(item))
+        if not isinstance(parts, list):
+            continue
+        for part in parts:
+            # Asked of every part of a long conversation, so by the cheapest test first.
+            if isinstance(part, dict) and part.get("type") in _MEDIA:
+                url = address_in(part)
+                if url and not follows(endpoint, part, url):
+                    yield url
 
 
 def _parts(item: Item) -> list[Part]:
@@ -116,8 +121,10 @@ def _parts(item: Item) -> list[Part]:
 
 
 def _place(item: Item) -> str:
-    kind = str(item.get("type", "message"))
-    return "output" if kind.endswith("_output") else "content"
+    kind = item.get("type", "message")
+    return (
+        "output" if kind != "message" and str(kind).endswith("_output") else "content"
+    )
 
 
 def _is_near(endpoint: Endpoint) -> bool:

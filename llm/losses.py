@@ -7,7 +7,7 @@ marks that only one API has. None of it costs an answer, and all of it is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from llm.wire.codec import Codec
@@ -27,32 +27,39 @@ def losses(request: Request, codec: Codec) -> list[str]:
     """Each once, in the order in which they are found."""
     takes_phases = "phase" in getattr(codec, "options", ())
     by_text = codec.name.startswith("openai_chat")
-    found = dict.fromkeys(
-        name
-        for item in request.items
-        for name in _of(item, request, takes_phases, by_text)
-    )
+    found: dict[str, None] = {}
+    for item in request.items:
+        # Most of a long conversation is plain messages; most have only text to lose.
+        kind = item.get("type", "message")
+        if kind != "message":
+            names = _of(item, kind, by_text)
+        elif item.get("role") == "assistant":
+            names = _of_said(item, takes_phases)
+        else:
+            continue
+        if names and (names[0] == SHOWN_LATER or request.proof(item) is None):
+            found |= dict.fromkeys(names)
     return list(found)
 
 
-def _of(
-    item: Item, request: Request, takes_phases: bool, by_text: bool
-) -> Iterator[str]:
-    kind = item.get("type", "message")
-    if by_text and kind == "function_call_output" and _has_media(item["output"]):
-        yield SHOWN_LATER
-    if request.proof(item) is not None:
-        return
+def _of(item: Item, kind: str, by_text: bool) -> Sequence[str]:
+    if kind == "function_call_output":
+        return [SHOWN_LATER] if by_text and _has_media(item["output"]) else ()
     if kind == "reasoning":
-        if item.get("provider_data") or item.get("summary") or item.get("content"):
-            yield REASONING
-    elif kind.endswith("_call") and kind not in _SPOKEN and "provider_data" in item:
-        yield RECEIPTS
-    elif kind == "message" and item.get("role") == "assistant":
-        if item.get("phase") and not takes_phases:
-            yield PHASES
-        if _has_sources(item):
-            yield SOURCES
+        says = item.get("provider_data") or item.get("summary") or item.get("content")
+        return [REASONING] if says else ()
+    if kind.endswith("_call") and kind not in _SPOKEN and "provider_data" in item:
+        return [RECEIPTS]
+    return ()
+
+
+def _of_said(item: Item, takes_phases: bool) -> Sequence[str]:
+    names = []
+    if not takes_phases and item.get("phase"):
+        names.append(PHASES)
+    if _has_sources(item.get("content")):
+        names.append(SOURCES)
+    return names
 
 
 def _has_media(output: Any) -> bool:
@@ -61,8 +68,9 @@ def _has_media(output: Any) -> bool:
     )
 
 
-def _has_sources(item: Mapping[str, Any]) -> bool:
-    content = item.get("content")
-    return isinstance(content, list) and any(
-        part.get("annotations") for part in content
-    )
+def _has_sources(content: Any) -> bool:
+    if isinstance(content, list):
+        for part in content:
+            if part.get("annotations"):
+                return True
+    return False

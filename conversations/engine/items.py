@@ -1,7 +1,8 @@
 """The items of a conversation as its next turn needs them, read at the least cost.
 
 A conversation may have thousands of them, and they are read for every turn: so without
-a model instance for each, and their JSON in one piece.
+a model instance for each, and their JSON in one piece. What could only be found by
+looking through them all is looked for in their text.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ class Row(NamedTuple):
     @property
     def item(self) -> ItemPayload:
         """With the proof that only its issuer gets to see."""
-        if self.provider_data:
-            return {**self.payload, "provider_data": self.provider_data}
-        return self.payload
+        return _vouched(self.payload, self.provider_data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +47,31 @@ class Items:
 
     inputs: Sequence[Row]  # of the turn
     outputs: Sequence[Row]
-    before: Sequence[Row]  # of the turns that it follows from
+    before: Sequence[ItemPayload]  # of the turns that it follows from, with proofs
+    may_have_files: bool  # False where none of them can name a file of ours
 
 
 def items_of(turn: Turn) -> Items:
     """In two queries."""
     line = _line(turn)
-    inputs, outputs, before = [], [], []
-    for row in _rows(turn.conversation_id, line):
-        if row.turn_id != turn.pk:
-            before.append(row)
-        elif row.origin == Item.Origin.INPUT:
-            inputs.append(row)
-        else:
-            outputs.append(row)
-    return Items(inputs, outputs, before)
+    found = [r for r in sql.rows(_ITEMS, [turn.conversation_id]) if r[0] in line]
+    found.sort(key=lambda row: (line[row[0]], row[1]))
+    text = ",".join([row[5] for row in found])
+    payloads = _read(text, found)
+    own = next((n for n, row in enumerate(found) if row[0] == turn.pk), len(found))
+    rows = [
+        Row._make((*row[:5], payload, _proof(row)))
+        for row, payload in zip(found[own:], payloads[own:], strict=True)
+    ]
+    return Items(
+        inputs=[row for row in rows if row.origin == Item.Origin.INPUT],
+        outputs=[row for row in rows if row.origin != Item.Origin.INPUT],
+        before=[
+            _vouched(payload, _proof(row)) if row[6] else payload
+            for row, payload in zip(found[:own], payloads, strict=False)
+        ],
+        may_have_files='"file_id"' in text,
+    )
 
 
 def _line(turn: Turn) -> dict[str, int]:
@@ -75,19 +84,17 @@ def _line(turn: Turn) -> dict[str, int]:
     return {pk: number for number, pk in enumerate(reversed(line))}
 
 
-def _rows(conversation_id: str, line: dict[str, int]) -> list[Row]:
-    found = [r for r in sql.rows(_ITEMS, [conversation_id]) if r[0] in line]
-    found.sort(key=lambda row: (line[row[0]], row[1]))
-    payloads = _read([row[5] for row in found])
-    return [
-        Row._make((*row[:5], payload, json.loads(row[6]) if row[6] else None))
-        for row, payload in zip(found, payloads, strict=True)
-    ]
-
-
-def _read(texts: Sequence[str]) -> list[Any]:
+def _read(text: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     try:
-        read: list[Any] = orjson.loads(f"[{','.join(texts)}]")
+        read: list[Any] = orjson.loads(f"[{text}]")
     except orjson.JSONDecodeError:  # half a character, which Python's own JSON takes
-        return [json.loads(text) for text in texts]
+        return [json.loads(row[5]) for row in rows]
     return read
+
+
+def _proof(row: tuple[Any, ...]) -> Any:
+    return json.loads(row[6]) if row[6] else None
+
+
+def _vouched(payload: ItemPayload, proof: Any) -> ItemPayload:
+    return {**payload, "provider_data": proof} if proof else payload

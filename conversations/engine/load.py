@@ -115,11 +115,10 @@ def load(claim: Claim) -> Work:
     offer = _offer(turn, options, preset, route)
     template = _template(route, options, offer)
     items = items_of(turn)
-    question, history = _with_files(
-        turn.conversation_id,
-        [row.item for row in items.inputs],
-        [row.item for row in items.before],
-    )
+    question: Sequence[ItemPayload] = [row.item for row in items.inputs]
+    history = items.before
+    if items.may_have_files:
+        question, history = _with_files(turn.conversation_id, question, history)
     told = gathering(turn, preset, again=claim.epoch > 1)
     prepare = partial(
         _prepare,

@@ -50,6 +50,7 @@ _LEFT_OUT = frozenset(
         "web_search_call",
     }
 )
+_MEDIA = ("input_image", "input_file", "input_audio")
 _TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 
 
@@ -95,6 +96,8 @@ class _Assistant:
         if not self.texts and not self.calls:
             return None  # a thought that led to nothing
         content: Any = "\n\n".join(self.texts) or None
+        if not self.proofs and not self.calls:  # nearly all that is said
+            return {"role": "assistant", "content": content}
         proofs = dict(self.proofs)
         if thinking := proofs.pop("content", None):  # Mistral's parts
             said = [{"type": "text", "text": content}] if content else []
@@ -113,6 +116,7 @@ class _Writer:
         self._system: list[str] = []  # gathered for hosts that want one, in front
         self._assistant: _Assistant | None = None
         self._answered = answered_calls(request.items)
+        self._must_think = _must_think(request, codec)
         self._order: dict[str, int] = {}  # of the calls now being answered
         self._outputs: list[Message] = []
         self._pictures: list[Part] = []
@@ -155,13 +159,6 @@ class _Writer:
 
     # The assistant
 
-    @property
-    def _must_think(self) -> bool:
-        """DeepSeek refuses messages without thoughts, others' too; an empty one will
-        do."""
-        effort = (self._request.reasoning or {}).get("effort")
-        return self._codec.reasoning_echo == "reasoning_content" and effort != "none"
-
     def _turn(self) -> _Assistant:
         """The message that what the assistant did now belongs to."""
         if self._outputs or self._pictures:
@@ -180,7 +177,11 @@ class _Writer:
         self._order = {call["id"]: n for n, call in enumerate(turn.calls)}
 
     def _end_turn(self) -> None:
-        self._end_assistant()
+        if self._assistant is not None:
+            self._end_assistant()
+        if not self._outputs and not self._pictures:
+            self._order = {}
+            return
         last = len(self._order)
         self._outputs.sort(key=lambda told: self._order.get(told["tool_call_id"], last))
         self._messages += self._outputs
@@ -211,7 +212,8 @@ class _Writer:
         role, content = item["role"], item["content"]
         if role == "assistant":
             turn = self._turn()
-            turn.prove(self._proof(item))
+            if "provider_data" in item:
+                turn.prove(self._proof(item))
             if text := self._text(content):
                 turn.texts.append(text)
             return
@@ -245,12 +247,16 @@ class _Writer:
     def _text(self, content: str | Sequence[Part]) -> str:
         if isinstance(content, str):
             return content
-        return "".join(_plain(part) for part in content)
+        return (
+            _plain(content[0]) if len(content) == 1 else "".join(map(_plain, content))
+        )
 
     def _content(self, content: str | Sequence[Part]) -> str | list[Part]:
         """A plain string where there is only text: some hosts take nothing else."""
         if isinstance(content, str):
             return content
+        if len(content) == 1 and content[0]["type"] not in _MEDIA:
+            return _plain(content[0])  # as nearly always
         parts = [self._part(part) for part in content]
         if all(part["type"] == "text" for part in parts):
             return "\n".join(part["text"] for part in parts)
@@ -291,8 +297,16 @@ class _Writer:
         raise _unsupported(f"the file {name!r}; send its text")
 
 
+def _must_think(request: Request, codec: OpenAIChatCodec) -> bool:
+    """DeepSeek refuses messages without thoughts, others' too; an empty one will do."""
+    effort = (request.reasoning or {}).get("effort")
+    return codec.reasoning_echo == "reasoning_content" and effort != "none"
+
+
 def _plain(part: Part) -> str:
     text = part.get("text")
+    if isinstance(text, str):
+        return text
     text = part.get("refusal") if text is None else text
     if not isinstance(text, str):
         raise _unsupported(f"a part of the type {part.get('type')!r} in a message")
