@@ -125,6 +125,14 @@ def status() -> Status:
     )
 
 
+def rounded(seconds: float, space: str = "") -> str:
+    """`3.4s`, from two minutes on `5m`, then `7h`, `3d`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f}{space}{unit}"
+    return f"{seconds:.1f}{space}s"
+
+
 def _counts() -> dict[str, int]:
     unfinished = Turn.objects.unfinished().order_by().values("status")
     by_status = dict(unfinished.annotate(n=Count("pk")).values_list("status", "n"))

@@ -7,6 +7,8 @@ from typing import Any
 from django import template
 from django.utils.translation import gettext as _
 
+from conversations.engine_status import rounded
+
 register = template.Library()
 
 
@@ -21,7 +23,9 @@ def table_head(caption: str, *columns: str, acts: bool = False) -> dict[str, Any
 
 @register.filter
 def seconds(value: float | None, digits: int | None = None) -> str:
-    """A dash where it is not known."""
+    """A dash where it is not known. Without `digits` in the unit that reads best."""
     if value is None:
         return "–"
-    return f"{value if digits is None else f'{value:.{digits}f}'} s"
+    if digits is not None:
+        return f"{value:.{digits}f} s"
+    return rounded(value, space="\N{NO-BREAK SPACE}")

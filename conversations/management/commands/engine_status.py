@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from conversations.engine_status import Status, status
+from conversations.engine_status import Status, rounded, status
 
 
 class Command(BaseCommand):
@@ -135,7 +135,4 @@ def _table(heading: str, rows: Sequence[Sequence[object]]) -> Iterator[str]:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "-"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.1f}s"
+    return rounded(seconds)
