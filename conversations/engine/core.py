@@ -271,7 +271,10 @@ class Engine:
 
 def _is_news(batch: list[Entry], after: Position | None) -> bool:
     """A reset alone stands where the follower is; it waits for what follows it."""
-    return bool(batch) and batch[-1].place != after
+    if not batch or after is None:
+        return bool(batch)
+    last = batch[-1]
+    return last.sequence != after.sequence or last.epoch != after.epoch
 
 
 def _from_stand_in(

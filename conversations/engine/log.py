@@ -189,12 +189,15 @@ class TurnLog:
             raise Fenced
         if epoch > self.epoch:
             self.epoch, self.entries, self.ended = epoch, [], False
+        entries, turn_id = self.entries, self.turn_id
         for event in events:
             place = Position(epoch, event["sequence_number"])
             told_at = told_before(event, told) if told is not None else None
-            self.entries.append(Entry.of(self.turn_id, place, event, told_at))
-            self.ended = self.ended or event["type"] in TERMINAL
-        self.wake()
+            entries.append(Entry.of(turn_id, place, event, told_at))
+            if event["type"] in TERMINAL:
+                self.ended = True
+        if self._waiting:
+            self.wake()
 
     def wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -273,7 +276,7 @@ def entries_after(entries: list[Entry], after: Position | None) -> list[Entry]:
     """
     if after is None:
         return list(entries)
-    epoch = entries[0].place.epoch
+    epoch = entries[0].epoch
     if after.epoch >= epoch:
         return entries[after.sequence + 1 :] if after.epoch == epoch else []
     fresh = [e for e in entries if e.told_at is None or e.told_at > after]
