@@ -7,6 +7,7 @@ stand as they are in server-sent events and in WebSocket frames.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Self
@@ -17,6 +18,7 @@ from benchmarks.upstream import STAMP
 
 _LONGEST_STAMP = 18  # bytes
 _TOLD_AGAIN = b"output_text.done"  # from here on the text comes once more, whole
+_QUEUED = re.compile(rb'"type":\s*"parley:turn\.queued",\s*"turn":\s*"(\w+)"')
 _KEY = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
 
 
@@ -34,6 +36,12 @@ class Answer:
     lags: list[float] = field(default_factory=list)
     _tail: bytes = b""
     _again: bool = False
+
+    @property
+    def provider_began(self) -> float:
+        """When the upstream wrote its first word, by the clock of all processes."""
+        assert self.ttft is not None, "something was said"
+        return self.asked_at + self.ttft - self.lags[0]
 
     def saw(self, data: bytes) -> bytes:
         """Count the stamps. Returns the bytes, with the end of those before."""
@@ -117,12 +125,26 @@ class Socket(Http):
         return self
 
     async def turn(self, model: str, text: str) -> Answer:
-        """Read to the frame that ends the turn; nothing comes after it."""
-        answer, seen = Answer(), b""
+        """Begin a turn and read it to its end."""
+        answer = Answer()
         self._send_text(
             orjson.dumps({"type": "turn.create", "input": text, "model": model})
         )
-        ended = False
+        return await self._told(answer)
+
+    async def follow(self) -> Answer:
+        """The next turn that somebody else begins in the conversation, to its end."""
+        answer, seen = Answer(), b""
+        while not (queued := _QUEUED.search(seen)):
+            seen += await self._read()
+        self._send_text(
+            orjson.dumps({"type": "turn.follow", "turn": queued[1].decode()})
+        )
+        return await self._told(answer)
+
+    async def _told(self, answer: Answer) -> Answer:
+        """Read to the frame that ends the turn; nothing comes after it."""
+        seen, ended = b"", False
         while not (ended and seen.endswith(b'"}')):
             seen = answer.saw(await self._read())
             ended = ended or b'"type":"response.completed"' in seen

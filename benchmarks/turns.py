@@ -12,12 +12,12 @@ import gc
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from statistics import median, quantiles
 
 from django.conf import settings
 
-from benchmarks.client import Http, Socket
+from benchmarks.client import Answer, Http, Socket
 from benchmarks.doors import (
     QUESTION,
     Ask,
@@ -32,6 +32,7 @@ from benchmarks.doors import (
 )
 from benchmarks.processes import cpu_seconds, memory
 from benchmarks.world import EARLIER, World, make_world
+from conversations.models import Turn
 from tests.serving import ServerProcess
 
 PACE = 50  # chunks a second of one stream
@@ -39,6 +40,7 @@ STREAMS = 100
 OPEN_STREAMS = 100
 SETTLES = 5  # seconds in which a server that has started loads and frees what it will
 WARMS = 16  # connections that have all threads of the server begin
+FOLLOWED, FOLLOWERS = 8, 10  # turns, and how many more follow each
 
 
 def main() -> None:
@@ -57,8 +59,10 @@ def main() -> None:
         ]
         gc.freeze()  # the client's own pauses would count as lag
         figures = asyncio.run(_measure(doors, world))
+        further = asyncio.run(_further_follower(server.port, pid, world))
         posted = asyncio.run(_post(server.port, pid, world))
     show_doors("Turns: one server process", doors, figures, _FIGURES)
+    print(f"CPU of a chunk for each further follower: {further:.1f} µs")
     print(f"Memory of the idle server: {idle / 1e6:.0f} MB")
     print("POST of a message, answered 202, with the turn that it begins: ", end="")
     print(f"{posted['cpu']:.1f} ms CPU, answered after {posted['ms']:.1f} ms (median)")
@@ -68,6 +72,7 @@ def main() -> None:
 
 _FIGURES = {
     "ttft": "TTFT alone, ms, median",
+    "claim": "claim to the provider's first byte, ms, median",
     "turn": "CPU, ms a turn of 5 chunks",
     **{f"after{n}": f"- after {n:,} earlier turns" for n in EARLIER},
     "chunk": f"CPU, µs a chunk at {PACE}/s",
@@ -88,7 +93,7 @@ async def _measure(doors: Sequence[Door], world: World) -> dict[str, Figures]:
             **await open_streams(
                 door, OPEN_STREAMS, 10
             ),  # first: memory that is freed is kept
-            **await _single(door),
+            **await _single(door, world),
             **await _chunk_cost(door),
             **await _paced(door),
         }
@@ -98,13 +103,29 @@ async def _measure(doors: Sequence[Door], world: World) -> dict[str, Figures]:
     return figures
 
 
-async def _single(door: Door) -> Figures:
+async def _single(door: Door, world: World) -> Figures:
     begun = cpu_seconds(door.pid)
     answers = await load(door, "c5-d0", connections=1, turns=60)
-    return {
+    figures = {
         "ttft": 1e3 * median(answer.ttft or 0.0 for answer in answers),
         "turn": spent(door, begun, answers) * 1e3,
     }
+    if door.keeps:
+        figures["claim"] = await asyncio.to_thread(_since_claim, answers, world)
+    return figures
+
+
+def _since_claim(answers: Sequence[Answer], world: World) -> float:
+    """Milliseconds, median. `answers` are the last turns of the first conversation."""
+    turns = Turn.objects.filter(conversation=world.conversations[0])
+    claimed = turns.order_by("-created_at").values_list("started_at", flat=True)
+    began = [answer.provider_began for answer in reversed(answers)]
+    since_1970 = time.time() - time.monotonic()
+    return 1e3 * median(
+        since_1970 + first - at.timestamp()
+        for first, at in zip(began, claimed[: len(began)], strict=True)
+        if at is not None
+    )
 
 
 async def _with_history(door: Door, world: World) -> Figures:
@@ -125,6 +146,35 @@ async def _chunk_cost(door: Door) -> Figures:
     each_short, begun = spent(door, begun, short), cpu_seconds(door.pid)
     long = await load(door, "c200-d20", connections=40, spread=4)
     return {"chunk": (spent(door, begun, long) - each_short) / 190 * 1e6}
+
+
+async def _further_follower(port: int, pid: int, world: World) -> float:
+    """µs of CPU a chunk. By the slope, as `_chunk_cost`, with followers and without."""
+    costs = []
+    for followers in (0, FOLLOWERS):
+        short = await _followed(port, pid, world, "c10-d20", followers)
+        long = await _followed(port, pid, world, "c200-d20", followers)
+        costs.append((long - short) / 190)
+    return (costs[1] - costs[0]) / FOLLOWED / FOLLOWERS * 1e6
+
+
+async def _followed(
+    port: int, pid: int, world: World, model: str, followers: int
+) -> float:
+    """CPU seconds of some turns at once, each told to its asker and to `followers`."""
+    begun = cpu_seconds(pid)
+    async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
+        for conversation in world.conversations[:FOLLOWED]:
+            sockets = [
+                await opened.enter_async_context(
+                    Socket(port, conversation, world.cookie)
+                )
+                for _ in range(followers + 1)
+            ]
+            for follower in sockets[1:]:
+                group.create_task(follower.follow())
+            group.create_task(sockets[0].turn(f"bench-{model}", QUESTION))
+    return cpu_seconds(pid) - begun
 
 
 async def _paced(door: Door) -> Figures:
