@@ -11,6 +11,7 @@ import asyncio
 from contextlib import aclosing, suppress
 from typing import Any
 
+import orjson
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.db import InterfaceError, OperationalError, transaction
@@ -61,7 +62,9 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     ) -> None:
         self._key = None
         try:
-            await super().receive(text_data=text_data or "", bytes_data=None)
+            if not text_data:
+                raise InvalidMessage("Send JSON in a text message that is not empty.")
+            await super().receive(text_data=text_data)
         except InvalidMessage as exc:
             await self._refuse(str(exc), exc.param)
         except APIException as exc:
@@ -83,7 +86,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
         try:
-            return await super().decode_json(text_data)
+            return orjson.loads(text_data)  # no NaN, no bottomless nesting
         except ValueError as exc:
             raise InvalidMessage("The message is not valid JSON.") from exc
 

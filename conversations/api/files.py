@@ -59,7 +59,7 @@ class AttachmentsView(ApiView):
         """Refuses by length before anything is read."""
         most = settings.MAX_UPLOAD_SIZE * settings.MAX_UPLOAD_COUNT + _AROUND
         if int(request.META.get("CONTENT_LENGTH") or 0) > most:
-            raise PayloadTooLarge(f"A request may be {most} bytes long.")
+            raise PayloadTooLarge(f"A request may be at most {most} bytes long.")
         super().initial(request, *args, **kwargs)
 
     @extend_schema(

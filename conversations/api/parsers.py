@@ -27,7 +27,7 @@ class JSONParser(BaseParser):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         body = stream.read(limit + 1)
         if len(body) > limit:
-            raise PayloadTooLarge(f"A request may be {limit} bytes long.")
+            raise PayloadTooLarge(f"A request may be at most {limit} bytes long.")
         try:
             data = orjson.loads(body)
         except orjson.JSONDecodeError as exc:

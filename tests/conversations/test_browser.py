@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -62,17 +63,27 @@ def signed_in(browser: Browser, server: ServerProcess, **options: Any) -> Iterat
     """A browser context of somebody who has signed in."""
     size = {"width": 1280, "height": 800}
     context = browser.new_context(
-        **{"base_url": server.url, "viewport": size, **options}
+        base_url=server.url,
+        storage_state=session(browser, server),
+        **{"viewport": size, **options},
     )
+    yield context
+    context.close()
+
+
+@cache
+def session(browser: Browser, server: ServerProcess) -> Any:
+    """The cookies of somebody who signs in, once for all tests of a server."""
+    context = browser.new_context(base_url=server.url)
     page = context.new_page()
     page.goto("/login/")
     page.get_by_label("Username").fill("admin")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     expect(page).to_have_url(f"{server.url}/")
-    page.close()
-    yield context
+    kept = context.storage_state()
     context.close()
+    return kept
 
 
 @pytest.fixture

@@ -172,6 +172,10 @@ User.objects.create_user("bob", password={PASSWORD!r})
     ("message", "param", "code"),
     [
         ("{", None, "invalid_message"),
+        ("", None, "invalid_message"),
+        (b"\x00\xff", None, "invalid_message"),
+        ("[" * 100_000, None, "invalid_message"),
+        ('{"type": "turn.create", "input": NaN}', None, "invalid_message"),
         ("[]", None, "invalid_message"),
         ('{"type": "nonsense"}', "type", "invalid_message"),
         ('{"type": "turn.create"}', "input", "required"),
