@@ -1,0 +1,85 @@
+"""What a turn is told of its conversation is what the rows say, and nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from conversations.engine.items import items_of
+from conversations.models import Conversation, Item, Turn
+from llm.wire.items import message, text_of, user_message
+
+pytestmark = pytest.mark.django_db
+PROOF = {"issuer": {"provider": "p", "model": "m", "route": "1:1"}, "raw": {"a": 1}}
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    return Conversation.objects.create(owner=User.objects.create_user("ada"))
+
+
+def turn_with(
+    conversation: Conversation, parent: Turn | None, *items: Any, proof: Any = None
+) -> Turn:
+    turn = Turn.objects.create(
+        conversation=conversation, parent=parent, status=Turn.Status.COMPLETED
+    )
+    for position, item in enumerate(items):
+        origin = Item.Origin.INPUT if item["role"] == "user" else Item.Origin.OUTPUT
+        proven = proof if origin == Item.Origin.OUTPUT else None
+        Item.of(turn, position, item, origin=origin, provider_data=proven).save()
+    return turn
+
+
+def test_only_the_turns_that_it_follows_from_are_told_in_their_order(conversation):
+    first = turn_with(conversation, None, user_message("1"), message("assistant", "2"))
+    turn_with(conversation, first, user_message("aside"))
+    second = turn_with(conversation, first, user_message("3"))
+    third = turn_with(conversation, second, user_message("4"), user_message("5"))
+    found = items_of(third)
+    assert [text_of(item) for item in found.before] == ["1", "2", "3"]
+    assert [text_of(row.payload) for row in found.inputs] == ["4", "5"]
+    assert found.outputs == []
+
+
+def test_a_proof_goes_with_what_it_proves_and_with_nothing_else(conversation):
+    said = (user_message("1"), message("assistant", "2"))
+    first = turn_with(conversation, None, *said, proof=PROOF)
+    asked, answered = items_of(turn_with(conversation, first)).before
+    assert "provider_data" not in asked
+    assert answered == {**said[1], "provider_data": PROOF}
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_a_proof_that_is_empty_is_none(conversation, nothing):
+    said = message("assistant", "2")
+    first = turn_with(conversation, None, said, proof=nothing)
+    assert items_of(turn_with(conversation, first)).before == [said]
+
+
+@pytest.mark.parametrize("is_past", [True, False])
+def test_a_conversation_that_names_a_file_says_so(conversation, is_past):
+    file = {"type": "input_image", "file_id": "file_1"}
+    asked = {**user_message("See"), "content": [file]}
+    turn = turn_with(conversation, None, asked)
+    if is_past:
+        turn = turn_with(conversation, turn, user_message("And?"))
+    assert items_of(turn).may_have_files
+
+
+def test_one_that_only_speaks_of_files_has_none(conversation):
+    turn = turn_with(conversation, None, user_message('Send "file_id": "file_1".'))
+    assert not items_of(turn).may_have_files
+
+
+def test_what_was_corrected_or_erased_is_told_as_it_is_now(conversation):
+    first = turn_with(conversation, None, user_message("1"), message("assistant", "2"))
+    second = turn_with(conversation, first, user_message("3"))
+    third = turn_with(conversation, second, user_message("4"))
+    items_of(third)
+    asked, answered = first.items.all()
+    asked.correct({**asked.payload, "content": "other"})
+    answered.delete()
+    assert [text_of(item) for item in items_of(third).before] == ["other", "3"]
