@@ -155,11 +155,12 @@ class Adaptation:
         return prompted(request)
 
     def _demand_a_call(self) -> None:
-        if self._calls:  # offered in words, and demanded so
-            self._demand = Demand()
-        elif self.request.tools and "tool_choice" in self.degraded:
+        in_words = self._calls is not None  # offered so, and demanded so
+        if self.request.tools and "tool_choice" in self.degraded:
+            in_words = True
             self.request = forced.demanded(self.request, self._asked.tool_choice)
-            self._demand = Demand()
+        if in_words or self.request.tools:
+            self._demand = Demand(holds_thoughts=in_words)
 
     # Its answer
 

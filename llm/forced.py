@@ -1,8 +1,8 @@
-"""A call that is demanded of a model whose provider cannot demand it. Pure, no IO.
+"""A call that is demanded of a model, and whether it comes. Pure, no IO.
 
-The model is told in words. What it says is held back until it calls a tool; where it
-ends without a call, it is asked once more, with what it said. The second answer is told
-as it is.
+Where the provider cannot demand it, the model is told in words; some that could do not
+care. What the model says is held back until it calls a tool; where it ends without a
+call, it is asked once more, with what it said. The second answer is told as it is.
 
 Source: the sheets of the providers, "forced tool use" in their mapping
 """
@@ -17,6 +17,7 @@ from llm.wire.deltas import (
     Delta,
     FinishDelta,
     ItemDelta,
+    ReasoningDelta,
     RefusalDelta,
     TextDelta,
     ToolCallDelta,
@@ -57,10 +58,15 @@ def _names(choice: Any) -> list[str]:
 
 
 class Demand:
-    """Hears the deltas of one provider call, and holds them until a tool is called."""
+    """Hears the deltas of one provider call, and holds them until a tool is called.
 
-    def __init__(self) -> None:
+    Thoughts are told as they come where the provider is trusted to know of the demand;
+    after them nothing can be asked again.
+    """
+
+    def __init__(self, *, holds_thoughts: bool) -> None:
         self._held: list[Delta] | None = []
+        self._holds_thoughts = holds_thoughts
         self.is_unheeded = False  # known once it is closed
         self.text = ""  # said before a call
 
@@ -72,7 +78,7 @@ class Demand:
         if self._held is None:
             return list(deltas)
         self._held += deltas
-        if not any(isinstance(delta, _HEEDED) for delta in deltas):
+        if not any(self._releases(delta) for delta in deltas):
             return []
         held, self._held = self._held, None
         return held
@@ -83,3 +89,8 @@ class Demand:
         reasons = [d.reason for d in held if isinstance(d, FinishDelta)]
         self.is_unheeded = reasons[-1:] == ["stop"]
         return held
+
+    def _releases(self, delta: Delta) -> bool:
+        if isinstance(delta, ReasoningDelta):
+            return bool(delta.text) and not self._holds_thoughts
+        return isinstance(delta, _HEEDED)

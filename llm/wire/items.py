@@ -33,6 +33,32 @@ class ProviderData(TypedDict):
     response_id: NotRequired[str]
 
 
+#: What ids of items begin with at OpenAI, which refuses any other.
+_PREFIXES = {
+    "apply_patch_call": "apc",
+    "code_interpreter_call": "ci",
+    "compaction": "cmp",
+    "computer_call": "cu",
+    "custom_tool_call": "ctc",
+    "file_search_call": "fs",
+    "function_call": "fc",
+    "image_generation_call": "ig",
+    "local_shell_call": "lsh",
+    "mcp_approval_request": "mcpr",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+    "message": "msg",
+    "reasoning": "rs",
+    "shell_call": "sh",
+    "tool_search_call": "tsc",
+    "web_search_call": "ws",
+}
+
+
+def id_prefix(item_type: str) -> str:
+    return _PREFIXES.get(item_type) or item_type.removesuffix("_call")
+
+
 def new_id(prefix: str) -> str:
     """`prefix_` and 32 characters that sort by time of making."""
     return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"

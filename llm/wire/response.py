@@ -34,7 +34,7 @@ from llm.wire.deltas import (
     merge,
 )
 from llm.wire.item_stream import ItemStream
-from llm.wire.items import Event, Item, new_id
+from llm.wire.items import Event, Item, id_prefix, new_id
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -345,7 +345,7 @@ class ResponseBuilder(ItemStream):
     def _item(self, delta: ItemDelta) -> None:
         opened = self._open.get(delta.key)
         if opened is None:
-            prefix = delta.item["type"].removesuffix("_call")
+            prefix = id_prefix(delta.item["type"])
             opened = self._add(delta.key, prefix, dict(delta.item))
         opened.item = {**opened.item, **delta.item}
         if delta.done:

@@ -17,6 +17,7 @@ from llm.wire.deltas import Delta, TextDelta, ToolCallDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
+from .chat import DONE, chunk, frames
 from .hosts import Host, calls, refuses, route, route_at, says
 
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
@@ -111,8 +112,26 @@ async def test_tools_offered_in_words_are_demanded_too(web):
     assert len(host.asked) == 2
 
 
-async def test_who_can_be_forced_is_not_told_and_not_held_back(web):
-    host, call = Host(web, "a", says("Never", " mind.")), Call()
-    assert words(await ask(route(), call)) == "Never mind."
+async def test_who_can_be_forced_is_not_told_so(web):
+    host, call = Host(web, "a", calls("look", {}, before="Wait. ")), Call()
+    batches = await ask(route(), call)
+    assert (words(batches), names(batches)) == ("Wait. ", ["look"])
     assert host.asked[0]["tool_choice"] == "required"
     assert "must call" not in str(host.asked)
+    assert call.degraded == []
+
+
+async def test_who_does_not_care_is_asked_again_with_words(web):
+    host, call = Host(web, "a", says("Never", " mind."), calls("look", {})), Call()
+    batches = await ask(route(), call)
+    assert (words(batches), names(batches)) == ("", ["look"])
+    assert "You must call one of your tools now." in str(host.asked[1]["messages"][-1])
+    assert host.asked[1]["tool_choice"] == "required"
+
+
+async def test_after_a_thought_was_told_nothing_is_asked_again(web):
+    thought = chunk({"reasoning_content": "Hm."})
+    said = frames(thought, chunk({"content": "No."}), chunk(finish="stop"), DONE)
+    host, call = Host(web, "a", said), Call()
+    assert words(await ask(route(), call)) == "No."
+    assert (len(host.asked), call.error) == (1, None)

@@ -902,3 +902,10 @@ def test_an_item_of_the_clients_own_passes():
     }
     note = {"type": "parley:note", "text": "not for models"}
     assert wire({**approval, "parley:by": "staff"}, note) == [approval]
+
+
+def test_a_receipt_that_was_cut_short_is_no_part_of_the_history():
+    search = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search"}}
+    cut, whole = {**search, "status": "incomplete"}, {**search, "status": "completed"}
+    told = CODEC.encode(request(user_message("Hi"), cut, whole))["input"]
+    assert [item["status"] for item in told if "action" in item] == ["completed"]

@@ -131,6 +131,8 @@ class ResponsesInput:
                 self._approve(item)
             case _ if "provider_data" in item or kind.startswith("parley:"):
                 pass  # another maker's receipt says nothing here
+            case _ if kind in _RECEIPTS and item.get("status") != "completed":
+                pass  # cut short, so its maker has given no proof of it
             case _:
                 self.items.append(without_ours(item))
                 self._note(kind, item, item)
