@@ -23,6 +23,7 @@ from conversations import engine
 from conversations.models import Question
 from conversations.models.question import Action
 from conversations.readable import pretty
+from llm.forms import StrictJSONField, can_be_kept
 from llm.wire.validation import compiled
 from tools.arguments import mistakes
 
@@ -92,6 +93,8 @@ class ApprovalForm(QuestionForm):
             raise ValidationError(f"The arguments are no valid JSON{where}.") from exc
         if not isinstance(arguments, dict):
             raise ValidationError("The arguments must be a JSON object.")
+        if not can_be_kept(text):
+            raise ValidationError("The arguments hold a number that JSON cannot.")
         return None if arguments == self.question.arguments else arguments
 
     @property
@@ -181,7 +184,7 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
                 choices=choices, widget=forms.CheckboxSelectMultiple, **common
             )
         case "object" | "array":
-            return forms.JSONField(**common)
+            return StrictJSONField(**common)
     return _text_field(schema, common)
 
 

@@ -144,7 +144,7 @@ def one_word(text: str) -> str:
     """
     try:
         key = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if not isinstance(key, dict):
         return text

@@ -3,13 +3,46 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 from django import forms
-from django.forms.fields import InvalidJSONInput
+from django.core.exceptions import ValidationError
+from django.forms.fields import InvalidJSONInput, JSONString
 
 from llm.models import ApiKey
 
 
-class ObjectField(forms.JSONField):
+def can_be_kept(text: str) -> bool:
+    """Whether it is JSON that databases and providers take: without NaN, without a
+    number that no machine holds, and nested 254 deep at most."""
+    try:
+        orjson.dumps(orjson.loads(text))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return False
+    return True
+
+
+class StrictJSONField(forms.JSONField):
+    """Django's own takes what SQLite refuses, and breaks on bottomless nesting."""
+
+    def to_python(self, value: Any) -> Any:
+        if self._is_typed(value) and not can_be_kept(value):
+            raise ValidationError(
+                self.error_messages["invalid"], code="invalid", params={"value": value}
+            )
+        return super().to_python(value)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        if self._is_typed(data) and not can_be_kept(data):
+            return InvalidJSONInput(data)
+        return super().bound_data(data, initial)
+
+    def _is_typed(self, value: Any) -> bool:
+        """And neither empty nor read already."""
+        is_text = isinstance(value, str) and not isinstance(value, JSONString)
+        return is_text and not self.disabled and value not in self.empty_values
+
+
+class ObjectField(StrictJSONField):
     """A JSON object, indented for reading."""
 
     def prepare_value(self, value: Any) -> Any:

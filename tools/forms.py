@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from llm.forms import ObjectField
+from llm.forms import ObjectField, can_be_kept
 from llm.wire.json_pointer import spelled
 from tools.arguments import Path
 from tools.errors import InvalidDocument
@@ -63,6 +63,10 @@ class CodeField(forms.JSONField):
             ) from exc
         except RecursionError as exc:
             raise ValidationError(_("This is nested too deeply.")) from exc
+        if not can_be_kept(value):
+            raise ValidationError(
+                _("This holds a number or a nesting beyond what JSON can carry.")
+            )
         raise_wrong(
             f"Line {line_of(value, path)}, at {spelled(path)}: {text}."
             if path

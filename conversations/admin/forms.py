@@ -10,6 +10,7 @@ from conversations.api.checks import InputError
 from conversations.api.inputs import options_of
 from conversations.corrections import Place, corrected, places
 from conversations.models import Item, Turn
+from llm.forms import StrictJSONField
 
 
 class _Indented(json.JSONEncoder):
@@ -17,7 +18,7 @@ class _Indented(json.JSONEncoder):
         super().__init__(**{**kwargs, "indent": 2})
 
 
-class ObjectField(forms.JSONField):
+class ObjectField(StrictJSONField):
     """A JSON object, indented."""
 
     widget = forms.Textarea(attrs={"rows": 12, "cols": 100, "spellcheck": "false"})

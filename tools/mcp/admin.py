@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
-from llm.forms import ObjectField
+from llm.forms import ObjectField, StrictJSONField
 from tools.forms import SecretHeadersField
 from tools.mcp.admin_sign_in import SignInAdmin
 from tools.mcp.look import look
@@ -25,7 +25,7 @@ from tools.mcp.rows import McpServer
 _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
 
 
-class _NamesField(forms.JSONField):
+class _NamesField(StrictJSONField):
     """Empty for all: nobody should have to read "null"."""
 
     def prepare_value(self, value: Any) -> Any:
