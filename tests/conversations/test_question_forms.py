@@ -168,6 +168,7 @@ def test_arguments_may_be_changed(text: str, arguments: Any):
     ("text", "problem"),
     [
         ("{\n'city'", "The arguments are no valid JSON (line 2)."),
+        ('{"city": 1e999}', "The arguments hold a number that JSON cannot."),
         ("[1]", "The arguments must be a JSON object."),
     ],
 )
