@@ -10,6 +10,9 @@ import environ
 
 _POSTGRES = ("postgres", "postgresql", "pgsql")
 _REDIS = ("redis", "rediss", "unix")
+#: A process that stands still in the middle of a transaction keeps what it has locked,
+#: and others wait. PostgreSQL ends that before they lose their own leases over it.
+_STANDSTILL = "-c idle_in_transaction_session_timeout=5s"
 
 
 def is_postgres(url: str) -> bool:
@@ -36,6 +39,7 @@ def database(url: str) -> dict[str, Any]:
         "OPTIONS": {
             "connect_timeout": 5,  # seconds
             "application_name": "parley",
+            "options": _STANDSTILL,
             **found.get("OPTIONS", {}),
         },
     }

@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from project.scaled import database
+from tests.scaled import POSTGRES as SERVER
+from tests.scaled import need_servers
 from tests.serving import BASE, ServerProcess, free_port, manage
 
 POSTGRES = "postgres://nobody:planted-secret@127.0.0.1:{}/none"
@@ -41,3 +45,13 @@ def test_half_a_setting_stops_the_start_with_one_line(
     assert done.stderr.startswith(line)
     assert done.stderr.count("\n") == 1
     assert "planted-secret" not in done.stderr
+
+
+def test_postgresql_ends_what_a_process_that_stands_still_has_locked(settings):
+    need_servers()
+    of_ours = database(SERVER)
+    with psycopg.connect(SERVER, **of_ours["OPTIONS"]) as connection:
+        asked = "SELECT setting FROM pg_settings WHERE name = %s"
+        name = "idle_in_transaction_session_timeout"  # in milliseconds
+        [(limit,)] = connection.execute(asked, [name]).fetchall()
+    assert 0 < int(limit) < 1000 * settings.TURN_LEASE
