@@ -21,6 +21,7 @@ from conversations import engine
 from conversations.gateway import means as gateway
 from llm import client
 from project import memory
+from project.accepting import Door
 from project.files import InUse, lock_folder
 from tools.mcp import client as mcp
 
@@ -57,16 +58,18 @@ async def lifespan(
         except InUse as exc:
             await send({"type": "lifespan.startup.failed", "message": f"{exc}."})
             return
-        draining = _drain_on_signal()
+        door = Door(asyncio.get_running_loop())
+        draining = _drain_on_signal(door)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         draining.set()
+        door.close()
         await drain()
         await close()
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _drain_on_signal() -> asyncio.Event:
+def _drain_on_signal(door: Door) -> asyncio.Event:
     """Begin to drain at SIGTERM or Ctrl-C, before the server does what it does then."""
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     tasks: set[asyncio.Task[None]] = set()
@@ -74,6 +77,7 @@ def _drain_on_signal() -> asyncio.Event:
     def begin() -> None:
         if not begun.is_set():
             begun.set()
+            door.close()
             task = loop.create_task(drain())
             tasks.add(task)
             task.add_done_callback(tasks.discard)
