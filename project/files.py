@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+_OPEN = 65_536  # files; beyond that some programs take long to close what they inherit
 
 
 class InUse(Exception):
@@ -55,3 +58,15 @@ def lock_folder(folder: Path) -> IO[str]:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def allow_many_open() -> None:
+    """As many open files as the system lets us have.
+
+    A stream takes two, its client's connection and its provider's, and what a process
+    may have at first is often a thousand.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN if hard == resource.RLIM_INFINITY else min(hard, _OPEN)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

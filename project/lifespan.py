@@ -22,13 +22,14 @@ from conversations.gateway import means as gateway
 from llm import client
 from project import memory
 from project.accepting import Door
-from project.files import InUse, lock_folder
+from project.files import InUse, allow_many_open, lock_folder
 from tools.mcp import client as mcp
 
 Message = MutableMapping[str, Any]
 
 
 async def start() -> None:
+    allow_many_open()
     # Scaled, turns are the business of `manage.py worker`.
     await engine.start(works=not settings.REDIS_URL)
     asyncio.get_running_loop().run_in_executor(None, memory.settle)

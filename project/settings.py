@@ -192,9 +192,9 @@ LLM_CONNECT_TIMEOUT = env.seconds("LLM_CONNECT_TIMEOUT", 10)
 LLM_FIRST_BYTE_TIMEOUT = env.seconds("LLM_FIRST_BYTE_TIMEOUT", 120)
 LLM_IDLE_TIMEOUT = env.seconds("LLM_IDLE_TIMEOUT", 120)  # between two chunks
 LLM_TOTAL_TIMEOUT = env.seconds("LLM_TOTAL_TIMEOUT", 1800)
-LLM_MAX_CONNECTIONS = env.count("LLM_MAX_CONNECTIONS", 1000)
+LLM_MAX_CONNECTIONS = env.count("LLM_MAX_CONNECTIONS", 2000)
 
-TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 200)  # turns at once in a process
+TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # turns at once in a process
 TURN_MAX_STEPS = env.count("TURN_MAX_STEPS", 10)
 TURN_DEADLINE = env.seconds("TURN_DEADLINE", 3600)
 TURN_LEASE = 6.0  # seconds a claim holds without renewal

@@ -41,7 +41,7 @@ class ScaledEngine(Engine):
         super().__init__(self._redis_log, database)
         self._works = works
         self._jobs = Jobs(
-            self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 10)
+            self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
         )
         self._renewed: dict[str, float] = {}  # when we last held the lease for sure
 

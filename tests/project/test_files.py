@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from project.files import InUse, create_private, lock_folder, make_private
+from tests.serving import BASE
 
 
 class NoEntropy(Exception):
@@ -68,3 +69,20 @@ def test_a_lock_ends_with_its_process(tmp_path: Path):
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     with lock_folder(tmp_path):
         pass
+
+
+def test_a_process_may_open_as_many_files_as_the_system_lets_it():
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import resource; from project.files import allow_many_open;"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1000)); allow_many_open();"
+            "print(resource.getrlimit(resource.RLIMIT_NOFILE))",
+        ],
+        cwd=BASE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == "(1000, 1000)\n"

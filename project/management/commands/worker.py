@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 from django.db import connection
 
 from project.environment import ConfigurationError
+from project.files import allow_many_open
 from project.preparation import prepare
 
 
@@ -26,6 +27,7 @@ class Command(BaseCommand):
                 " run `manage.py serve` alone, which runs turns itself.",
             )
         os.umask(0o077)
+        allow_many_open()
         prepare()
         connection.close()  # the engine's threads have their own
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
