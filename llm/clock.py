@@ -14,6 +14,9 @@ from llm.errors import ProviderTimeout
 class Clock:
     """By the event loop's clock. Held around each wait; to be closed in the end.
 
+    Where a wait is for a future of ours, the clock is told of that and needs not be
+    held: the future fails in time, which is cheaper than to cancel the task.
+
     A timer set for every chunk, as `asyncio.timeout` does, costs as much as to decode
     it. Here one timer stays: a wait only moves its end, at which the timer looks when
     it rings.
@@ -28,6 +31,7 @@ class Clock:
         "_rings_at",
         "_timer",
         "_until",
+        "_waiter",
         "_waiting",
         "first_byte",
     )
@@ -42,6 +46,7 @@ class Clock:
             now + settings.LLM_FIRST_BYTE_TIMEOUT if streams else self._deadline
         )
         self._waiting: asyncio.Task[Any] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._cancelling = 0  # requests that the task had before it waited
         self._until = math.inf  # when that wait has been too long
         self._timer: asyncio.TimerHandle | None = None
@@ -53,12 +58,7 @@ class Clock:
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._waiting, self._cancelling = task, task.cancelling()
-        when = self.first_byte
-        if when is None:
-            when = self._loop.time() + self._idle
-        self._until = min(when, self._deadline)
-        if self._until < self._rings_at:
-            self._set_timer()
+        self.watch(None)
 
     def __exit__(
         self,
@@ -74,6 +74,16 @@ class Clock:
         assert task is not None
         if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise self._expired() from exc
+
+    def watch(self, waiter: asyncio.Future[None] | None) -> None:
+        """`waiter` gets a ProviderTimeout where it takes too long."""
+        self._waiter = waiter
+        when, deadline = self.first_byte, self._deadline
+        if when is None:
+            when = self._loop.time() + self._idle
+        self._until = when if when < deadline else deadline
+        if self._until < self._rings_at:
+            self._set_timer()
 
     def close(self) -> None:
         if self._timer is not None:
@@ -95,10 +105,13 @@ class Clock:
 
     def _ring(self) -> None:
         self._timer, self._rings_at = None, math.inf
-        if self._waiting is None:
+        task, waiter = self._waiting, self._waiter
+        if task is None and (waiter is None or waiter.done()):
             return  # the next wait sets it again
         if self._loop.time() < self._until:
             self._set_timer()
-        else:
+        elif task is not None:
             self._rang = True
-            self._waiting.cancel()
+            task.cancel()
+        elif waiter is not None:
+            waiter.set_exception(self._expired())

@@ -7,6 +7,11 @@ without what no call here has a use for: each of cookie jar, redirects, authenti
 and hooks costs as much as to write the request.
 
 aiohttp's errors come out as they are; whoever asks knows them beside those of httpx.
+
+A body is read by way of `Pieces`. aiohttp's own reader asks the connection to go on
+with every piece that is taken, by which its parser is run once more for nothing, keeps
+where each chunk of HTTP ends, and has a coroutine in a coroutine: together it costs as
+much as to make deltas of what was read.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import cache, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -22,6 +27,7 @@ import aiohttp
 import httpx
 from aiohttp.abc import ResolveResult
 from aiohttp.resolver import ThreadedResolver
+from aiohttp.streams import StreamReader
 from django.conf import settings
 from multidict import CIMultiDict
 
@@ -29,6 +35,7 @@ from llm.addresses import is_public
 from llm.errors import BadRequest
 
 KEPT = 30  # seconds that an idle connection stays
+_PIECE = 64  # bytes that a piece takes beside its own
 
 
 def private_address() -> BadRequest:
@@ -38,20 +45,88 @@ def private_address() -> BadRequest:
     )
 
 
-class Body(httpx.AsyncByteStream):
-    """The bytes of an answer. `read` gives what has come, and b"" at the end.
+class Pieces(StreamReader):
+    """A body as it comes, for one who reads all there is as soon as it is there.
 
-    Iterating goes through five generators for each of httpx's layers; `read` through
-    none.
+    aiohttp's parser has made the reader, and holds on to it. So it is that object, of
+    this class from then on, and has no attribute of its own. How it ends, or fails, is
+    aiohttp's: `feed_eof`, `set_exception`.
+    """
+
+    __slots__ = ()
+
+    def waiter(self) -> asyncio.Future[None] | None:
+        """Done when there is something to `take`; None where it need not be waited for.
+
+        Raises what has gone wrong, once all that came before it has been taken.
+        """
+        if self._buffer:
+            return None
+        if self._exception is not None:
+            raise self._exception
+        if self._eof:
+            return None
+        if self._protocol.transport is None:
+            raise RuntimeError("Connection closed.")
+        waiter = self._waiter = self._loop.create_future()
+        return waiter
+
+    def take(self) -> bytes:
+        """All that has come; b"" at the end, or where there is nothing yet."""
+        buffer = self._buffer
+        if len(buffer) == 1:
+            taken = buffer.popleft()
+        else:
+            taken = b"".join(buffer)
+            buffer.clear()
+        self._size = 0
+        if self._protocol._reading_paused and not self._eof:
+            self._protocol.resume_reading()  # else it may be another answer's by now
+        return taken
+
+    def feed_data(self, data: bytes, size: int = 0) -> bool:
+        if not data:
+            return False
+        self._buffer.append(data)
+        self._size += len(data) + _PIECE
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._size > self._high_water:
+            self._protocol.pause_reading()
+        return False
+
+    # Where chunks of HTTP begin and end is of no interest. `bool` does nothing, and
+    # is in C as who calls it.
+    begin_http_chunk_receiving = staticmethod(bool)  # type: ignore[assignment]
+    end_http_chunk_receiving = staticmethod(bool)  # type: ignore[assignment]
+
+
+class Body(httpx.AsyncByteStream):
+    """The bytes of an answer.
+
+    Iterating goes through five generators for each of httpx's layers; who reads the
+    `pieces` goes through none.
     """
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
-        self.read: Callable[[], Awaitable[bytes]] = answer.content.readany
+        self.pieces: Pieces | None = None  # None where there is no body
+        if type(answer.content) is StreamReader:
+            answer.content.__class__ = Pieces
+        if isinstance(answer.content, Pieces):
+            self.pieces = answer.content
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while chunk := await self.read():
-            yield chunk
+        pieces = self.pieces
+        while pieces is not None:
+            if (waiter := pieces.waiter()) is not None:
+                await waiter
+            if not (piece := pieces.take()):
+                return
+            yield piece
 
     async def aclose(self) -> None:
         self._answer.release()

@@ -7,19 +7,21 @@ neither the key nor a body.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 
 import aiohttp
 import httpx
 from django.conf import settings
 
 from llm.clock import Clock
-from llm.connections import Body, Client
+from llm.connections import Body, Client, Pieces
 from llm.errors import BadResponse, LLMError, ProviderDown, ProviderTimeout
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024  # bytes
 
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
+#: With RuntimeError: our own `aclose` has shut the connection.
+_READ_ERRORS = (*_NETWORK_ERRORS, RuntimeError)
 
 
 async def ask(http: Client, message: httpx.Request, *, streams: bool) -> Answer:
@@ -35,30 +37,31 @@ async def ask(http: Client, message: httpx.Request, *, streams: bool) -> Answer:
 class Answer:
     """An HTTP answer, read as it comes."""
 
-    __slots__ = ("_clock", "_read", "_unpacked", "response")
+    __slots__ = ("_clock", "_pieces", "_unpacked", "response")
 
     def __init__(self, response: httpx.Response, clock: Clock) -> None:
         self.response = response
         self._clock = clock
+        self._pieces: Pieces | None = None
         self._unpacked: AsyncGenerator[bytes, None] | None = None
-        self._read: Callable[[], Awaitable[bytes]]
         if isinstance(response.stream, Body) and not _is_packed(response):
-            self._read = response.stream.read
+            self._pieces = response.stream.pieces
         else:
-            self._unpacked = _pieces(response)
-            self._read = self._next
+            self._unpacked = _unpacked(response)
 
     async def read(self) -> bytes:
         """The bytes that have come, at least one; b"" at the end."""
-        clock = self._clock
+        pieces, clock = self._pieces, self._clock
         try:
-            with clock:
-                chunk = await self._read()
-        except (*_NETWORK_ERRORS, RuntimeError) as exc:
-            # aiohttp's RuntimeError: our own `aclose` has shut the connection.
+            if pieces is None:
+                return await self._next()
+            if (waiter := pieces.waiter()) is not None:
+                clock.watch(waiter)
+                await waiter
+            clock.first_byte = None
+            return pieces.take()
+        except _READ_ERRORS as exc:
             raise _network_error(exc, "The stream was cut off.") from exc
-        clock.first_byte = None
-        return chunk
 
     async def rest(self, begun: bytes = b"", *, limit: int = MAX_WHOLE_ANSWER) -> bytes:
         """`begun` and all that follows, up to the first read beyond `limit`."""
@@ -78,8 +81,12 @@ class Answer:
             pass  # hanging up on somebody who has hung up
 
     async def _next(self) -> bytes:
-        assert self._unpacked is not None
-        return await anext(self._unpacked, b"")
+        if self._unpacked is None:
+            return b""
+        with self._clock:
+            chunk = await anext(self._unpacked, b"")
+        self._clock.first_byte = None
+        return chunk
 
 
 def _is_packed(response: httpx.Response) -> bool:
@@ -87,7 +94,7 @@ def _is_packed(response: httpx.Response) -> bool:
     return "content-encoding" in response.headers
 
 
-async def _pieces(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+async def _unpacked(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     async for chunk in response.aiter_bytes():
         if chunk:
             yield chunk

@@ -1,0 +1,307 @@
+"""The bytes of an answer, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import gzip
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from llm import connections, exchange
+from llm.connections import Body, Pieces
+from llm.errors import LLMError, ProviderDown
+
+Write = Callable[[asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\n"
+TEXT = b"".join(b"data: %d\n\n" % n for n in range(500))
+LARGE = bytes(range(256)) * 40_000  # 10 MB, more than any buffer on the way
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def pieces_of(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def sized(data: bytes) -> bytes:
+    return OK + b"Content-Length: %d\r\n\r\n" % len(data) + data
+
+
+def chunked(data: bytes, size: int = 97) -> bytes:
+    head = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(map(chunk, pieces_of(data, size))) + b"0\r\n\r\n"
+
+
+def until_closed(data: bytes) -> bytes:
+    return OK + b"Connection: close\r\n\r\n" + data
+
+
+def cut(answer: bytes, size: int) -> Write:
+    """Writes `answer` in pieces of `size`, each with a packet of its own."""
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        for piece in pieces_of(answer, size):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    return write
+
+
+@asynccontextmanager
+async def server(
+    *answers: Write, safe: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server of one answer after another, on whatever connections it is asked; each
+    connection is closed after the last of them. Its address, and the numbers of the
+    connections on which it was asked."""
+    asked_on: list[int] = []
+    left = list(answers)
+    opened = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        number = opened
+        try:
+            while left and await reader.readuntil(b"\r\n\r\n"):
+                asked_on.append(number)
+                await left.pop(0)(writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # our client has hung up
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=safe)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        yield f"http{'s' if safe else ''}://localhost:{port}/", asked_on
+        await connections.aclose()
+
+
+async def asked(url: str) -> exchange.Answer:
+    message = httpx.Request("GET", url)
+    return await exchange.ask(connections.client(private=True), message, streams=True)
+
+
+async def read(url: str) -> bytes:
+    answer = await asked(url)
+    try:
+        return await answer.rest()
+    finally:
+        await answer.aclose()
+
+
+def reader_of(answer: exchange.Answer) -> Pieces:
+    stream = answer.response.stream
+    assert isinstance(stream, Body)
+    assert stream.pieces is not None
+    return stream.pieces
+
+
+# What comes
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 98, 1000, 100_000])
+@pytest.mark.parametrize("framed", [sized, chunked, until_closed])
+async def test_any_cut_of_the_answer_gives_the_same_bytes(
+    framed: Callable[[bytes], bytes], size: int
+):
+    async with server(cut(framed(TEXT), size)) as (url, _):
+        assert await read(url) == TEXT
+
+
+@pytest.mark.parametrize("framed", [sized, chunked, until_closed])
+async def test_a_packed_answer_is_unpacked(framed: Callable[[bytes], bytes]):
+    answer = framed(gzip.compress(TEXT)).replace(
+        b"OK\r\n", b"OK\r\nContent-Encoding: gzip\r\n", 1
+    )
+    async with server(cut(answer, 50)) as (url, _):
+        assert await read(url) == TEXT
+
+
+@pytest.mark.parametrize(
+    "answer", [sized(b""), b"HTTP/1.1 204 No Content\r\n\r\n", chunked(b"")]
+)
+async def test_an_answer_may_have_no_body(answer: bytes):
+    async with server(cut(answer, 100)) as (url, _):
+        assert await read(url) == b""
+
+
+async def test_each_read_gives_what_has_come_so_far():
+    more = asyncio.Event()
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(chunked(b"")[:-5] + chunk(b"one ") + chunk(b"and ") + b"3\r\ntw")
+        await more.wait()
+        writer.write(b"o\r\n" + b"0\r\n\r\n")
+
+    async with server(write) as (url, _):
+        answer = await asked(url)
+        said = b""
+        while said != b"one and tw":
+            said += await answer.read()
+        more.set()
+        assert [await answer.read(), await answer.read()] == [b"o", b""]
+        assert await answer.read() == b""
+        await answer.aclose()
+
+
+async def test_an_answer_over_tls(tmp_path: Path, monkeypatch: Any):
+    ours, theirs = safe_contexts(tmp_path)
+    monkeypatch.setattr(connections, "_ssl_context", lambda: theirs)
+    async with server(cut(chunked(TEXT), 7), safe=ours) as (url, _):
+        assert await read(url) == TEXT
+
+
+def safe_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server on localhost, and of a client that trusts it and no other."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    both = folder / "server.pem"
+    both.write_bytes(certificate + secret)
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_cert_chain(both)
+    return ours, ssl.create_default_context(cadata=certificate.decode())
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("framed", [sized, chunked])
+async def test_what_came_before_a_cut_is_not_lost(framed: Callable[[bytes], bytes]):
+    async with server(cut(framed(TEXT)[:-100], 100_000)) as (url, _):
+        answer = await asked(url)
+        pieces = reader_of(answer)
+        while pieces.exception() is None:  # it has all come, and nobody has read it
+            await asyncio.sleep(0)
+        said = await answer.read()
+        assert said == TEXT[: len(said)]
+        assert len(said) >= len(TEXT) - 100
+        with pytest.raises(ProviderDown):
+            await answer.read()
+        await answer.aclose()
+
+
+async def test_what_is_no_chunk_is_an_error_of_ours():
+    answer = OK + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b"one") + b"zz\r\n"
+    async with server(cut(answer, 1000)) as (url, _):
+        with pytest.raises(LLMError):
+            await read(url)
+
+
+@pytest.mark.parametrize("framed", [sized, chunked])
+async def test_a_connection_read_to_its_end_is_used_again(
+    framed: Callable[[bytes], bytes],
+):
+    answers = [cut(framed(TEXT), 1000)] * 3
+    async with server(*answers) as (url, asked_on):
+        assert [await read(url) for _ in answers] == [TEXT] * 3
+    assert asked_on == [1, 1, 1]
+
+
+async def test_a_connection_left_in_the_middle_is_not_used_again():
+    answers = [cut(chunked(LARGE, 10_000), 100_000), cut(sized(TEXT), 1000)]
+    async with server(*answers) as (url, asked_on):
+        answer = await asked(url)
+        assert await answer.read()
+        await answer.aclose()
+        assert await read(url) == TEXT
+    assert asked_on == [1, 2]
+
+
+async def test_cancelling_a_read_loses_nothing():
+    more = asyncio.Event()
+
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(chunked(b"")[:-5])
+        await more.wait()
+        writer.write(chunk(b"one") + b"0\r\n\r\n")
+
+    async with server(write) as (url, _):
+        answer = await asked(url)
+        reading = asyncio.ensure_future(answer.read())
+        await asyncio.sleep(0)
+        reading.cancel()
+        more.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert [await answer.read(), await answer.read()] == [b"one", b""]
+        await answer.aclose()
+
+
+# Who is slow
+
+
+async def until_paused(pieces: Pieces) -> None:
+    """Until no more is read from the network for `pieces`."""
+    while not pieces._protocol._reading_paused:
+        assert not pieces.is_eof()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (LARGE, sized(LARGE)),
+        (LARGE, until_closed(LARGE)),
+        (LARGE, chunked(LARGE, 100_000)),
+        (LARGE[:1_000_000], chunked(LARGE[:1_000_000], 3)),
+    ],
+    ids=["sized", "until closed", "chunked", "in many chunks"],
+)
+async def test_what_nobody_reads_is_not_fetched(text: bytes, answer: bytes):
+    async with server(cut(answer, 1_000_000)) as (url, _):
+        open_answer = await asked(url)
+        pieces = reader_of(open_answer)
+        await until_paused(pieces)
+        assert sum(map(len, pieces._buffer)) < 2 * 1024 * 1024
+        assert len(pieces._buffer) < 50_000
+        assert await open_answer.rest() == text
+        await open_answer.aclose()
+
+
+async def test_to_take_what_is_left_does_not_hurry_the_next_answer():
+    """The connection goes to the next one as soon as an answer has all come."""
+    async with server(cut(sized(TEXT), 10_000), cut(sized(LARGE), 100_000)) as (
+        url,
+        asked_on,
+    ):
+        first = await asked(url)
+        while not reader_of(first).is_eof():
+            await asyncio.sleep(0)
+        second = await asked(url)
+        await until_paused(reader_of(second))
+        assert await first.rest() == TEXT
+        assert reader_of(second)._protocol._reading_paused
+        assert await second.rest() == LARGE
+        await first.aclose()
+        await second.aclose()
+    assert asked_on == [1, 1]
