@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -16,6 +17,7 @@ from project.files import InUse, lock_folder
 from project.first_start import Outcome, first_start
 
 _PREPARING = 7_262_317  # the number of PostgreSQL's lock; any that nobody else uses
+_PAUSE = 0.1  # seconds
 
 
 def alone() -> AbstractContextManager[Any]:
@@ -71,10 +73,18 @@ def _one_after_another() -> Iterator[None]:
     if connection.vendor != "postgresql":
         yield
         return
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [_PREPARING])
+    # Asked for again and again: a statement that waits is a transaction under way, and
+    # for the end of each such one `CREATE INDEX CONCURRENTLY` waits.
+    while not _locked():
+        time.sleep(_PAUSE)
     try:
         yield
     finally:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_PREPARING])
+
+
+def _locked() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [_PREPARING])
+        return bool(cursor.fetchone()[0])

@@ -169,7 +169,7 @@ def _led_to_by(term: str) -> Q:
     """Turns that have this id, or something with this id."""
     requests = ModelCall.objects.filter(Q(request_id=term) | Q(response_id=term))
     found = {
-        *Item.objects.filter(payload__id=term).values_list("turn", flat=True),
+        *Item.objects.named([term]).values_list("turn", flat=True),
         *ToolCall.objects.filter(call_id=term).values_list("turn", flat=True),
         *requests.values_list("turn_id", flat=True),
     }

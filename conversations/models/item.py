@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.db import models, transaction
@@ -7,6 +8,30 @@ from django.utils.translation import gettext_lazy as _
 
 from conversations.models.turn import Turn
 from llm.wire.items import Item as ItemPayload
+
+_INDEXED = 80  # characters of an id; a client's may be longer than an index takes
+
+
+class SaidId(models.Func):
+    """The beginning of the id that stands in an item's payload.
+
+    A look-up of `payload__id` has its path as a parameter, which no index can serve.
+    """
+
+    template = f"SUBSTR(JSON_EXTRACT(%(expressions)s, '$.id'), 1, {_INDEXED})"
+    output_field = models.TextField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **options: Any) -> Any:
+        template = f"SUBSTR(%(expressions)s ->> 'id', 1, {_INDEXED})"
+        return self.as_sql(compiler, connection, template=template, **options)
+
+
+class ItemQuerySet(models.QuerySet["Item"]):
+    def named(self, ids: Collection[str]) -> ItemQuerySet:
+        """Those of these ids, by the index. Several may have one that a client gave."""
+        beginnings = [id[:_INDEXED] for id in ids]
+        found = self.alias(said_id=SaidId("payload")).filter(said_id__in=beginnings)
+        return found.filter(payload__id__in=ids)
 
 
 class Item(models.Model):
@@ -29,8 +54,11 @@ class Item(models.Model):
     sequence = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    objects = ItemQuerySet.as_manager()
+
     class Meta:
         ordering = ["turn", "position"]
+        indexes = [models.Index(SaidId("payload"), name="conversations_item_said_id")]
         constraints = [
             models.UniqueConstraint(
                 fields=["turn", "position"], name="conversations_item_position_once"

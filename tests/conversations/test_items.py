@@ -83,3 +83,19 @@ def test_what_was_corrected_or_erased_is_told_as_it_is_now(conversation):
     asked.correct({**asked.payload, "content": "other"})
     answered.delete()
     assert [text_of(item) for item in items_of(third).before] == ["other", "3"]
+
+
+def test_an_item_is_found_by_its_id_without_reading_the_others(conversation):
+    turn = turn_with(conversation, None, *[user_message(str(n)) for n in range(30)])
+    rows = list(turn.items.order_by("position"))
+    named = Item.objects.named([rows[7].payload["id"], rows[21].payload["id"], "msg_"])
+    assert {row.pk for row in named} == {rows[7].pk, rows[21].pk}
+    assert "conversations_item_said_id" in named.explain()
+
+
+@pytest.mark.parametrize("length", [81, 100_000])
+def test_an_id_may_be_as_long_as_a_client_likes(conversation, length: int):
+    said = [{**user_message("Hi"), "id": "x" * length + end} for end in "ab"]
+    turn = turn_with(conversation, None, *said)
+    assert Item.objects.named([said[1]["id"]]).get() == turn.items.last()
+    assert not Item.objects.named(["x" * 80]).exists()

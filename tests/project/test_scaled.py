@@ -10,7 +10,7 @@ import pytest
 
 from project.scaled import database
 from tests.scaled import POSTGRES as SERVER
-from tests.scaled import need_servers
+from tests.scaled import REDIS, Database, need_servers
 from tests.serving import BASE, ServerProcess, free_port, manage
 
 POSTGRES = "postgres://nobody:planted-secret@127.0.0.1:{}/none"
@@ -55,3 +55,21 @@ def test_postgresql_ends_what_a_process_that_stands_still_has_locked(settings):
         name = "idle_in_transaction_session_timeout"  # in milliseconds
         [(limit,)] = connection.execute(asked, [name]).fetchall()
     assert 0 < int(limit) < 1000 * settings.TURN_LEASE
+
+
+def test_processes_that_start_at_once_make_the_tables_one_after_another(tmp_path: Path):
+    need_servers()
+    empty = Database()
+    there = {"DATABASE_URL": empty.url, "REDIS_URL": REDIS}
+    try:
+        starting = [
+            subprocess.Popen(
+                manage("shell", "-c", "from project.preparation import *; prepare()"),
+                cwd=BASE,
+                env=ServerProcess(tmp_path / "data", there).environment,
+            )
+            for _ in range(3)
+        ]
+        assert [process.wait(timeout=120) for process in starting] == [0, 0, 0]
+    finally:
+        empty.drop()
