@@ -24,7 +24,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if not is_away(sys.exc_info()[1]):
         return errors.server_error(request)
     response: HttpResponse
-    if "text/html" in request.headers.get("Accept", ""):
+    wants_page = "text/html" in request.headers.get("Accept", "")
+    if wants_page and not errors.is_api(request):
         response = HttpResponse(_TEXT, status=503, content_type="text/plain")
     else:
         response = JsonResponse({"error": _ERROR}, status=503)

@@ -243,21 +243,26 @@ class CallbackView(ApiView):
     )
     def post(self, request: Request, token: str) -> Response:
         """The result of a call that was accepted before. The first one counts."""
+        call = _addressed(token)
         serializer = ResultSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         result = serializer.validated_data
         error = result.get("error", "")
         try:
             output = rendered(f"Error: {error}" if error else result.get("output"))
-            pk = background_rows.call_of(token)
-            engine.arrived(background_rows.deliver(pk, output.output, error=error))
+            engine.arrived(background_rows.deliver(call.pk, output.output, error=error))
         except ToolError as exc:
             raise Refused(InputError("output", str(exc))) from exc
-        except (signing.BadSignature, ToolCall.DoesNotExist) as exc:
-            raise Http404 from exc
         except background_rows.TooLate as exc:
             raise Late from exc
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _addressed(token: str) -> ToolCall:
+    try:
+        return get_object_or_404(ToolCall, pk=background_rows.call_of(token))
+    except signing.BadSignature as exc:
+        raise Http404 from exc
 
 
 def _questions(request: Request) -> QuestionQuerySet:

@@ -99,20 +99,25 @@ def request_id(request: HttpRequest) -> str:
     return str(request.parley_id)  # type: ignore[attr-defined]
 
 
+def is_api(request: HttpRequest) -> bool:
+    """Programs are answered with JSON, whatever they say they take."""
+    return request.path.startswith(_API)
+
+
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not request.path.startswith(_API):
+    if not is_api(request):
         return defaults.page_not_found(request, exception)
     return _answer(request, 404, "There is nothing at this address.", "not_found")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not request.path.startswith(_API):
+    if not is_api(request):
         return defaults.bad_request(request, exception)
     return _answer(request, 400, "The request cannot be understood.", "bad_request")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    if not request.path.startswith(_API):
+    if not is_api(request):
         return defaults.server_error(request)
     id = request_id(request)
     logger.error("request %s failed: %s %s", id, request.method, request.path)

@@ -212,10 +212,23 @@ def test_a_callback_without_one_clear_result_is_refused(
     assert call.state == "executing"
 
 
-def test_a_forged_callback_is_unknown(client, finished, address):
+@pytest.mark.parametrize("body", [{"output": 1}, {}])
+def test_a_forged_callback_is_unknown_whatever_it_brings(
+    client, finished, address, body
+):
     call = in_background(finished)
     path = address(call)[:-3] + "xx/"
+    assert post(client, path, **body).status_code == 404
+
+
+def test_whoever_calls_back_for_a_call_that_is_gone_is_told_nothing_else(
+    client, finished, address
+):
+    call = in_background(finished)
+    path = address(call)
+    call.delete()
     assert post(client, path, output=1).status_code == 404
+    assert post(client, path).status_code == 404
 
 
 def test_without_an_address_of_our_own_there_is_no_callback(settings):
