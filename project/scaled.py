@@ -58,7 +58,7 @@ def is_redis(url: str) -> bool:
 
 def channel_layer(redis_url: str) -> dict[str, Any]:
     if not redis_url:
-        return {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+        return {"BACKEND": "conversations.engine.local_layer.LocalLayer"}
     number = urlsplit(redis_url).path.strip("/") or "0"
     host = {"address": redis_url, "socket_timeout": 5, "socket_connect_timeout": 3}
     return {
