@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 import orjson
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
 from conversations import engine
@@ -122,17 +123,17 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await self.send_json(queued)
 
     async def _create(self, fields: dict[str, Any]) -> None:
-        turn_id = await database_sync_to_async(self._open_turn)(fields)
+        turn = await engine.open(partial(self._open_turn, fields))
         await self.send_json(
             {
                 "type": "parley:turn.queued",
-                "turn": turn_id,
+                "turn": turn.pk,
                 "key": fields.get("key"),
             }
         )
-        self._follow(turn_id, None)
+        self._follow(turn.pk, None)
 
-    def _open_turn(self, fields: dict[str, Any]) -> str:
+    def _open_turn(self, fields: dict[str, Any]) -> Turn:
         # The same door-keeper as REST's, so that both refuse the same with one voice.
         from conversations.api.serializers import TurnRequestSerializer
 
@@ -142,19 +143,17 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         found = Conversation.objects.one_of(user, self.conversation.pk)
         if found is None:
             raise InvalidMessage("This conversation is gone.", "conversation")
-        with transaction.atomic():
-            serializer = TurnRequestSerializer(
-                data=asked,
-                context={
-                    "conversation": found,
-                    "user": user,
-                    "idempotency_key": fields.get("key"),
-                },
-            )
-            serializer.is_valid(raise_exception=True)
-            turn: Turn = serializer.save()
-        engine.submit(turn.pk, turn.conversation_id)
-        return turn.pk
+        serializer = TurnRequestSerializer(
+            data=asked,
+            context={
+                "conversation": found,
+                "user": user,
+                "idempotency_key": fields.get("key"),
+            },
+        )
+        serializer.is_valid(raise_exception=True)
+        turn: Turn = serializer.save()
+        return turn
 
     def _answer(self, question_id: str, fields: dict[str, Any]) -> None:
         from conversations.api.calls import AnswerSerializer, answer

@@ -8,11 +8,12 @@ way there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
+from channels.db import database_sync_to_async
 from django.conf import settings
 
 from conversations.engine.log import Entry, Position
@@ -38,6 +39,7 @@ __all__ = [
     "forget",
     "is_draining",
     "is_told",
+    "open",
     "response_of",
     "start",
     "submit",
@@ -92,6 +94,18 @@ def submit(turn_id: str, conversation_id: str = "") -> None:
     """A committed turn waits to be run. Where no engine runs here, a sweep finds it."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.submitted, turn_id, conversation_id)
+
+
+async def open(open_turn: Callable[[], Turn]) -> Turn:
+    """The turn that `open_turn` opens, which runs in a thread, and is then submitted.
+
+    For the server's event loop; in one process the turn is taken up in the same go.
+    """
+    if _engine is not None and not settings.REDIS_URL:
+        return await _engine.open(open_turn)
+    turn: Turn = await database_sync_to_async(open_turn)()
+    submit(turn.pk, turn.conversation_id)
+    return turn
 
 
 def enqueue(turn_id: str) -> None:

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
@@ -20,10 +21,12 @@ from conversations.engine import rows
 from conversations.engine.background import Background
 from conversations.engine.database import Database
 from conversations.engine.hints import announce
+from conversations.engine.load import Taken, Work, load_taken, open_taken, take
 from conversations.engine.log import Entry, EventLog, Position, entries_after
 from conversations.engine.replay import Over, replay
 from conversations.engine.run import Run
 from conversations.engine.schedule import LOOK, Schedule
+from conversations.models import Turn
 from tools.execute import where
 
 logger = logging.getLogger(__name__)
@@ -44,7 +47,7 @@ class Engine:
         self._log = log
         self._database = database
         self._slots = asyncio.Semaphore(settings.TURN_CONCURRENCY)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         #: Turns that have a task; done once it is known whether we run them.
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._stopped = asyncio.Event()
@@ -92,7 +95,7 @@ class Engine:
         if self.draining or turn_id in self._wanted:
             return
         self._wanted[turn_id] = self.loop.create_future()
-        self._keep(self._work(turn_id), name="queued")
+        self._keep(self._work(Taken(turn_id)), name="queued")
 
     async def admit(self, turn_id: str) -> None:
         """As `put`; returns once the turn is taken up, or need not be."""
@@ -124,12 +127,45 @@ class Engine:
     def tell(self, kind: str) -> None:
         """There are no other processes to be told."""
 
-    async def _work(self, turn_id: str) -> None:
-        next_turn = None
+    async def open(self, open_turn: Callable[[], Turn]) -> Turn:
+        """Have a turn opened, and take it up in the same go where there is room."""
+        opening = self.loop.create_task(self._open(open_turn))
+        self._tasks.add(opening)
+        opening.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(opening)
+
+    async def _open(self, open_turn: Callable[[], Turn]) -> Turn:
+        if self.draining or self._slots.locked():
+            turn = await self._database.write(open_turn)
+            self.opened(turn.pk, turn.conversation_id)
+            return turn
+        taken = Taken()
+        await self._slots.acquire()  # at once, for whoever runs it
         try:
-            async with self._slots:
-                if not self.draining:
-                    next_turn = await self._run(turn_id)
+            opening = self._database.write(open_taken, taken, open_turn, self._wanted)
+            loading = self._database.write(load_taken, taken)
+            turn = await opening
+        finally:
+            if taken.claim is None:
+                self._slots.release()
+        if taken.claim is None:  # it waits for another, or was opened before
+            self.opened(turn.pk, turn.conversation_id)
+            return turn
+        self._wanted[turn.pk] = self.loop.create_future()
+        running = self._keep(self._work(taken, loading), name="running")
+        running.add_done_callback(lambda _: self._slots.release())
+        self._keep(announce(turn.conversation_id, turn.pk), name="hint")
+        return turn
+
+    async def _work(
+        self, taken: Taken, loading: Awaitable[Work | None] | None = None
+    ) -> None:
+        """`loading`: the turn has been claimed, and has a slot."""
+        turn_id, next_turn = taken.turn_id, None
+        try:
+            async with nullcontext() if loading else self._slots:
+                if loading or not self.draining:
+                    next_turn = await self._run(taken, loading)
         except UNREACHABLE as exc:
             logger.warning("turn %s is left to the sweep: %s", turn_id, where(exc))
         finally:
@@ -137,19 +173,26 @@ class Engine:
             self._wanted.pop(turn_id, None)
             self.runs.pop(turn_id, None)
             self._log.close(turn_id)
+            if log := self._log.get(turn_id):
+                log.wake()  # where no run of ours tells the end, the rows may
         if next_turn:
             self.put(next_turn)
 
-    async def _run(self, turn_id: str) -> str | None:
+    async def _run(
+        self, taken: Taken, loading: Awaitable[Work | None] | None
+    ) -> str | None:
         """Run the turn if it is to be had. The id of the turn that waited for it."""
-        claim = await self._database.write(rows.claim, turn_id)
-        if claim is None:
-            return None
         task = asyncio.current_task()
         assert task is not None
         task.set_name("running")  # drain lets it end by itself
+        loading = asyncio.ensure_future(loading or self._database.write(take, taken))
+        await asyncio.wait([loading])
+        if taken.claim is None:
+            loading.result()
+            return None
+        turn_id = taken.turn_id
         journal = self._log.journal(turn_id, lambda: self._fence(turn_id))
-        run = Run(claim, journal, self._database, self.background.wake)
+        run = Run(taken.claim, journal, self._database, loading, self.background.wake)
         self.runs[turn_id] = run
         self._admitted(turn_id)
         if self.draining:
@@ -175,6 +218,9 @@ class Engine:
         try:
             while not self.draining:
                 if log.is_over or not (log.entries or log.stand_in):
+                    if turn_id in self._wanted and not log.is_over:
+                        await log.changed()  # a run of ours is about to tell it
+                        continue
                     if over := await self._over(turn_id):
                         if batch := over.after(after):
                             yield batch
@@ -261,12 +307,13 @@ class Engine:
                 # The database may be back at the next beat; leases outlast a few.
                 logger.error("the engine's %s failed: %s", act.__name__, where(exc))
 
-    def _keep(self, coroutine: Awaitable[None], *, name: str) -> None:
+    def _keep(self, coroutine: Awaitable[None], *, name: str) -> asyncio.Task[None]:
         task = asyncio.ensure_future(coroutine)
         assert isinstance(task, asyncio.Task)
         task.set_name(name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _is_news(batch: list[Entry], after: Position | None) -> bool:

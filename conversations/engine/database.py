@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -41,13 +41,13 @@ class Database:
 
     def write(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]:
+    ) -> asyncio.Future[T]:
         """Runs even if whoever waits for it is cancelled."""
         return self._run(self._writer(*args), function, *args, **kwargs)
 
     def read(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]:
+    ) -> asyncio.Future[T]:
         return self._run(self._readers, function, *args, **kwargs)
 
     async def close(self) -> None:
@@ -78,20 +78,14 @@ class Database:
         function: Callable[P, T],
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Awaitable[T]:
+    ) -> asyncio.Future[T]:
         def call() -> T:
             connection = connections["default"]
             self._opened[id(connection)] = connection
             connection.close_if_unusable_or_obsolete()
             if self._patience:
                 _reach(connection, self._patience)
-            if not faults.IS_ARMED:
-                return function(*args, **kwargs)
-            name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-            faults.at(f"{name}:before")
-            result = function(*args, **kwargs)
-            faults.at(f"{name}:after")
-            return result
+            return faults.around(function, *args, **kwargs)
 
         return asyncio.get_running_loop().run_in_executor(executor, call)
 

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from django.conf import settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _place, _, _count = getattr(settings, "CRASH_AT", "").partition("#")
 _left = int(_count or 1)
@@ -24,3 +29,14 @@ def at(place: str) -> None:
     _left -= 1
     if _left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def around(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `function`, between two places of its name."""
+    if not IS_ARMED:
+        return function(*args, **kwargs)
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    at(f"{name}:before")
+    result = function(*args, **kwargs)
+    at(f"{name}:after")
+    return result

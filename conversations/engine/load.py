@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 
 from conversations.admission import check_model
 from conversations.attachments import attachments_of, contents, inlined
-from conversations.engine import approvals, background_rows
+from conversations.engine import approvals, background_rows, faults, rows
 from conversations.engine.gathering import Gathering, gathering
 from conversations.engine.items import items_of
 from conversations.engine.log import Position
@@ -104,6 +105,41 @@ class Work:
     def question_of(self, call: ItemPayload) -> Asked:
         """What a person is asked before `call` runs."""
         return approvals.question_of(call, self.task.tools)
+
+
+@dataclass(slots=True)
+class Taken:
+    """A turn that somebody takes up, and the claim once that is ours."""
+
+    turn_id: str = ""
+    claim: Claim | None = None
+
+
+def take(taken: Taken) -> Work | None:
+    """Claim the turn and load it. None where it is not to be had.
+
+    Raises as `load`; the turn is claimed nevertheless.
+    """
+    taken.claim = faults.around(rows.claim, taken.turn_id)
+    return load_taken(taken)
+
+
+def load_taken(taken: Taken) -> Work | None:
+    return faults.around(load, taken.claim) if taken.claim else None
+
+
+def open_taken(
+    taken: Taken, open_turn: Callable[[], Turn], wanted: Collection[str]
+) -> Turn:
+    """The turn that `open_turn` opens, claimed with the same commit where it may run
+    at once: so nobody ever finds it in the queue. Those `wanted` have their run."""
+    claim = None
+    with transaction.atomic():
+        turn = open_turn()
+        if turn.status == Turn.Status.QUEUED and turn.pk not in wanted:
+            claim = rows.claim(turn.pk)
+    taken.turn_id, taken.claim = turn.pk, claim
+    return turn
 
 
 def load(claim: Claim) -> Work:

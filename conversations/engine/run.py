@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError
 from conversations.context import render
 from conversations.engine import background_rows, faults, gathering, rows
 from conversations.engine.database import Database
-from conversations.engine.load import Work, load
+from conversations.engine.load import Work
 from conversations.engine.log import Fenced, Journal, Position
 from conversations.engine.rows import (
     Asked,
@@ -66,6 +66,7 @@ class Run:
         claim: Claim,
         log: Journal,
         database: Database,
+        loading: Awaitable[Work | None],
         wake_background: Callable[[], None] = lambda: None,
     ) -> None:
         self.claim = claim
@@ -73,6 +74,7 @@ class Run:
         self.next_turn: str | None = None  # that waits for this one's end
         self._log = log
         self._database = database
+        self._loading = loading
         self._stop: Stop | None = None
         self._in_loop: asyncio.Task[None] | None = None
         self._builder = ResponseBuilder(id=claim.turn_id, model="")
@@ -122,11 +124,12 @@ class Run:
 
     async def _run(self) -> None:
         try:
-            work = self._work = await self._database.read(load, self.claim)
+            work = self._work = await self._loading
         except LLMError as exc:
             self._publish(self._builder.start())
             await self._finish(self._builder.fail(exc))
             return
+        assert work is not None, "it is claimed"
         self.has_news = work.has_news
         if self._stop == "released":  # before anything was done
             await self._database.write(rows.release, self.claim, work.task.partial, [])

@@ -259,7 +259,7 @@ async def test_a_fault_of_ours_ends_the_turn_too(
     def broken(*arguments):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("conversations.engine.run.load", broken)
+    monkeypatch.setattr("conversations.engine.load.load", broken)
     turn, entries = await answer(conversation)
     assert turn.error["code"] == "E_INTERNAL"
     assert not any(b"secret" in entry.data for entry in entries)

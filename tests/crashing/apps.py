@@ -12,11 +12,11 @@ class CrashingConfig(AppConfig):
     name = "tests.crashing"
 
     def ready(self) -> None:
-        from conversations.consumers import ConversationConsumer
+        from conversations.engine import core
         from conversations.models import Turn
 
         post_save.connect(_opened, sender=Turn, weak=False)
-        _crash_after(ConversationConsumer, "_open_turn", "socket.accept:after")
+        _crash_after(core, "open_taken", "socket.accept:after")
 
 
 def _opened(created: bool, **signal: Any) -> None:
