@@ -22,6 +22,13 @@ from tools.mcp.kept import told
 from tools.mcp.rows import McpServer
 from tools.mcp.sign_in import begin, finish
 from tools.mcp.sign_in_rows import McpSignIn
+from tools.mcp.sign_out import sign_out
+
+#: By whether the tokens are good no more.
+_SIGNED_OUT = {
+    True: _("Signed out: the tokens are forgotten here and revoked at the server."),
+    False: _("Signed out: the tokens are forgotten here."),
+}
 
 
 class SignInAdmin(admin.ModelAdmin):
@@ -69,10 +76,13 @@ class SignInAdmin(admin.ModelAdmin):
             return ""
 
     def _sign_out(self, request: HttpRequest, row: McpServer) -> HttpResponse:
-        row.sign_out()
+        try:
+            text, level = str(_SIGNED_OUT[sign_out(row)]), messages.SUCCESS
+        except ToolError as exc:
+            why = _("They were not revoked: %(why)s") % {"why": exc}
+            text, level = f"{_SIGNED_OUT[False]} {why}", messages.WARNING
         self.log_change(request, row, "Signed out.")
-        text = _("Signed out: the tokens are forgotten here.")
-        self.message_user(request, text, messages.SUCCESS)
+        self.message_user(request, text, level)
         return redirect("admin:tools_mcpserver_sign_in", row.pk)
 
     def signed_in_view(self, request: HttpRequest) -> HttpResponse:

@@ -67,6 +67,17 @@ def auth_of(server: Server) -> httpx2.Auth | None:
             return None
 
 
+async def revocations(server: Server) -> list[httpx2.Request]:
+    """What to send so that the tokens in the store are good no more; nothing where
+    their server revokes none. Raises SignInFailed.
+
+    Source: https://www.rfc-editor.org/rfc/rfc7009
+    """
+    if not isinstance(server.oauth, AuthorizationCode):
+        return []
+    return await _ForPeople(server.url, server.oauth).revocations()
+
+
 # Machines: tokens are fetched when needed and kept as long as the session
 
 
@@ -247,6 +258,29 @@ class _ForPeople(_OurScope):
             method = _method(self.context.oauth_metadata)
             self.context.client_info.token_endpoint_auth_method = method
 
+    async def revocations(self) -> list[httpx2.Request]:
+        await self._initialize()
+        metadata = self.context.oauth_metadata
+        if metadata is None or metadata.revocation_endpoint is None:
+            return []
+        if (issuer := self._client.issuer) and not issuers_match(
+            str(metadata.issuer), issuer
+        ):
+            raise SignInFailed(_OTHER_ISSUER)
+        self._show_secret_as_asked()
+        url = str(metadata.revocation_endpoint)
+        return [self._revocation(url, *token) for token in self._stored.tokens()]
+
+    def _revocation(self, url: str, hint: str, token: str) -> httpx2.Request:
+        assert self.context.client_info
+        asked = {"token": token, "token_type_hint": hint}
+        asked["client_id"] = self.context.client_info.client_id or ""
+        try:
+            data, headers = self.context.prepare_token_auth(asked)
+        except OAuthFlowError as exc:
+            raise SignInFailed(self._reason(exc)) from exc
+        return httpx2.Request("POST", url, data=data, headers=headers)
+
     async def _visit(self, url: str) -> None:
         self._see_that_somebody_is_there()
         assert self._client.visit
@@ -316,6 +350,12 @@ class _Stored:
         expires_at = self._state.get("expires_at")
         has_run_out = expires_at is not None and time.time() > expires_at
         return has_run_out or tokens.access_token == self.refused
+
+    def tokens(self) -> list[tuple[str, str]]:
+        """As they were loaded, by kind; others come of the first."""
+        kept = self._state.get("tokens") or {}
+        kinds = ("refresh_token", "access_token")
+        return [(kind, kept[kind]) for kind in kinds if kept.get(kind)]
 
     async def release(self) -> None:
         if self._is_claimed:

@@ -136,7 +136,7 @@ class OAuthClient(models.Model):
         self._set(**values, signed_in_by=user)
 
     def sign_out(self) -> None:
-        """Forgets the tokens; they stay good at the server until they run out."""
+        """Forgets the tokens; `tools.mcp.sign_out` revokes them too."""
         self._set(
             sign_in="",
             signed_in_at=None,

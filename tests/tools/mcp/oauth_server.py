@@ -23,7 +23,11 @@ from mcp.server.auth.provider import (
     RefreshToken,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import (
+    AuthSettings,
+    ClientRegistrationOptions,
+    RevocationOptions,
+)
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 from starlette.requests import Request
@@ -107,6 +111,7 @@ class Accounts:
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         self.access.pop(token.token, None)
+        self.refresh.pop(token.token, None)
 
     def _tokens(
         self, client_id: str, scopes: list[str], resource: str | None
@@ -136,6 +141,7 @@ class Accounts:
 @dataclass
 class SignInServer:
     registers: bool = True
+    revokes: bool = False
     port: int = field(default_factory=free_port)
     accounts: Accounts = field(default_factory=Accounts)
 
@@ -161,6 +167,7 @@ class SignInServer:
                     valid_scopes=["read", "write"],
                     default_scopes=["read"],
                 ),
+                revocation_options=RevocationOptions(enabled=self.revokes),
             ),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
@@ -18,6 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
 from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
+from tools.mcp.auth import revocations
 from tools.mcp.look import look, seen
 from tools.mcp.oauth_rows import sign_in_columns
 from tools.mcp.rows import McpServer
@@ -45,6 +48,19 @@ def row_for(server: SignInServer, **values: Any) -> McpServer:
     row.full_clean()
     row.save()
     return row
+
+
+def row_for_known(server: SignInServer) -> McpServer:
+    """By a client that staff entered."""
+    server.accounts.clients["ours"] = OAuthClientInformationFull(
+        client_id="ours",
+        client_secret="hush-hush-hush-hush",
+        token_endpoint_auth_method="client_secret_basic",
+        redirect_uris=[AnyUrl(f"http://testserver{BACK}")],
+        scope="read",
+    )
+    known = {"oauth_client_id": "ours", "oauth_secret": "hush-hush-hush-hush"}
+    return row_for(server, **known, oauth_issuer=server.origin)
 
 
 def page(row: McpServer) -> str:
@@ -128,15 +144,7 @@ def test_a_client_that_is_known_already_is_not_registered(
 def test_a_client_that_staff_entered_is_used(
     admin_client: Client, server: SignInServer
 ):
-    server.accounts.clients["ours"] = OAuthClientInformationFull(
-        client_id="ours",
-        client_secret="hush-hush-hush-hush",
-        token_endpoint_auth_method="client_secret_basic",
-        redirect_uris=[AnyUrl(f"http://testserver{BACK}")],
-        scope="read",
-    )
-    known = {"oauth_client_id": "ours", "oauth_secret": "hush-hush-hush-hush"}
-    row = row_for(server, **known, oauth_issuer=server.origin)
+    row = row_for_known(server)
     assert "Signed in at signed." in sign_in(admin_client, row)
     expire(row)
     assert look(row) == ""
@@ -227,6 +235,59 @@ def test_signing_out_forgets_the_tokens_everywhere(
     assert row.spec != before  # so that sessions with the tokens are used no more
     assert "must sign in" in look(row)
     assert before.oauth.store._load() == {}
+
+
+def test_signing_out_revokes_the_tokens_where_they_come_from(admin_client: Client):
+    with sign_in_server(revokes=True) as server:
+        row = row_for(server)
+        sign_in(admin_client, row)
+        assert server.accounts.access
+        assert server.accounts.refresh
+        told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
+    assert "forgotten here and revoked at the server." in told
+    assert not server.accounts.access
+    assert not server.accounts.refresh
+
+
+def test_a_client_that_staff_entered_shows_its_secret_to_revoke(admin_client: Client):
+    """What it would send: the SDK's server takes no secret from a header here."""
+    with sign_in_server(revokes=True) as server:
+        row = row_for_known(server)
+        sign_in(admin_client, row)
+    requests = async_to_sync(revocations)(row.spec)
+    assert {str(request.url) for request in requests} == {f"{server.origin}/revoke"}
+    secret = b64encode(b"ours:hush-hush-hush-hush").decode()
+    assert {request.headers["authorization"] for request in requests} == {
+        f"Basic {secret}"
+    }
+    forms = [parse_qs(request.content.decode()) for request in requests]
+    assert [form["token"] for form in forms] == [
+        [*server.accounts.refresh],
+        [*server.accounts.access],
+    ]
+    assert [form["client_id"] for form in forms] == [["ours"], ["ours"]]
+
+
+def test_another_issuer_is_shown_neither_secret_nor_tokens(admin_client: Client):
+    with sign_in_server(revokes=True) as server:
+        row = row_for(server)
+        sign_in(admin_client, row)
+        McpServer.objects.update(oauth_issuer="https://login.elsewhere.example")
+        told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
+    assert "They were not revoked: the server does not name the issuer" in told
+    assert server.accounts.access
+
+
+def test_whoever_signs_out_is_signed_out_though_nothing_can_be_revoked(
+    admin_client: Client,
+):
+    with sign_in_server(revokes=True) as server:
+        row = row_for(server)
+        sign_in(admin_client, row)
+    told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
+    assert "Signed out: the tokens are forgotten here. They were not revoked:" in told
+    row.refresh_from_db()
+    assert not row.is_signed_in
 
 
 # What goes wrong

@@ -1,0 +1,67 @@
+"""Staff sign out of an MCP server: its tokens are forgotten, and revoked.
+
+Source: https://www.rfc-editor.org/rfc/rfc7009
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from asgiref.sync import async_to_sync
+
+from tools.errors import FetchTimeout
+from tools.mcp.errors import SignInFailed
+from tools.mcp.kept import Held
+from tools.mcp.rows import McpServer
+from tools.mcp.spec import AuthorizationCode, Server
+
+TIME_TO_REVOKE = 10.0  # seconds
+
+
+def sign_out(row: McpServer) -> bool:
+    """Forgets the tokens, whatever becomes of them where they come from.
+
+    False where nothing can be revoked there. Raises ToolError where it was not.
+    """
+    spec = row.spec
+    try:
+        state = _kept(spec)
+    finally:
+        row.sign_out()
+    return async_to_sync(_revoked)(spec, state)
+
+
+def _kept(spec: Server) -> Mapping[str, Any]:
+    if not isinstance(spec.oauth, AuthorizationCode):
+        return {}
+    return async_to_sync(spec.oauth.store.load)()
+
+
+async def _revoked(spec: Server, state: Mapping[str, Any]) -> bool:
+    if not isinstance(spec.oauth, AuthorizationCode):
+        return False
+    held = replace(spec, oauth=replace(spec.oauth, store=Held(dict(state))))
+    try:
+        async with asyncio.timeout(TIME_TO_REVOKE):
+            return await _send_all(held)
+    except TimeoutError as exc:
+        raise FetchTimeout("the authorization server took too long.") from exc
+
+
+async def _send_all(spec: Server) -> bool:
+    import httpx2
+
+    from tools.mcp.auth import revocations
+    from tools.mcp.network import GuardedTransport, Health
+
+    transport = GuardedTransport(spec, Health())
+    # Without the headers of the MCP server: this one is another.
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+        requests = await revocations(spec)
+        answers = [await client.send(request) for request in requests]
+    if refused := [a.status_code for a in answers if a.status_code != 200]:
+        raise SignInFailed(f"the authorization server refused it ({refused[0]}).")
+    return bool(requests)
