@@ -34,6 +34,24 @@ SPELLINGS: Mapping[str, re.Pattern[str]] = {
     "mcp": re.compile("mcp"),
 }
 NAMES = tuple(SPELLINGS)
+#: Types of items that tell of tools which a provider ran, and of notes of our own. A
+#: wire without such tools leaves them out.
+RECEIPTS = frozenset(
+    {
+        "code_interpreter_call",
+        "compaction",
+        "computer_call",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "web_search_call",
+    }
+)
 
 
 def kind_of(tool: Tool) -> str | None:

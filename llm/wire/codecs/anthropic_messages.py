@@ -19,7 +19,7 @@ from typing import Any
 
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic_parts import Block, blocks_of, plain, text_block
-from llm.wire.hosted_tools import screenshot_of
+from llm.wire.hosted_tools import RECEIPTS, screenshot_of
 from llm.wire.items import Item, answered_calls, is_portable_call_id
 from llm.wire.request import Request
 
@@ -27,23 +27,6 @@ Message = dict[str, Any]
 
 CACHED = {"cache_control": {"type": "ephemeral"}}
 
-#: Receipts of tools that another provider ran: not for this wire.
-_RECEIPTS = frozenset(
-    {
-        "code_interpreter_call",
-        "compaction",
-        "computer_call",
-        "file_search_call",
-        "image_generation_call",
-        "local_shell_call",
-        "local_shell_call_output",
-        "mcp_approval_request",
-        "mcp_approval_response",
-        "mcp_call",
-        "mcp_list_tools",
-        "web_search_call",
-    }
-)
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 _HOSTED_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -115,7 +98,7 @@ class MessagesInput:
             case _ if blocks:
                 self._say(blocks)
             case str(kind) if (
-                kind in _RECEIPTS
+                kind in RECEIPTS
                 or kind.startswith("parley:")
                 or "provider_data" in item
             ):

@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from llm.errors import BadRequest
 from llm.wire.codecs.chat_reasoning import THOUGHTS, joined
-from llm.wire.hosted_tools import screenshot_message
+from llm.wire.hosted_tools import RECEIPTS, screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id
 from llm.wire.request import Request
 
@@ -33,23 +33,6 @@ Message = dict[str, Any]
 Part = dict[str, Any]
 
 _MAX_CALL_ID = 40  # characters, OpenAI's limit here; on Responses it is 64
-#: Receipts of tools that another provider ran, and notes of our own: not for this wire.
-_LEFT_OUT = frozenset(
-    {
-        "code_interpreter_call",
-        "compaction",
-        "computer_call",
-        "file_search_call",
-        "image_generation_call",
-        "local_shell_call",
-        "local_shell_call_output",
-        "mcp_approval_request",
-        "mcp_approval_response",
-        "mcp_call",
-        "mcp_list_tools",
-        "web_search_call",
-    }
-)
 _MEDIA = ("input_image", "input_file", "input_audio")
 _TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 
@@ -136,7 +119,7 @@ class _Writer:
                 self._output(item)
             case "computer_call_output":
                 self._message(screenshot_message(item))
-            case str(type) if type in _LEFT_OUT or type.startswith("parley:"):
+            case str(type) if type in RECEIPTS or type.startswith("parley:"):
                 pass
             case type:
                 raise BadRequest(

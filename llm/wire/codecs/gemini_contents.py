@@ -22,7 +22,7 @@ import orjson
 from llm.errors import BadRequest
 from llm.wire.codecs import gemini_models
 from llm.wire.codecs.gemini_parts import Part
-from llm.wire.hosted_tools import screenshot_message
+from llm.wire.hosted_tools import RECEIPTS, screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
 from llm.wire.request import Request
 
@@ -33,24 +33,8 @@ Content = dict[str, Any]
 NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 #: A conversation begins with the user; this is said where ours does not.
 _OPENING: Part = {"text": "…"}
-#: Receipts of tools that another provider ran, and notes of our own: not for this wire.
-_LEFT_OUT = frozenset(
-    {
-        "code_interpreter_call",
-        "compaction",
-        "computer_call",
-        "file_search_call",
-        "image_generation_call",
-        "local_shell_call",
-        "local_shell_call_output",
-        "mcp_approval_request",
-        "mcp_approval_response",
-        "mcp_call",
-        "mcp_list_tools",
-        "reasoning",
-        "web_search_call",
-    }
-)
+#: Not for this wire.
+_LEFT_OUT = RECEIPTS | {"reasoning"}
 _DATA_URL = re.compile(r"data:([^;,]*)([^,]*),", re.IGNORECASE)
 #: Of the many kinds of text Gemini knows few by name.
 _TEXT = re.compile(r"application/(x-)?(json|xml|yaml|toml|javascript|sh)\b")
