@@ -164,6 +164,11 @@ class Adaptation:
 
     # Its answer
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether `feed` gives back what it is given."""
+        return not (self._calls or self._answer or self._demand)
+
     def feed(self, deltas: list[Delta]) -> list[Delta]:
         if self._calls:
             deltas = self._calls.feed(deltas)

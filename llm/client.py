@@ -61,7 +61,8 @@ class Call:
     finish: FinishDelta | None = None
 
     def saw(self, deltas: list[Delta]) -> None:
-        if self.ttft is None and any(map(_has_content, deltas)):
+        """To be told until `ttft` is known."""
+        if any(map(_has_content, deltas)):
             self.ttft = time.monotonic() - self.started_at
 
 
@@ -96,7 +97,8 @@ async def stream(
         chunk, lost = begun, None
         while chunk:
             if deltas := reader.feed(chunk):
-                call.saw(deltas)
+                if call.ttft is None:
+                    call.saw(deltas)
                 yield deltas
             if reader.error:
                 raise reader.error
@@ -105,7 +107,8 @@ async def stream(
             except TryAgain as exc:
                 chunk, lost = b"", exc
         if deltas := reader.close(lost):
-            call.saw(deltas)
+            if call.ttft is None:
+                call.saw(deltas)
             yield deltas
         if reader.error:
             raise reader.error

@@ -30,7 +30,7 @@ from llm.errors import BadRequest, LLMError
 from llm.inline import Files, inlined
 from llm.models import LanguageModel
 from llm.prepared import Prepared
-from llm.provider import Endpoint, Route
+from llm.provider import Route
 from llm.retry import Policy
 from llm.structured import Form, form_of
 from llm.wire.codec import Decoder
@@ -137,11 +137,18 @@ async def stream(
     call.route = trials.route
     while True:
         call.degraded = adaptation.degraded
-        attempt = _Attempt(adaptation, call, files, admit)
-        batches = attempt.run(trials.route)
-        async with aclosing(batches):
-            async for deltas in batches:
-                yield deltas
+        attempt = _Attempt(adaptation, call, trials.route, files, admit)
+        try:
+            while (batches := await attempt.portion()) is not None:
+                async with aclosing(batches):
+                    async for deltas in batches:
+                        if attempt.passes:  # nearly all there is
+                            yield deltas
+                        elif told := attempt.heard(deltas):
+                            yield told
+        except LLMError as exc:
+            attempt.error = exc
+        attempt.close()
         if (following := trials.after(attempt)) is None:
             if rest := attempt.rest():
                 yield rest
@@ -264,23 +271,32 @@ class _Trials:
 
 class _Attempt:
     """One answer, as a rule by one provider call. What comes before its first word is
-    held."""
+    held.
+
+    Each `portion` is read to its end and `heard`, then the answer is closed; `error`
+    says what has gone wrong.
+    """
 
     def __init__(
         self,
         adaptation: Adaptation,
         call: Call,
+        route: Route,
         files: Files,
         admit: Admit | None = None,
     ) -> None:
         self.has_told = False
+        self.passes = False  # what comes is told as it comes, and need not be heard
         self.error: LLMError | None = None
         self._adaptation = adaptation
         self._call = call
+        self._route = route
         self._files = files
         self._admit = admit
-        self._decoder: Decoder | None = None
-        self._has_portions = False  # tells long answers in several
+        self._request: Request | None = None  # the last one
+        self._portions = 0
+        self._decoder: Decoder = route.endpoint.codec.decoder()
+        self._has_portions = hasattr(self._decoder, "continuation")
         self._misfits = False
         self._silent: list[Delta] = []
         self._last: list[Delta] = []  # what came with the last read
@@ -288,45 +304,49 @@ class _Attempt:
         #: On the portions before, and on an answer thrown away.
         self._spent: UsageDelta | None = adaptation.spent
 
-    async def run(self, route: Route) -> AsyncGenerator[list[Delta], None]:
-        """Ends where the answer does; `error` says how."""
-        call, endpoint = self._call, route.endpoint
-        decoder = self._decoder = endpoint.codec.decoder()
-        self._has_portions = hasattr(decoder, "continuation")
-        try:
-            request = await self._with_files(endpoint)
-            for portion in range(1, MAX_PORTIONS + 1):
-                if self._admit is not None:
-                    await self._admit(request, route)
-                batches = client.stream(endpoint, request, call, decoder=decoder)
-                async with aclosing(batches):
-                    async for deltas in batches:
-                        if told := self._heard(deltas):
-                            yield told
-                if not (more := self._continuation):
-                    break
-                if portion == MAX_PORTIONS:
-                    self._silent.append(FinishDelta("length"))
-                    break
-                request = replace(request, extra={**request.extra, **more})
-                decoder.go_on()  # type: ignore[attr-defined]
-                self._go_on(route)
-        except LLMError as exc:
-            self.error = exc
+    async def portion(self) -> AsyncGenerator[list[Delta], None] | None:
+        """The answer to the next request; None where all is said. Raises LLMError."""
+        if self._request is None:
+            request = await self._with_files()
+        elif (more := self._more(self._request)) is not None:
+            request = more
+        else:
+            return None
+        self._request = request
+        self._portions += 1
+        if self._admit is not None:
+            await self._admit(request, self._route)
+        endpoint = self._route.endpoint
+        return client.stream(endpoint, request, self._call, decoder=self._decoder)
+
+    def _more(self, request: Request) -> Request | None:
+        """What asks for the rest of what `request` did."""
+        if not (more := self._continuation):
+            return None
+        if self._portions == MAX_PORTIONS:
+            self._silent.append(FinishDelta("length"))
+            return None
+        request = replace(request, extra={**request.extra, **more})
+        self._decoder.go_on()  # type: ignore[attr-defined]
+        self._go_on()
+        return request
+
+    def close(self) -> None:
         self._silent += self._adaptation.close()
         if self.error is None and (problem := self._adaptation.problem):
-            self.error = call.error = problem
+            self.error = self._call.error = problem
             self._misfits = True
 
-    async def _with_files(self, endpoint: Endpoint) -> Request:
+    async def _with_files(self) -> Request:
         request = self._adaptation.request
-        request, lost = await inlined(request, endpoint, self._files)
+        request, lost = await inlined(request, self._route.endpoint, self._files)
         self._call.degraded = [*self._call.degraded, *lost]
         return request
 
-    def _heard(self, deltas: list[Delta]) -> list[Delta]:
+    def heard(self, deltas: list[Delta]) -> list[Delta]:
+        """What of it is to be told now."""
         if self.has_told and not self._has_portions:
-            return self._adaptation.feed(deltas)  # nearly all there is
+            return self._adaptation.feed(deltas)
         self._last = deltas
         if self._spent:
             self._listen(deltas)
@@ -343,7 +363,7 @@ class _Attempt:
         # Of decoders whose provider tells long answers in portions.
         return getattr(self._decoder, "continuation", None) or {}
 
-    def _go_on(self, route: Route) -> None:
+    def _go_on(self) -> None:
         """From here on the call is the one for the next portion."""
         call = self._call
         if not self._spent and self.has_told:
@@ -351,7 +371,7 @@ class _Attempt:
             self._listen(self._last)
         self._spent = added(self._spent or UsageDelta(), call.usage or UsageDelta())
         degraded = call.degraded
-        _begin_again(call, route)
+        _begin_again(call, self._route)
         call.degraded, call.continues = degraded, True
 
     def corrected(self) -> Adaptation | None:
@@ -373,6 +393,7 @@ class _Attempt:
         if not any(map(_says_something, deltas)):
             return []
         self.has_told = True
+        self.passes = self._adaptation.is_plain and not self._has_portions
         if not self._spent:  # from here on the caller hears it all
             call = self._call
             self._start = call.start

@@ -7,7 +7,7 @@ that makes it is cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -52,8 +52,8 @@ class Exchange:
         self.started = False
         self.told: dict[str, str] = {}  # more headers of the answer
         self._query: bytes = scope.get("query_string", b"")
+        self.send = send
         self._receive = receive
-        self._send = send
 
     @property
     def query(self) -> dict[str, str]:
@@ -119,14 +119,14 @@ class Exchange:
         await self._start(status, told)
         # `HEAD` is told what `GET` would be, and not sent it.
         body = b"" if self.method == "HEAD" else body
-        await self._send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.body", "body": body})
 
     async def start_stream(self) -> None:
         await self._start(200, list(_STREAM))
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
         if body or last:
-            await self._send(
+            await self.send(
                 {"type": "http.response.body", "body": body, "more_body": not last}
             )
 
@@ -134,7 +134,7 @@ class Exchange:
         self.started = True
         headers.append((b"x-request-id", self.id.encode()))
         headers += [(n.encode(), _header(v)) for n, v in self.told.items()]
-        await self._send(
+        await self.send(
             {"type": "http.response.start", "status": status, "headers": headers}
         )
 
@@ -170,16 +170,21 @@ class EventStream:
         """To be sent with what comes next, or before the first comment."""
         self._held += body
 
-    async def write(self, body: bytes) -> None:
-        if not body:
-            return
+    def write(self, body: bytes) -> Awaitable[None]:
+        exchange = self._exchange
+        if not body or self._beating or self._held or not exchange.started:
+            return self._write(body)
+        # Nearly all there is: no coroutine but the server's.
+        self._said_at = self._loop.time()
+        return exchange.send(
+            {"type": "http.response.body", "body": body, "more_body": True}
+        )
+
+    async def _write(self, body: bytes) -> None:
         if self._beating is not None:
             await self._beating
-        if self._held or not self._exchange.started:
+        if body:
             await self._put(body)
-            return
-        self._said_at = self._loop.time()
-        await self._exchange.write(body)
 
     async def end(self, body: bytes) -> None:
         """The last of it."""

@@ -168,7 +168,10 @@ class CallFilter:
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
         out: list[Delta] = []
         for delta in deltas:
-            out += self._passed(delta)
+            if type(delta) is TextDelta and self._text and self._text.is_prose(delta):
+                out.append(delta)  # nearly all there is: no detours
+            else:
+                out += self._passed(delta)
         return out
 
     def close(self) -> list[Delta]:
@@ -250,6 +253,22 @@ class _Text:
         self._reader = JsonReader()
         self._stage: tuple[int, ...] = ()  # of the object, when last looked at
         self._took = self._told = False  # a call; text
+
+    def is_prose(self, delta: TextDelta) -> bool:
+        """Whether `delta` is of this text, and `feed` would tell it as it is."""
+        text = delta.text
+        if (
+            self._state != "prose"
+            or self._buffer
+            or delta.key != self.key
+            or delta.phase != self._phase
+            or not text
+            or text[-1].isspace()
+            or _MARK.search(text)
+        ):
+            return False
+        self._told = True
+        return True
 
     def feed(self, text: str) -> list[Delta]:
         self._buffer += text

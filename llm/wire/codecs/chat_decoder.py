@@ -111,13 +111,13 @@ class ChatDecoder:
         """Raises LLMError for an error inside the stream."""
         if self._garbled:
             raise BadResponse(detail=_excerpt(self._garbled))
-        if event.data.startswith(b"[DONE]"):
-            self._done = True
-            return ()
         try:
-            chunk = event.json()
-        except ValueError:
-            chunk = event.data.decode(errors="replace")
+            chunk = orjson.loads(event.data)
+        except orjson.JSONDecodeError:
+            if event.data.startswith(b"[DONE]"):
+                self._done = True
+                return ()
+            chunk = _mended(event)
         if event.event == "error":
             raise classify_error(chunk)
         if not isinstance(chunk, dict):
@@ -397,6 +397,14 @@ class ChatDecoder:
             # OpenRouter: "tool_calls" over arguments that the length has cut.
             raw = self._native if _finish(self._native) == "length" else raw
         return _finish(raw) or ("tool_calls" if self._calls else "stop")
+
+
+def _mended(event: ServerSentEvent) -> Any:
+    """The data as JSON after all, or as the text that it is."""
+    try:
+        return event.json()
+    except ValueError:
+        return event.data.decode(errors="replace")
 
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
