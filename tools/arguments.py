@@ -6,13 +6,14 @@ Source: https://json-schema.org/draft/2020-12
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from llm.wire.json_pointer import spelled
 from llm.wire.validation import compiled
 from tools.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 MAX_TOLD = 5  # mistakes in one message
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jsonschema_rs
 import orjson
 
 from llm.demo.problem import Problem, broken
@@ -63,62 +62,60 @@ _MESSAGE = {
     "if": {"properties": {"role": {"const": "tool"}}},
     "then": {"required": ["content", "tool_call_id"]},
 }
-_BODY = jsonschema_rs.validator_for(
-    {
-        "type": "object",
-        "required": ["model", "messages"],
-        "properties": {
-            "model": {"type": "string"},
-            "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
-            "n": {"enum": [1, None]},
-            "stream": {"type": ["boolean", "null"]},
-            "stream_options": {"type": ["object", "null"]},
-            "tools": {
-                "type": ["array", "null"],
-                "items": {
-                    "type": "object",
-                    "required": ["type"],
-                    "if": {"properties": {"type": {"const": "function"}}},
-                    "then": {"required": ["function"]},
-                    "properties": {
-                        "function": {
-                            "type": "object",
-                            "required": ["name"],
-                            "properties": {
-                                "name": {
-                                    "type": "string",
-                                    "pattern": "^[A-Za-z0-9_-]{1,64}$",
-                                },
-                                "description": _OPTIONAL_TEXT,
-                                "parameters": {"type": ["object", "null"]},
+_BODY: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["model", "messages"],
+    "properties": {
+        "model": {"type": "string"},
+        "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+        "n": {"enum": [1, None]},
+        "stream": {"type": ["boolean", "null"]},
+        "stream_options": {"type": ["object", "null"]},
+        "tools": {
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "required": ["type"],
+                "if": {"properties": {"type": {"const": "function"}}},
+                "then": {"required": ["function"]},
+                "properties": {
+                    "function": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {
+                            "name": {
+                                "type": "string",
+                                "pattern": "^[A-Za-z0-9_-]{1,64}$",
                             },
+                            "description": _OPTIONAL_TEXT,
+                            "parameters": {"type": ["object", "null"]},
                         },
                     },
                 },
             },
-            "tool_choice": TOOL_CHOICE,
-            "parallel_tool_calls": {"type": ["boolean", "null"]},
-            "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1},
-            "max_tokens": {"type": ["integer", "null"], "minimum": 1},
-            "reasoning_effort": _OPTIONAL_TEXT,
-            "response_format": {
-                "type": ["object", "null"],
-                "required": ["type"],
-                "if": {"properties": {"type": {"const": "json_schema"}}},
-                "then": {
-                    "required": ["json_schema"],
-                    "properties": {
-                        "json_schema": {
-                            "type": "object",
-                            "required": ["name", "schema"],
-                            "properties": {"schema": {"type": "object"}},
-                        }
-                    },
+        },
+        "tool_choice": TOOL_CHOICE,
+        "parallel_tool_calls": {"type": ["boolean", "null"]},
+        "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1},
+        "max_tokens": {"type": ["integer", "null"], "minimum": 1},
+        "reasoning_effort": _OPTIONAL_TEXT,
+        "response_format": {
+            "type": ["object", "null"],
+            "required": ["type"],
+            "if": {"properties": {"type": {"const": "json_schema"}}},
+            "then": {
+                "required": ["json_schema"],
+                "properties": {
+                    "json_schema": {
+                        "type": "object",
+                        "required": ["name", "schema"],
+                        "properties": {"schema": {"type": "object"}},
+                    }
                 },
             },
         },
-    }
-)
+    },
+}
 
 
 class ChatWire:

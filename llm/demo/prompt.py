@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jsonschema_rs
 import orjson
 
 from llm.demo.problem import Problem
 from llm.demo.words import words
+from llm.wire.validation import compiled
 
 #: What `json_object` asks for: any object will do.
 ANY_OBJECT: Mapping[str, Any] = {
@@ -187,11 +187,13 @@ def spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
     return "".join(part.get("text") or part.get("refusal") or "" for part in content)
 
 
-def check(validator: jsonschema_rs.Validator, body: Any) -> None:
+def check(schema: Mapping[str, Any], body: Any) -> None:
     """Raises Problem, naming the field, where `body` is not what the API takes."""
+    from jsonschema_rs import ValidationError  # not above: see `compiled`
+
     try:
-        validator.validate(body)
-    except jsonschema_rs.ValidationError as exc:
+        compiled(schema).validate(body)
+    except ValidationError as exc:
         path = list(exc.instance_path)
         missing = exc.kind.name == "required"
         if missing:

@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jsonschema_rs
-
 from llm.demo.problem import Problem
 from llm.demo.prompt import (
     ANY_OBJECT,
@@ -68,56 +66,54 @@ _ITEM = {
     "else": {"required": ["role", "content"], "properties": _FIELDS["message"]},
 }
 _OPTIONAL_TEXT = {"type": ["string", "null"]}
-_BODY = jsonschema_rs.validator_for(
-    {
-        "type": "object",
-        "required": ["model", "input"],
-        "properties": {
-            "model": {"type": "string"},
-            "input": {
-                "anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM}],
-            },
-            "instructions": _OPTIONAL_TEXT,
-            "stream": {"type": ["boolean", "null"]},
-            "tools": {
-                "type": ["array", "null"],
-                "items": {
-                    "type": "object",
-                    "required": ["type"],
-                    "properties": {
-                        "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-                        "description": _OPTIONAL_TEXT,
-                        "parameters": {"type": ["object", "null"]},
-                    },
-                    "if": {"properties": {"type": {"const": "function"}}},
-                    "then": {"required": ["name"]},
-                },
-            },
-            "tool_choice": TOOL_CHOICE,
-            "parallel_tool_calls": {"type": ["boolean", "null"]},
-            "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
-            "reasoning": {
-                "type": ["object", "null"],
-                "properties": {"effort": _OPTIONAL_TEXT},
-            },
-            "include": {"type": ["array", "null"]},
-            "text": {
-                "type": ["object", "null"],
+_BODY: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["model", "input"],
+    "properties": {
+        "model": {"type": "string"},
+        "input": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM}],
+        },
+        "instructions": _OPTIONAL_TEXT,
+        "stream": {"type": ["boolean", "null"]},
+        "tools": {
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "required": ["type"],
                 "properties": {
-                    "format": {
-                        "type": ["object", "null"],
-                        "required": ["type"],
-                        "if": {"properties": {"type": {"const": "json_schema"}}},
-                        "then": {
-                            "required": ["name", "schema"],
-                            "properties": {"schema": {"type": "object"}},
-                        },
-                    }
+                    "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+                    "description": _OPTIONAL_TEXT,
+                    "parameters": {"type": ["object", "null"]},
                 },
+                "if": {"properties": {"type": {"const": "function"}}},
+                "then": {"required": ["name"]},
             },
         },
-    }
-)
+        "tool_choice": TOOL_CHOICE,
+        "parallel_tool_calls": {"type": ["boolean", "null"]},
+        "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
+        "reasoning": {
+            "type": ["object", "null"],
+            "properties": {"effort": _OPTIONAL_TEXT},
+        },
+        "include": {"type": ["array", "null"]},
+        "text": {
+            "type": ["object", "null"],
+            "properties": {
+                "format": {
+                    "type": ["object", "null"],
+                    "required": ["type"],
+                    "if": {"properties": {"type": {"const": "json_schema"}}},
+                    "then": {
+                        "required": ["name", "schema"],
+                        "properties": {"schema": {"type": "object"}},
+                    },
+                }
+            },
+        },
+    },
+}
 
 
 def read(body: dict[str, Any]) -> Prompt:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import jsonschema_rs
 import orjson
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 
 def compiled(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
@@ -20,6 +22,9 @@ def compiled(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
 
 @lru_cache(maxsize=1000)
 def _compiled(schema: bytes) -> jsonschema_rs.Validator:
+    # It takes 6 MB, which a server that has not checked anything yet does not need.
+    import jsonschema_rs
+
     return jsonschema_rs.validator_for(
         orjson.loads(schema), retriever=_refuse, mask="the value"
     )
