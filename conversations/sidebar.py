@@ -12,6 +12,7 @@ from django.db.models import Count, Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.formats import date_format
 
+from conversations.finding import MAX_QUERY, Found, find
 from conversations.models import Conversation, Question, Turn
 
 PAGE = 60  # conversations
@@ -24,10 +25,19 @@ class Sidebar:
     more: int | None  # how many to ask for to see more; None where this is all
     asked: int = 0  # questions put to a group of the user's
     waiting: int = 0  # all questions that the user may decide
+    query: str = ""  # what was sought
+    found: Sequence[Found] = ()
 
 
-def sidebar(user: Any, size: int = PAGE) -> Sidebar:
-    """Each conversation says whether it `is_running`. Two queries."""
+def sidebar(user: Any, size: int = PAGE, query: str = "") -> Sidebar:
+    """Each conversation says whether it `is_running`. Two queries.
+
+    With a `query`, what is found stands in the place of the list.
+    """
+    waiting, asked = _questions(user)
+    if query := query.strip()[:MAX_QUERY]:
+        told = find(user, query)
+        return Sidebar([], None, asked, waiting, query=query, found=told)
     size = max(PAGE, min(size, _MOST))
     rows = Conversation.objects.of(user).order_by("-updated_at", "-pk")
     unfinished = Turn.objects.unfinished().filter(conversation=OuterRef("pk"))
@@ -36,16 +46,19 @@ def sidebar(user: Any, size: int = PAGE) -> Sidebar:
     return Sidebar(
         groups=list(grouped(found[:size], timezone.localdate())),
         more=size + PAGE if has_more else None,
-        **_questions(user),
+        asked=asked,
+        waiting=waiting,
     )
 
 
-def _questions(user: Any) -> dict[str, int]:
-    """One's own questions stand in one's conversations; a group's are elsewhere."""
+def _questions(user: Any) -> tuple[int, int]:
+    """All that the user may decide, and those put to a group: one's own stand in one's
+    conversations, a group's are elsewhere."""
     open_ones = Question.objects.open().filter(expires_at__gt=timezone.now())
     to_group = Count("pk", distinct=True, filter=Q(group__isnull=False))
     theirs = open_ones.answerable_by(user)
-    return theirs.aggregate(waiting=Count("pk", distinct=True), asked=to_group)
+    counted = theirs.aggregate(waiting=Count("pk", distinct=True), asked=to_group)
+    return counted["waiting"], counted["asked"]
 
 
 def grouped(

@@ -7,18 +7,16 @@ They ship switched off: what they read goes to whatever model the conversation u
 from __future__ import annotations
 
 from functools import partial
-from operator import or_
 from typing import Annotated, Any
 
-from django.db.models import Q, TextField
-from django.db.models.functions import Cast
 from django.utils.formats import date_format
 from pydantic import Field
 
 from conversations import context as sources
 from conversations import memories
+from conversations.finding import MOST_SEARCHED, messages_of
 from conversations.memories import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
-from conversations.models import Conversation, Item
+from conversations.models import Conversation
 from conversations.presets import Preset
 from conversations.search import fragments, score, words_of
 from llm.wire.items import text_of
@@ -26,7 +24,6 @@ from tools.errors import ToolError
 from tools.registry import Context, tool
 
 MOST_RECALLED = 20  # memories in one answer
-MOST_SEARCHED = 2000  # messages that one search looks through
 MOST_SHOWN = 3  # messages of one conversation in one answer
 EXCERPT = 600  # characters of a message
 
@@ -146,7 +143,7 @@ def _found(
     for pk, title in others.values_list("pk", "title")[:MOST_SEARCHED]:
         if fits := score(sought, title):
             points[pk] = fits
-    for pk, payload in _messages(others, texts):
+    for pk, _turn, payload in messages_of(others, texts):
         text = text_of(payload)
         if fits := score(sought, text):
             points[pk] = max(points.get(pk, 0), fits)
@@ -157,30 +154,6 @@ def _found(
         _told(rows[pk], sorted(said.get(pk, []), key=lambda each: -each[0]))
         for pk in best
     ]
-
-
-def _messages(others: Any, texts: list[str] | None) -> Any:
-    """Conversation and payload of messages that may fit, the newest first."""
-    rows = Item.objects.filter(turn__conversation__in=others, type="message")
-    if texts is not None:
-        rows = rows.annotate(stored=Cast("payload", TextField())).filter(
-            _any_of([Q(stored__icontains=text) for text in texts])
-        )
-    rows = rows.order_by("-turn__created_at", "-position")
-    found = rows.values_list("turn__conversation_id", "payload")[:MOST_SEARCHED]
-    return [
-        (pk, payload)
-        for pk, payload in found
-        if payload.get("role") in ("user", "assistant")
-        and not payload.get("parley:interrupted")
-    ]
-
-
-def _any_of(conditions: list[Q]) -> Q:
-    whole = Q(pk__in=[])
-    for condition in conditions:
-        whole = or_(whole, condition)
-    return whole
 
 
 def _told(row: Conversation, said: list[tuple[int, str]]) -> dict[str, Any]:

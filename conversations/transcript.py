@@ -122,21 +122,29 @@ class Transcript:
         return next((t.turn for t in self.turns if not t.turn.is_finished), None)
 
 
-def transcript(conversation: Conversation, before: str = "") -> Transcript:
-    """The last turns, or the last before the turn of this id."""
+def transcript(
+    conversation: Conversation, before: str = "", at: str = ""
+) -> Transcript:
+    """The last turns, or the last before the turn of the one id, or those around the
+    turn of the other."""
     turns = conversation.turns.order_by("-created_at", "-id")
     pivot = turns.filter(pk=before).first() if before else None
+    if at and (place := turns.filter(pk=at).first()):
+        later = turns.filter(_later(place)).order_by("created_at", "id")
+        pivot = later[WINDOW // 2 :].first()
     if pivot:
-        turns = turns.filter(
-            Q(created_at__lt=pivot.created_at)
-            | Q(created_at=pivot.created_at, pk__lt=pivot.pk)
-        )
+        turns = turns.exclude(Q(pk=pivot.pk) | _later(pivot))
     found = list(with_parts(turns)[: WINDOW + 1])
     return Transcript(
         turns=shown(list(reversed(found[:WINDOW]))),
         has_earlier=len(found) > WINDOW,
         is_latest=pivot is None,
     )
+
+
+def _later(turn: Turn) -> Q:
+    same = Q(created_at=turn.created_at, pk__gt=turn.pk)
+    return Q(created_at__gt=turn.created_at) | same
 
 
 def with_parts(turns: Any) -> Any:

@@ -43,7 +43,8 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
     row = _own(request).select_related(*_MODELS).filter(pk=conversation_id)
     if (found := row.first()) is None:
         return _gone(request)
-    window = transcript(found, request.GET.get("before", ""))
+    places = {name: request.GET.get(name, "") for name in ("before", "at")}
+    window = transcript(found, **places)
     last = window.turns[-1].turn.language_model if window.turns else None
     data = request.POST if request.method == "POST" else None
     form = MessageForm(
@@ -180,7 +181,8 @@ def _turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
 
 def _sidebar(request: HttpRequest) -> Sidebar:
     size = request.GET.get("chats", "")
-    return sidebar(request.user, int(size[:6]) if size.isdecimal() else PAGE)
+    query = request.GET.get("q", "").replace("\0", "")
+    return sidebar(request.user, int(size[:6]) if size.isdecimal() else PAGE, query)
 
 
 def _to(found: Turn) -> HttpResponse:

@@ -10,6 +10,7 @@ import { LiveTurns } from "./live.js";
 import { choosePreset } from "./presets.js";
 import { answerOnSubmit } from "./questions.js";
 import { keepAtEnd, keepingPlace, toEnd } from "./scroll.js";
+import { searchOnInput } from "./search.js";
 import { chooseTools } from "./tools.js";
 
 const MENUS = ".row-menu[open], .tools-menu[open], .user-menu[open]";
@@ -45,6 +46,7 @@ function start() {
   chooseTools(tools);
   choosePreset(() => composer.showDemo());
   watchBackground(() => turns.renew());
+  searchOnInput(refreshList);
   document.addEventListener("click", onClick);
   document.addEventListener("keydown", onKey);
   document.addEventListener("parley:rendered", ({ detail }) => localiseTimes(detail));
@@ -193,7 +195,7 @@ function onKey(event) {
   if ($(`dialog[open], :popover-open, ${MENUS}`)) {
     return closeMenus(null);
   }
-  if (isLive && event.target.id !== "model") stop(turns.running);
+  if (isLive && !event.target.matches("#model, #search")) stop(turns.running);
 }
 
 function closeMenus(target) {
@@ -241,10 +243,12 @@ async function refreshList() {
   const list = $("#list");
   const isInUse = list.contains(document.activeElement) || $("[open]", list);
   if (isInUse || !navigator.onLine) return;
-  const query = new URLSearchParams(location.search);
+  const asked = location.search;
+  const query = new URLSearchParams(asked);
   query.set("current", conversation ?? "");
   try {
     const fresh = await fetched(`${list.dataset.url}?${query}`);
+    if (location.search !== asked) return; // something else is sought meanwhile
     list.replaceChildren(...fresh.childNodes);
   } catch {
     // The next change tries again.

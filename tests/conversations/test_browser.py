@@ -445,6 +445,35 @@ def test_reading_above_is_not_disturbed(page: Page):
 # The list
 
 
+def test_the_list_becomes_what_is_sought_while_somebody_types(page: Page):
+    ask(page, "/echo Speak of the quokka")
+    expect_end(page)
+    page.get_by_role("link", name="New chat").first.click()
+    field = page.get_by_role("searchbox", name="Search conversations")
+    field.press_sequentially("quok")
+    found = page.locator("#list .row-link")
+    expect(found.locator("mark").first).to_have_text("quok")
+    expect(page.locator("#announcer")).to_have_text("Found “quok”")
+    field.press_sequentially("zzz")
+    expect(page.locator("#list")).to_contain_text("Nothing found for “quokzzz”")
+    field.press("Escape")
+    expect(page.locator("#list .list-label").first).to_have_text("Today")
+    assert "q=" not in page.url
+    field.fill("quokka")
+    expect(found.locator("mark").first).to_have_text("quokka")
+    found.first.click()
+    expect(page.locator("#transcript")).to_contain_text("Speak of the quokka")
+    expect(field).to_have_value("quokka")  # to go through all that is found
+    expect(found.locator("mark").first).to_have_text("quokka")
+
+
+def test_escape_in_the_search_stops_nothing(page: Page):
+    ask(page, f"/long {NUMBERS}")
+    expect(answer(page)).to_contain_text("3 4 5")
+    page.get_by_label("Search conversations").press("Escape")
+    expect_end(page)
+
+
 def test_the_drawer_renames_and_deletes_on_a_phone(open_page: Open):
     phone = {"width": 390, "height": 844}
     page = open_page("/", viewport=phone, has_touch=True, is_mobile=True)

@@ -1,0 +1,165 @@
+"""What people find in their conversations by its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import Client
+
+from conversations.finding import MAX_QUERY, Found, Piece, find
+from conversations.models import Conversation, Item, Turn
+from conversations.transcript import WINDOW, transcript
+from llm.wire.items import message, user_message
+
+from .pages import ada, model, page_of, read, submitted, web
+from .scene import a_user
+
+__all__ = ["ada", "model", "submitted", "web"]
+pytestmark = pytest.mark.django_db
+
+
+def a_talk(owner: Any, title: str, *texts: str) -> Conversation:
+    conversation = Conversation.objects.create(owner=owner, title=title)
+    for text in texts:
+        said(conversation, user_message(text))
+    return conversation
+
+
+def said(conversation: Conversation, *items: Any) -> Turn:
+    turn = Turn.objects.create(conversation=conversation, status=Turn.Status.COMPLETED)
+    for position, item in enumerate(items):
+        Item.of(turn, position, item, origin=Item.Origin.INPUT).save()
+    return turn
+
+
+def text_of(pieces: Sequence[Piece]) -> str:
+    return "".join(f"[{p.text}]" if p.is_sought else p.text for p in pieces)
+
+
+def titles(found: list[Found]) -> list[str]:
+    return [text_of(each.title) for each in found]
+
+
+def test_words_are_found_in_titles_and_in_what_was_said(ada: Any):
+    a_talk(ada, "Trip to Paris", "Where to eat?")
+    a_talk(ada, "Dinner", "What do people eat in paris?")
+    a_talk(ada, "Oslo", "How cold is it?")
+    assert titles(find(ada, "PARIS")) == ["Dinner", "Trip to [Paris]"]
+    [by_text, by_title] = find(ada, "paris")
+    assert text_of(by_text.excerpt) == "What do people eat in [paris]?"
+    assert by_text.turn_id == Turn.objects.get(conversation__title="Dinner").pk
+    assert (by_title.excerpt, by_title.turn_id) == ((), "")
+
+
+def test_all_words_must_be_there_though_one_may_stand_in_the_title(ada: Any):
+    a_talk(ada, "Trip to Paris", "Where to eat?")
+    a_talk(ada, "Paris in spring")
+    assert titles(find(ada, "eat paris")) == ["Trip to [Paris]"]
+    assert find(ada, "eat oslo") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("東京", "明日の東京の天気は？"),
+        ("cafe\N{COMBINING ACUTE ACCENT}", "Ein CAFÉ in Łódź"),
+        ("łódź", "Ein CAFÉ in Łódź"),
+        ("eath", "The weather"),
+        (".*", "(.*)"),
+        ("100%", "100 % of_it"),
+    ],
+)
+def test_words_of_all_languages_are_found(ada: Any, query: str, text: str):
+    a_talk(ada, "", text)
+    assert bool(find(ada, query)) == (query != ".*")  # there is no word in that
+
+
+@pytest.mark.parametrize("query", ["", "  ", "...", "x" * 5 * MAX_QUERY])
+def test_a_query_without_words_finds_nothing(ada: Any, query: str):
+    a_talk(ada, "x", "... and so on")
+    assert find(ada, query) == []
+
+
+def test_nobody_finds_what_is_another_s_or_deleted_or_was_not_said(ada: Any):
+    a_talk(a_user("eve"), "Paris")
+    a_talk(ada, "Paris").delete_softly()
+    talk = a_talk(ada, "Work")
+    said(talk, message("developer", "Speak of Paris."))
+    said(talk, {**message("assistant", "Paris"), "parley:interrupted": True})
+    assert find(ada, "paris") == []
+
+
+def test_an_excerpt_shows_the_words_in_the_midst_of_a_long_text(ada: Any):
+    a_talk(ada, "Long", f"{'before ' * 99}needle {'after ' * 99}")
+    [found] = find(ada, "needle")
+    excerpt = text_of(found.excerpt)
+    assert excerpt.startswith("…before")
+    assert "before [needle] after" in excerpt
+    assert excerpt.endswith("…")
+    assert len(excerpt) < 150
+
+
+def test_a_search_takes_as_many_queries_however_much_there_is(
+    ada: Any, django_assert_num_queries: Any
+):
+    for number in range(20):
+        a_talk(ada, f"Talk {number}", "needle", "hay", "needle")
+    with django_assert_num_queries(2):
+        assert len(find(ada, "needle")) == 20
+
+
+# In the sidebar
+
+
+def test_what_is_found_stands_in_the_sidebar_and_leads_to_its_place(
+    web: Client, ada: Any
+):
+    talk = a_talk(ada, "Dinner", "Why <b>?", "What to eat in Paris")
+    a_talk(ada, "Oslo")
+    for path in ("/", "/chats/", page_of(talk)):
+        told = read(web.get(path, {"q": "eat paris"}))
+        assert "Found “eat paris” Dinner What to eat in Paris" in told
+        assert "Oslo" not in told
+    turn = talk.turns.latest("created_at")
+    link = f"?q=eat%20paris&amp;at={turn.pk}#turn-{turn.pk}"
+    page = web.get("/", {"q": "eat paris"}).content.decode()
+    assert f'{page_of(talk)}{link}"' in page
+    assert 'value="eat paris"' in page
+
+
+def test_what_is_sought_and_found_is_no_markup(web: Client, ada: Any):
+    a_talk(ada, "<i>x</i>", "<b>y</b>")
+    page = web.get("/chats/", {"q": "<b>y"}).content.decode()
+    assert "&lt;<mark>b</mark>&gt;<mark>y</mark>&lt;/<mark>b</mark>&gt;" in page
+    assert "“&lt;b&gt;y”" in page
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize("query", ["zebra", "\0", "%", "&q=1"])
+def test_nothing_found_is_said(web: Client, ada: Any, query: str):
+    a_talk(ada, "Oslo")
+    told = read(web.get("/chats/", {"q": query}))
+    assert ("Nothing found for" in told) == (query != "\0")
+
+
+def test_a_place_far_back_is_shown_with_what_follows_it(ada: Any):
+    talk = a_talk(ada, "Long", *[str(number) for number in range(3 * WINDOW)])
+    turns = list(talk.turns.order_by("created_at", "pk"))
+    window = transcript(talk, at=turns[10].pk)
+    assert window.turns[0].turn == turns[0]
+    assert window.turns[-1].turn == turns[10 + WINDOW // 2]
+    assert not window.is_latest
+    assert not window.has_earlier
+    assert transcript(talk, at=turns[-3].pk).is_latest
+    assert transcript(talk, at="resp_none").is_latest
+
+
+def test_a_link_to_a_place_leads_there(web: Client, ada: Any):
+    talk = a_talk(ada, "Long", "needle", *["hay"] * (2 * WINDOW))
+    [found] = find(ada, "needle")
+    page = web.get(page_of(talk), {"q": "needle", "at": found.turn_id})
+    assert f'id="turn-{found.turn_id}"' in page.content.decode()
+    assert urlsplit(page.request["PATH_INFO"]).path == page_of(talk)
