@@ -31,6 +31,7 @@ from conversations.models import (
 )
 from llm.client import Call
 from llm.models import ModelCall
+from llm.prepared import Insert
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData
@@ -164,19 +165,24 @@ def waiting_in(conversation_id: str) -> str | None:
     return found[0] if found else None
 
 
+_write_items = Insert(Item)
+
+
 def _write(claim: Claim, progress: Progress) -> None:
-    Item.objects.bulk_create(
-        Item(
-            turn_id=claim.turn_id,
-            position=progress.first_position + number,
-            origin=Item.Origin.OUTPUT,
-            type=payload["type"],
-            payload=payload,
-            provider_data=proof,
-            epoch=claim.epoch,
-            sequence=sequence,
+    _write_items(
+        *(
+            Item(
+                turn_id=claim.turn_id,
+                position=progress.first_position + number,
+                origin=Item.Origin.OUTPUT,
+                type=payload["type"],
+                payload=payload,
+                provider_data=proof,
+                epoch=claim.epoch,
+                sequence=sequence,
+            )
+            for number, (payload, proof, sequence) in enumerate(progress.items)
         )
-        for number, (payload, proof, sequence) in enumerate(progress.items)
     )
     for made in progress.calls_made:
         ModelCall.objects.record(
@@ -190,7 +196,8 @@ def _write(claim: Claim, progress: Progress) -> None:
             finish=made.call.finish,
             cancelled=made.cancelled,
         )
-    _write_calls(claim, progress)
+    if progress.executing or progress.outcomes or progress.delivered:
+        _write_calls(claim, progress)
 
 
 def _write_calls(claim: Claim, progress: Progress) -> None:

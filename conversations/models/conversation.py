@@ -15,7 +15,7 @@ from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
 from conversations.tokens import AccessToken
 from llm.models import LanguageModel
-from llm.prepared import Prepared
+from llm.prepared import Insert, Prepared, execute
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
 
@@ -111,23 +111,26 @@ class Conversation(models.Model):
         items, told = _news(items, parent or last)
         if told is not None:
             return told
-        turn = self.turns.create(
+        now = timezone.now()
+        turn = Turn(
+            conversation=self,
             parent=parent or last,
             language_model=language_model or self.language_model,
             options={**self.options, **(options or {})},
             access_token=access_token,
+            created_at=max(now, last.created_at + _LATER) if last else now,
         )
-        Item.objects.bulk_create(
-            Item.of(turn, position, payload, origin=Item.Origin.INPUT)
-            for position, payload in enumerate(items)
+        _write_turn(turn)
+        _write_items(
+            *(
+                Item.of(turn, position, payload, origin=Item.Origin.INPUT)
+                for position, payload in enumerate(items)
+            )
         )
         if not self.title:
             self.title = _title_of(items)
-        self.updated_at = timezone.now()
-        self.save(update_fields=["title", "updated_at"])
-        if last is not None and turn.created_at <= last.created_at:
-            turn.created_at = last.created_at + timedelta(microseconds=1)
-            turn.save(update_fields=["created_at"])
+        self.updated_at = now
+        execute(_TOUCH, [self.title, now, self.pk])
         enqueue(turn.pk)
         return turn
 
@@ -140,6 +143,11 @@ class Conversation(models.Model):
         running.update(cancel_requested=True)
 
 
+_LATER = timedelta(microseconds=1)
+_TOUCH = (
+    "UPDATE conversations_conversation SET title = %s, updated_at = %s WHERE id = %s"
+)
+_write_turn, _write_items = Insert(Turn), Insert(Item)
 _ONE_OF = Prepared[Conversation](
     lambda user, pk: Conversation.objects.filter(owner_id=user, deleted_at=None, pk=pk),
     -1,

@@ -11,6 +11,7 @@ from llm import prices
 from llm.encrypted import scrub
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
+from llm.prepared import Insert
 from llm.provider import Route
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 
@@ -22,7 +23,7 @@ MAX_COST = Decimal(1_000_000)  # USD, of one call
 
 
 class ModelCallQuerySet(models.QuerySet["ModelCall"]):
-    @transaction.atomic
+    @transaction.atomic(savepoint=False)
     def record(
         self,
         call: Call,
@@ -47,7 +48,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
             cancelled=cancelled,
         )
         row.turn_id, row.step = turn_id, step
-        row.save(using=self.db, force_insert=True)
+        _write(row)
         self._note_key(row)
         return row
 
@@ -171,6 +172,9 @@ class ModelCall(models.Model):
         )
         row.key_error = f"{error.code}: {error}"[:200] if error else ""
         return row
+
+
+_write = Insert(ModelCall)
 
 
 def _status(call: Call, finish: FinishDelta | None, cancelled: bool) -> str:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_save
 
 from conversations.engine import faults
 
@@ -12,17 +11,11 @@ class CrashingConfig(AppConfig):
     name = "tests.crashing"
 
     def ready(self) -> None:
+        from conversations import engine
         from conversations.engine import core
-        from conversations.models import Turn
 
-        post_save.connect(_opened, sender=Turn, weak=False)
+        _crash_after(engine, "enqueue", "accept:inside")  # the last of opening a turn
         _crash_after(core, "open_taken", "socket.accept:after")
-
-
-def _opened(created: bool, **signal: Any) -> None:
-    """In the transaction that takes a message in."""
-    if created:
-        faults.at("accept:inside")
 
 
 def _crash_after(owner: Any, name: str, place: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
-from llm.prepared import Prepared, Somebody
+from llm.prepared import Insert, Prepared, Somebody
 
 pytestmark = pytest.mark.django_db
 
@@ -96,3 +97,33 @@ def test_a_value_without_a_place_is_a_mistake() -> None:
     query = Prepared[LanguageModel](lambda name: LanguageModel.objects.all(), "a name")
     with pytest.raises(AssertionError):
         query.all("one")
+
+
+_write_calls = Insert(ModelCall)
+
+
+def test_a_row_is_written_as_the_orm_writes_it() -> None:
+    fields = {
+        "turn_id": "one",
+        "provider_name": "home",
+        "cost": Decimal("0.25"),
+        "degraded": ["seed"],
+    }
+    ModelCall.objects.create(**fields)
+    mine = ModelCall(**fields)
+    _write_calls(mine)
+    theirs, written = ModelCall.objects.order_by("pk").values()
+    assert written.pop("id") == mine.pk != theirs.pop("id")
+    assert written.pop("created_at") == mine.created_at >= theirs.pop("created_at")
+    assert written == theirs
+    mine.status = ModelCall.Status.FAILED
+    mine.save()
+    assert ModelCall.objects.filter(status="failed").count() == 1
+
+
+def test_many_rows_are_written_in_their_order_and_keep_what_is_set() -> None:
+    then = datetime(2026, 1, 2, tzinfo=UTC)
+    _write_calls(*(ModelCall(turn_id=name, created_at=then) for name in "abc"))
+    _write_calls()
+    rows = ModelCall.objects.order_by("pk").values_list("turn_id", "created_at")
+    assert list(rows) == [(name, then) for name in "abc"]
