@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.serving import ServerProcess
+from tests.serving import ServerProcess, free_port
 
-from .clients import Program
-from .stopping import SETTINGS, until
+from .clients import Program, Screen, sign_in
+from .following import Door
+from .standing_still import NUMBER, WISH, stand_still
+from .stopping import SETTINGS, teach, until
 from .storms import weather
+from .upstream import Upstream
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
@@ -29,6 +32,22 @@ async def test_an_event_loop_that_was_blocked_goes_on_where_it_was(
         await blocked([server])
 
     await weather([Program(server)], block)
+
+
+async def test_a_process_that_was_stopped_goes_on_where_it_was(
+    start_server: Callable[..., ServerProcess],
+):
+    port = free_port()
+    server = start_server(**SETTINGS)
+    teach(server, port)
+    token, cookie = server.create_token(), await sign_in(server, "admin")
+    doors = [Door(server, token), Door(server, token, cookie)]
+    async with Upstream(port) as upstream:
+
+        async def all_is_said(_: Screen) -> bool:
+            return upstream.counted_to(WISH) == NUMBER
+
+        await stand_still(server, doors, doors[0].program, all_is_said)
 
 
 async def blocked(servers: list[ServerProcess]) -> None:

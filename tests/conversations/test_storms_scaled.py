@@ -10,11 +10,15 @@ import redis
 
 from tests.programs import need_program
 from tests.scaled import Cluster, PostgresProcess, RedisProcess, migrated
+from tests.serving import free_port
 
-from .clients import Program
-from .stopping import SETTINGS
+from .clients import Program, Screen, sign_in
+from .following import Door
+from .standing_still import TEXT, stand_still
+from .stopping import SETTINGS, teach
 from .storms import weather
-from .test_storms import SYNC, blocked
+from .test_storms import blocked
+from .upstream import Upstream
 
 pytestmark = [pytest.mark.scaled, pytest.mark.timeout(900)]
 
@@ -55,14 +59,20 @@ def cluster(
         )
         try:
             cluster.start()
-            cluster.webs[0].manage("shell", "-v0", "-c", SYNC)
             yield cluster
         finally:
             cluster.end()
 
 
 @pytest.fixture(scope="module")
-def programs(cluster: Cluster) -> list[Program]:
+def upstream_port(cluster: Cluster) -> int:
+    port = free_port()
+    teach(cluster.webs[0], port)
+    return port
+
+
+@pytest.fixture(scope="module")
+def programs(cluster: Cluster, upstream_port: int) -> list[Program]:
     token = cluster.webs[0].create_token()
     return [Program(web, token=token) for web in cluster.webs]
 
@@ -112,3 +122,19 @@ async def test_the_event_loop_of_a_worker_is_blocked_past_its_leases(
     cluster: Cluster, programs: list[Program]
 ):
     await weather(programs, lambda: blocked([cluster.workers[0]]))
+
+
+@pytest.mark.parametrize("share", [0.7, 1.0], ids=["in the middle", "when all is over"])
+async def test_a_web_process_that_was_stopped_goes_on_where_it_was(
+    cluster: Cluster, upstream_port: int, share: float
+):
+    _, stopped, other = cluster.webs
+    token, cookie = stopped.create_token(), await sign_in(stopped, "admin")
+    doors = [Door(stopped, token), Door(stopped, token, cookie)]
+
+    async def is_told(left: Screen) -> bool:
+        return left.over if share == 1.0 else len(left.text) > share * len(TEXT)
+
+    async with Upstream(upstream_port):
+        elsewhere = Program(other, token=token)
+        await stand_still(stopped, doors, elsewhere, is_told)

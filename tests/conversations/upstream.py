@@ -76,6 +76,9 @@ class Upstream:
     async def __aexit__(self, *exc_info: object) -> None:
         self._server.close()
 
+    def counted_to(self, wish: str) -> int:
+        return self._counted.get(wish, 0)
+
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
