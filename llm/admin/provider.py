@@ -82,6 +82,9 @@ class ProviderAdmin(SecretFormAdmin):
     ]
     formfield_overrides = JSON_AS_OBJECT
 
+    class Media:
+        css = {"all": ["css/tool-admin.css"]}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Provider]:
         rows: QuerySet[Provider] = super().get_queryset(request)
         return rows.prefetch_related("keys").annotate(models_there=Count("models"))

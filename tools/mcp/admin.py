@@ -11,13 +11,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
 from llm.forms import ObjectField, StrictJSONField
-from tools.forms import SecretHeadersField
+from tools.forms import SecretHeadersForm
 from tools.mcp.admin_sign_in import SignInAdmin
 from tools.mcp.look import look
 from tools.mcp.rows import McpServer
@@ -32,17 +32,7 @@ class _NamesField(StrictJSONField):
         return "" if value is None else super().prepare_value(value)
 
 
-class McpServerForm(forms.ModelForm):
-    secret = SecretHeadersField(
-        label=_("Secret headers"),
-        required=False,
-        help_text=_(
-            "One a line, such as “Authorization: Bearer …”; encrypted, and never shown"
-            " again. Those you do not name stay; a name with nothing behind its colon"
-            " is removed."
-        ),
-    )
-
+class McpServerForm(SecretHeadersForm):
     class Meta:
         model = McpServer
         fields = [
@@ -69,19 +59,6 @@ class McpServerForm(forms.ModelForm):
             "networks": forms.Textarea({"rows": 2, **_CODE}),
         }
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "secret" in self.fields and (names := self.instance.secret_names):
-            known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
-            field = self.fields["secret"]
-            field.help_text = f"{field.help_text} {known}"
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        if headers := cleaned.get("secret"):
-            self.instance.set_secret_headers(headers)
-        return cleaned
-
 
 @admin.register(McpServer)
 class McpServerAdmin(SignInAdmin, SecretFormAdmin):
@@ -89,13 +66,13 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
     change_form_template = "admin/tools/mcpserver/change_form.html"
     list_display = [
         "name",
-        "to_review",
+        "where_and_how",
         "is_well",
+        "to_review",
         "enabled",
         "approved",
-        "where",
-        "hosted",
         "listed_at",
+        "hosted",
     ]
     list_filter = ["enabled", "hosted", "is_program", "is_missing"]
     search_fields = ["name", "label", "url"]
@@ -205,6 +182,15 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
     @admin.display(description=_("where"))
     def where(self, row: McpServer) -> str:
         return str(_("a program of the settings")) if row.is_program else row.url
+
+    @admin.display(description=_("where"), ordering="url")
+    def where_and_how(self, row: McpServer) -> str:
+        """With what is wrong there."""
+        gone = McpServer._meta.get_field("is_missing").help_text
+        wrong = row.error or (gone if row.is_missing else "")
+        told = [(wrong,)] if wrong else []
+        small = format_html_join("", '<small class="tool-bad">{}</small>', told)
+        return format_html("{}{}", self.where(row), small)
 
     @admin.display(description=_("approved tools"), ordering="approved_count")
     def approved(self, row: Any) -> int:

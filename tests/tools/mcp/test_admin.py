@@ -249,3 +249,17 @@ def test_a_program_can_be_switched_but_not_be_rewritten(
     assert 'name="url"' not in told
     assert 'name="enabled"' in told
     assert admin_client.get(page(clock, "delete")).status_code == 403
+
+
+def test_the_list_says_what_is_wrong_with_a_server(admin_client: Client):
+    McpServer.objects.create(name="a", url="https://a.example/mcp")
+    McpServer.objects.create(
+        name="b", url="https://b.example/mcp", error="It <is> out."
+    )
+    McpServer.objects.create(name="c", is_program=True, is_missing=True)
+    listed = admin_client.get(reverse("admin:tools_mcpserver_changelist"))
+    rows = listed.content.decode().split("<tr>")[2:]
+    assert "tool-bad" not in rows[0]
+    assert ">https://b.example/mcp<small" in rows[1]
+    assert "It &lt;is&gt; out.</small>" in rows[1]
+    assert "Its program is not in the settings any more.</small>" in rows[2]
