@@ -1,15 +1,21 @@
 """The items of a conversation as its next turn needs them, read at the least cost.
 
-A conversation may have thousands of them, and they are read for every turn: so without
-a model instance for each, and their JSON in one piece. What could only be found by
-looking through them all is looked for in their text.
+A conversation may have thousands of them: they are read without a model instance for
+each, and their JSON in one piece. What could only be found by looking through them all
+is looked for in their text.
+
+What came before a turn is kept in memory for the turn that goes on from it. Nothing of
+it changes by being added to: the turns are over. Whatever else changes it moves
+`Conversation.rewritten`, in whatever process, and then it is read anew.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, NamedTuple
 
 import orjson
@@ -18,12 +24,16 @@ from conversations.engine import sql
 from conversations.models import Item, Turn
 from llm.wire.items import Item as ItemPayload
 
+KEPT = 4_000_000  # characters of JSON, which take some three bytes each
+KEPT_FROM = 20  # items; to read fewer is cheap
+
 _PARENTS = "SELECT id, parent_id FROM conversations_turn WHERE conversation_id = %s"
 _ITEMS = """
 SELECT i.turn_id, i.position, i.origin, i.epoch, i.sequence, i.payload, i.provider_data
 FROM conversations_item i JOIN conversations_turn t ON t.id = i.turn_id
 WHERE t.conversation_id = %s
 """
+_LAST_ITEMS = f"{_ITEMS} AND t.id IN (%s, %s)"
 
 
 class Row(NamedTuple):
@@ -51,10 +61,68 @@ class Items:
     may_have_files: bool  # False where none of them can name a file of ours
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What came before a turn, with what tells whether it still holds."""
+
+    turn_id: str
+    parent_id: str | None
+    rewritten: int
+    before: Sequence[ItemPayload]
+    may_have_files: bool
+    size: int  # characters of JSON
+
+
+class Memory:
+    """Of the conversations that spoke last."""
+
+    def __init__(self, size: int = KEPT) -> None:
+        self._left = size
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._lock = Lock()
+
+    def before(self, turn: Turn) -> Kept | None:
+        """What is kept of the turn's conversation, where the turn goes on from it."""
+        kept = self._kept.get(turn.conversation_id)
+        if kept is None or kept.rewritten != turn.conversation.rewritten:
+            return None
+        goes_on = turn.parent_id in (kept.turn_id, kept.parent_id)
+        return kept if goes_on else None
+
+    def keep(self, conversation_id: str, kept: Kept) -> None:
+        with self._lock:
+            if old := self._kept.pop(conversation_id, None):
+                self._left += old.size
+            self._kept[conversation_id] = kept
+            self._left -= kept.size
+            while self._left < 0:
+                _, oldest = self._kept.popitem(last=False)
+                self._left += oldest.size
+
+
+memory = Memory()
+
+
 def items_of(turn: Turn) -> Items:
-    """In two queries."""
-    line = _line(turn)
-    found = [r for r in sql.rows(_ITEMS, [turn.conversation_id]) if r[0] in line]
+    """In two queries at the most."""
+    kept = memory.before(turn)
+    if kept is None:
+        line = _line(turn)
+        found = [r for r in sql.rows(_ITEMS, [turn.conversation_id]) if r[0] in line]
+    else:
+        is_next = turn.parent_id == kept.turn_id
+        line = {kept.turn_id: 0, turn.pk: 1} if is_next else {turn.pk: 1}
+        both = [turn.conversation_id, next(iter(line)), turn.pk]
+        found = sql.rows(_LAST_ITEMS, both)
+    return _read_items(turn, found, line, kept)
+
+
+def _read_items(
+    turn: Turn,
+    found: list[tuple[Any, ...]],
+    line: Mapping[str, int],
+    kept: Kept | None,
+) -> Items:
     found.sort(key=lambda row: (line[row[0]], row[1]))
     text = ",".join([row[5] for row in found])
     payloads = _read(text, found)
@@ -63,14 +131,32 @@ def items_of(turn: Turn) -> Items:
         Row._make((*row[:5], payload, _proof(row)))
         for row, payload in zip(found[own:], payloads[own:], strict=True)
     ]
+    before = [
+        _vouched(payload, _proof(row)) if row[6] else payload
+        for row, payload in zip(found[:own], payloads, strict=False)
+    ]
+    may_have_files = '"file_id"' in text
+    if kept is not None:
+        before = [*kept.before, *before]
+        may_have_files = may_have_files or kept.may_have_files
+    # One that is to be stopped may be loaded before its turn has come.
+    if len(before) >= KEPT_FROM and not turn.cancel_requested:
+        size = sum(len(row[5]) + len(row[6] or "") for row in found[:own])
+        size += kept.size if kept else 0
+        new = Kept(
+            turn.pk,
+            turn.parent_id,
+            turn.conversation.rewritten,
+            before,
+            may_have_files,
+            size,
+        )
+        memory.keep(turn.conversation_id, new)
     return Items(
         inputs=[row for row in rows if row.origin == Item.Origin.INPUT],
         outputs=[row for row in rows if row.origin != Item.Origin.INPUT],
-        before=[
-            _vouched(payload, _proof(row)) if row[6] else payload
-            for row, payload in zip(found[:own], payloads, strict=False)
-        ],
-        may_have_files='"file_id"' in text,
+        before=before,
+        may_have_files=may_have_files,
     )
 
 

@@ -68,6 +68,12 @@ class Conversation(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(default=timezone.now, db_index=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    rewritten = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text=_("How often what was said was corrected or taken away."),
+    )
 
     objects = ConversationQuerySet.as_manager()
 

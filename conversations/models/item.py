@@ -6,7 +6,7 @@ from typing import Any
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from conversations.models.turn import Turn
+from conversations.models.turn import Turn, note_rewritten
 from llm.wire.items import Item as ItemPayload
 
 _INDEXED = 80  # characters of an id; a client's may be longer than an index takes
@@ -100,6 +100,7 @@ class Item(models.Model):
         """
         self.payload = payload
         self.save(update_fields=["payload"])
+        note_rewritten(self.turn.conversation_id)
         if self.type == "function_call_output":
             self.turn.tool_calls.filter(call_id=payload["call_id"]).update(
                 output=payload["output"], error=""

@@ -3,10 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import models
+from django.db.models.signals import post_delete
+from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
 from conversations.tokens import AccessToken
 from llm.models import LanguageModel
+from llm.prepared import execute
 from llm.wire.items import new_id
 
 
@@ -136,3 +139,18 @@ class Turn(models.Model):
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds()
+
+
+def note_rewritten(conversation_id: str) -> None:
+    """What was read of the conversation is not what is there any more."""
+    execute(_REWRITTEN, [conversation_id])
+
+
+_REWRITTEN = (
+    "UPDATE conversations_conversation SET rewritten = rewritten + 1 WHERE id = %s"
+)
+
+
+@receiver(post_delete, sender=Turn)
+def _deleted(instance: Turn, **signal: Any) -> None:
+    note_rewritten(instance.conversation_id)
