@@ -4,18 +4,23 @@ Some formats have more to say. A codec may have `headers(request)`, what it tell
 headers; `degraded(request)`, the options it only comes near to; `follows(part, url)`,
 whether its host fetches what is at an address (without it: yes). A decoder whose
 provider tells long answers in portions has `continuation`, what the same request must
-say besides ({} where all is said), and `go_on()`, after which it is fed the rest.
+say besides ({} where all is said), and `go_on()`, after which it is fed the rest. One
+that knows events which are nothing but text has `plain`, a `Plain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from llm.errors import LLMError
 from llm.wire.deltas import Delta
 from llm.wire.request import Request
 from llm.wire.sse import ServerSentEvent
+
+#: The text of an event's JSON that is nothing but text, as things stand, and how to
+#: tell another in its place. None for any other event; hearing one changes nothing.
+Plain = Callable[[Any], tuple[str, Callable[[str], Delta]] | None]
 
 
 class Decoder(Protocol):

@@ -3,34 +3,111 @@
 In: bytes as they come from the network, cut anywhere. Out: all that they say, as one
 list; what went wrong stands in `error`, and what came before it counts. Frames, JSON
 and decoder are gone through without a step of the event loop between them.
+
+Theory of the short way: nearly every frame of many hosts is the one before with another
+text in it. Where a frame was nothing but text, what stood before and behind that text
+is kept; a JSON string between the same bytes is the same object with another text, so
+of the next frame nothing but that string is read. That it was the text, and not another
+string like it, has been tried: with another one in its place the decoder found that.
+Whatever does not fit goes the long way, and what follows it is compared with that.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import orjson
+
 from llm.errors import BadResponse, LLMError
-from llm.wire.codec import Decoder
+from llm.wire.codec import Decoder, Plain
 from llm.wire.deltas import Delta, TextDelta, is_sound
 from llm.wire.sse import SSEDecoder
 
 #: What a decoder stumbles with over a shape nobody has seen yet.
 STUMBLES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 _WRONG = (LLMError, *STUMBLES)
+#: A whole frame, and its data.
+_FRAME = re.compile(rb"(?:event: [^\r\n]*\n)?data: ([^\r\n]+)\n\n")
+_TRIES = 8  # in vain, to find what frames have in common
 
 
 class Reader:
     """One stream. Nothing is fed after an error."""
 
-    __slots__ = ("_decode", "_decoder", "_frames", "_split", "error")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_decode",
+        "_decoder",
+        "_frames",
+        "_least",
+        "_plain",
+        "_split",
+        "_tell",
+        "_tries",
+        "error",
+    )
 
     def __init__(self, decoder: Decoder) -> None:
         self.error: LLMError | None = None
         self._decoder = decoder
         self._frames = SSEDecoder()
         self._split, self._decode = self._frames.feed, decoder.feed
+        # Of decoders that know how to tell a text again: see `codec.Plain`.
+        self._plain: Plain | None = getattr(decoder, "plain", None)
+        self._tries = _TRIES if self._plain else 0
+        self._tell: Callable[[str], Delta] | None = (
+            None  # None: nothing to compare with
+        )
+        self._before = self._after = b""  # around the text, with its quotes
+        self._least = 0  # bytes that both take
 
     def feed(self, chunk: bytes) -> list[Delta]:
+        if (tell := self._tell) is not None:
+            before, after = self._before, self._after
+            if (
+                chunk.startswith(before)
+                and chunk.endswith(after)
+                and len(chunk) >= self._least
+            ):
+                try:
+                    text = orjson.loads(chunk[len(before) - 1 : 1 - len(after)])
+                except orjson.JSONDecodeError:
+                    pass  # several frames, or what only `ServerSentEvent` can read
+                else:
+                    self._tries = _TRIES
+                    return [tell(text)] if text else []
+            self._tell = None
+        if self._tries and self._frames.is_between():
+            return self._compared(chunk)
+        return self._read(chunk)
+
+    def _compared(self, chunk: bytes) -> list[Delta]:
+        """The long way, after which `chunk` is what the next one is compared with."""
+        deltas = self._read(chunk)
+        if len(deltas) == 1 and self.error is None:
+            delta = deltas[0]
+            if type(delta) is TextDelta and (frame := _FRAME.fullmatch(chunk)):
+                self._tries -= 1
+                self._learn(chunk, frame.start(1), delta.text)
+        return deltas
+
+    def _learn(self, frame: bytes, data_at: int, text: str) -> None:
+        other = f"{text}."
+        try:
+            told, tried = orjson.dumps(text), orjson.dumps(other)
+            at = frame.index(told, data_at)
+            before, after = frame[: at + 1], frame[at + len(told) - 1 :]
+            data = orjson.loads(b"%b%b%b" % (before[data_at:-1], tried, after[1:-2]))
+        except (TypeError, ValueError):
+            return  # it is written in another way, or something else was found
+        found = self._plain(data) if self._plain else None
+        if found is not None and found[0] == other:
+            self._before, self._after, self._tell = before, after, found[1]
+            self._least = len(before) + len(after)
+
+    def _read(self, chunk: bytes) -> list[Delta]:
         deltas: list[Delta] = []
         decode = self._decode
         try:

@@ -69,7 +69,7 @@ class SSEDecoder:
             and chunk.find(b"\n") == len(chunk) - 2
             and chunk[-1:] == b"\n"
             and chunk.find(b"\r") < 0
-            # Between two events, and nothing of the next one has come.
+            # As `is_between`, which would be a call more.
             and not (self._tail or self._data or self._event or self._after_cr)
         ):  # one frame, one line: so most chunks come
             self._started = True
@@ -92,6 +92,10 @@ class SSEDecoder:
         if has_cr or self._data or self._event:
             return self._lines(chunk)
         return self._frames(chunk)
+
+    def is_between(self) -> bool:
+        """Between two events, and nothing of the next one has come."""
+        return not (self._tail or self._data or self._event or self._after_cr)
 
     def _frames(self, buffer: bytes) -> list[ServerSentEvent]:
         """As `_lines`, between two events. Nearly every frame is a line of data, or

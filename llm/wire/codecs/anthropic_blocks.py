@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from llm.wire.codecs.chat_reasoning import mended
-from llm.wire.deltas import UsageDelta
+from llm.wire.deltas import TextDelta, UsageDelta
 
 
 @dataclass(slots=True)
@@ -27,6 +27,11 @@ class Block:
     @property
     def text(self) -> str:
         return mended("".join(self.pieces))
+
+    def tell(self, text: str) -> TextDelta:
+        """One more piece of its text."""
+        self.pieces.append(text)
+        return TextDelta(self.key, text)
 
     def input(self) -> dict[str, Any] | None:
         """The input that came in pieces; None where it is no whole object."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from llm.errors import BadResponse, ProviderDown
+from llm.errors import BadResponse, CutOff
 from llm.wire.classify import classify_error
 from llm.wire.codecs.anthropic_blocks import Block, usage_of
 from llm.wire.codecs.anthropic_computer import acted, is_action
@@ -115,12 +115,23 @@ class AnthropicDecoder:
         tell = self._EVENTS.get(type)
         return tell(self, data) if tell else ()
 
+    def plain(self, data: Any) -> tuple[str, Callable[[str], Delta]] | None:
+        """As `codec.Plain`."""
+        match data:
+            case {
+                "type": "content_block_delta",
+                "index": int(index),
+                "delta": {"type": "text_delta", "text": str(text)},
+            } if index in self._blocks:
+                return text, self._blocks[index].tell
+        return None
+
     def close(self) -> Iterator[Delta]:
         """Raises ProviderDown where the answer is not whole."""
         if self._ended:
             return
         if self._stop is None:
-            raise ProviderDown(detail="The stream ended before its stop_reason.")
+            raise CutOff(detail="The stream ended before its stop_reason.")
         yield from self._finish()
 
     def answer(self, body: dict[str, Any]) -> Iterator[Delta]:

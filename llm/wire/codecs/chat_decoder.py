@@ -15,12 +15,13 @@ Source: https://platform.openai.com/docs/api-reference/chat/streaming
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import orjson
 
-from llm.errors import BadResponse, ProviderDown
+from llm.errors import BadResponse, CutOff, ProviderDown
 from llm.wire.classify import classify_error
 from llm.wire.codecs.chat_calls import Calls
 from llm.wire.codecs.chat_reasoning import (
@@ -51,6 +52,7 @@ from llm.wire.deltas import (
 from llm.wire.sse import ServerSentEvent
 
 TEXT, REASONING = "text", "reasoning"
+_TELL = partial(TextDelta, TEXT)
 
 #: Keys of a delta that are plain text, or nothing.
 _PLAIN = frozenset({"content", "role", "token_id"})
@@ -129,6 +131,13 @@ class ChatDecoder:
             return list(self._chunk(chunk))
         return (TextDelta(TEXT, text),) if text else ()
 
+    def plain(self, data: Any) -> tuple[str, Callable[[str], Delta]] | None:
+        """As `codec.Plain`."""
+        if not self._in_text or not isinstance(data, dict):
+            return None
+        text = self._plain_text(data)
+        return None if text is None else (text, _TELL)
+
     def close(self) -> Iterator[Delta]:
         """Raises ProviderDown where the answer is not whole."""
         yield from self._flush_tags()
@@ -136,7 +145,7 @@ class ChatDecoder:
         yield from self._prove()
         yield from self._calls.close()
         if self._finish is None and not self._done:
-            raise ProviderDown(detail="The stream ended before its finish_reason.")
+            raise CutOff(detail="The stream ended before its finish_reason.")
         if self._finish in _FAILED:
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
         yield FinishDelta(self._reason(), self._finish)
