@@ -11,7 +11,8 @@
                                       help
     * TryAgain                  the same request may succeed later
         * RateLimited           too many requests or tokens; see `retry_after`
-        * ProviderDown          5xx, overloaded, unreachable, or a stream cut off
+        * ProviderDown          5xx, overloaded, unreachable
+            * CutOff            the connection ended before the answer did
         * ProviderTimeout       no answer within our time limits
     * BadResponse               the provider broke its own protocol
 
@@ -114,6 +115,10 @@ class ProviderDown(TryAgain):
     """The provider is down or overloaded; try again in a moment."""
 
     code, status = "E_LLM_PROVIDER_DOWN", 503
+
+
+class CutOff(ProviderDown):
+    """The provider cut its answer off before the end; try again."""
 
 
 class ProviderTimeout(TryAgain):

@@ -15,7 +15,7 @@ from django.conf import settings
 
 from llm.clock import Clock
 from llm.connections import Body, Client, Pieces
-from llm.errors import BadResponse, LLMError, ProviderDown, ProviderTimeout
+from llm.errors import BadResponse, CutOff, LLMError, ProviderDown, ProviderTimeout
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024  # bytes
 
@@ -61,7 +61,7 @@ class Answer:
             clock.first_byte = None
             return pieces.take()
         except _READ_ERRORS as exc:
-            raise _network_error(exc, "The stream was cut off.") from exc
+            raise _network_error(exc, "The stream was cut off.", CutOff) from exc
 
     async def rest(self, begun: bytes = b"", *, limit: int = MAX_WHOLE_ANSWER) -> bytes:
         """`begun` and all that follows, up to the first read beyond `limit`."""
@@ -118,7 +118,9 @@ def _was_unsent(exc: aiohttp.ClientConnectionError) -> bool:
     return isinstance(exc.__cause__, aiohttp.ClientConnectionResetError)
 
 
-def _network_error(exc: Exception, said: str) -> LLMError:
+def _network_error(
+    exc: Exception, said: str, kind: type[LLMError] = ProviderDown
+) -> LLMError:
     """Ours for an error of httpx, of aiohttp or of the system."""
     if isinstance(exc, TimeoutError | httpx.TimeoutException):
         seconds = settings.LLM_CONNECT_TIMEOUT
@@ -127,4 +129,4 @@ def _network_error(exc: Exception, said: str) -> LLMError:
         return ProviderDown(detail="No safe connection: the certificate is refused.")
     if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):
         return BadResponse(detail=f"{type(exc).__name__}: this is no HTTP of ours.")
-    return ProviderDown(detail=f"{said} ({type(exc).__name__})")
+    return kind(detail=f"{said} ({type(exc).__name__})")

@@ -182,7 +182,7 @@ async def test_a_turn_goes_the_way_of_a_real_provider(endpoint, stream):
         ("/fail context", errors.ContextTooLarge),
         ("/fail policy", errors.ContentPolicy),
         ("/fail stream", errors.ProviderDown),
-        ("/cut", errors.ProviderDown),
+        ("/cut", errors.CutOff),
     ],
 )
 async def test_each_failure_is_read_for_what_it_is(endpoint, question, error):
@@ -194,7 +194,7 @@ async def test_each_failure_is_read_for_what_it_is(endpoint, question, error):
 @pytest.mark.parametrize("endpoint", ["openai_responses"], indirect=True)
 async def test_the_server_lives_on_after_a_cut(endpoint):
     for stream in (True, False):
-        with pytest.raises(errors.ProviderDown):
+        with pytest.raises(errors.CutOff, match="cut its answer off"):
             await asked(endpoint, [user_message("/cut")], stream=stream)
     (said,) = (await asked(endpoint, [user_message("/echo alive")])).output
     assert said["content"][0]["text"] == "alive"

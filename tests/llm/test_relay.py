@@ -346,7 +346,7 @@ def test_the_command_says_what_failed(file: Path, tmp_path: Path):
     with pytest.raises(CommandError, match=r"nowhere' cannot be read: No such file"):
         printed("--from=anthropic", "--to=openai", tmp_path / "nowhere")
     file.write_bytes(CUT)
-    with pytest.raises(CommandError, match="The answer failed: The provider is down"):
+    with pytest.raises(CommandError, match="The answer failed: The provider cut"):
         printed("--from=anthropic", "--to=openai", file)
-    with pytest.raises(CommandError, match="The answer failed: The provider is down"):
+    with pytest.raises(CommandError, match="The answer failed: The provider cut"):
         printed("--from=anthropic", "--to=openai", file, "--collect")

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from llm.errors import BadResponse, LLMError, ProviderDown
+from llm.errors import BadResponse, CutOff, LLMError
 from llm.wire.classify import classify_error
 from llm.wire.codecs.gemini_calls import StreamedCall, call_name, json_text
 from llm.wire.codecs.gemini_parts import Part, Parts
@@ -151,7 +151,7 @@ class GeminiDecoder:
         yield from self._search_receipts()
         yield from self._last_words()
         if self._finish is None and not self._block:
-            raise ProviderDown(detail="The answer ended before it was finished.")
+            raise CutOff(detail="The answer ended before it was finished.")
         self._refuse_unreadable()
 
     # Chunks

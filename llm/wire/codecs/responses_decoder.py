@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm.errors import BadResponse, LLMError, ProviderDown
+from llm.errors import BadResponse, CutOff, LLMError, ProviderDown
 from llm.wire.classify import classify_error
 from llm.wire.deltas import (
     AnnotationDelta,
@@ -105,7 +105,7 @@ class ResponsesDecoder:
 
     def close(self) -> list[Delta]:
         if not self._ended:
-            raise ProviderDown(detail="The stream ended before the response did.")
+            raise CutOff(detail="The stream ended before the response did.")
         return []
 
     def answer(self, body: bytes) -> Iterator[Delta]:
