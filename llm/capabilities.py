@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -65,9 +65,8 @@ class Capabilities:
 
     def told(self) -> dict[str, Any]:
         """What is known, as JSON."""
-        known = {
-            name: value for name, value in asdict(self).items() if value is not None
-        }
+        every = ((name, getattr(self, name)) for name in NAMES)
+        known = {name: value for name, value in every if value is not None}
         lists = {name: known[name] for name in _LISTS if name in known}
         return {**known, **{name: list(value) for name, value in lists.items()}}
 

@@ -133,8 +133,8 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
             return FollowResponse(turn.pk, form="response")
         if serializer.validated_data["stream"]:
             return FollowResponse(turn.pk)
-        shown = TurnSerializer(_with_its_rows(turn))
-        return Response(shown.data, status=status.HTTP_202_ACCEPTED)
+        shown = _OPENED.to_representation(_with_its_rows(turn))
+        return Response(shown, status=status.HTTP_202_ACCEPTED)
 
     def _conversation(self) -> Conversation:
         user = self.request.user
@@ -229,11 +229,15 @@ _CALLS = Prepared[ToolCall](
 )
 
 
+#: Its fields are made once.
+_OPENED = TurnSerializer()
+
+
 def _with_its_rows(turn: Turn) -> Turn:
     """As `prefetch_related` does it, which would build the queries anew each time."""
     vars(turn)["_prefetched_objects_cache"] = {
-        "items": _ITEMS.all(turn.pk),
-        "tool_calls": _CALLS.all(turn.pk),
+        "items": turn.opened_with or _ITEMS.all(turn.pk),
+        "tool_calls": [] if turn.opened_with else _CALLS.all(turn.pk),
     }
     return turn
 

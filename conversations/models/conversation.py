@@ -127,12 +127,11 @@ class Conversation(models.Model):
             created_at=max(now, last.created_at + _LATER) if last else now,
         )
         _write_turn(turn)
-        _write_items(
-            *(
-                Item.of(turn, position, payload, origin=Item.Origin.INPUT)
-                for position, payload in enumerate(items)
-            )
-        )
+        turn.opened_with = [
+            Item.of(turn, position, payload, origin=Item.Origin.INPUT)
+            for position, payload in enumerate(items)
+        ]
+        _write_items(*turn.opened_with)
         if not self.title:
             self.title = _title_of(items)
         self.updated_at = now

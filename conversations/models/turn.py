@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.models.signals import post_delete
@@ -11,6 +12,9 @@ from conversations.tokens import AccessToken
 from llm.models import LanguageModel
 from llm.prepared import execute
 from llm.wire.items import new_id
+
+if TYPE_CHECKING:
+    from conversations.models.item import Item
 
 
 def turn_id() -> str:
@@ -110,6 +114,9 @@ class Turn(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     objects = TurnQuerySet.as_manager()
+
+    #: Its items as they were written, where it was opened just now; no column here.
+    opened_with: Sequence[Item] = ()
 
     class Meta:
         ordering = ["created_at", "id"]
