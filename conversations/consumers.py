@@ -8,6 +8,7 @@ stop.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
@@ -19,9 +20,12 @@ from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
 from conversations import engine
+from conversations.engine import WRITE, Entry, Way
 from conversations.engine.hints import group_of
 from conversations.models import Conversation, Question, Turn
 from llm.errors import LLMError
+
+_PIECE = 50  # entries
 
 
 class InvalidMessage(Exception):
@@ -191,11 +195,16 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def _forward(self, turn_id: str, after: str | None) -> None:
         # Where the server goes down this ends early; the server then closes with 1012.
         send = self.base_send  # what `self.send` ends in
+        write = self.scope.get("extensions", {}).get(WRITE)
+        way = Way(Entry.ws_frame, write) if write else None
         with suppress(OSError):  # the socket is closed already
-            async with aclosing(engine.follow(turn_id, after)) as batches:
+            async with aclosing(engine.follow(turn_id, after, way)) as batches:
                 async for entries in batches:
-                    for entry in entries:
-                        await send({"type": "websocket.send", "text": entry.ws})
+                    for some in _pieces(entries):
+                        if way and way.take(some):
+                            continue
+                        for entry in some:
+                            await send({"type": "websocket.send", "text": entry.ws})
 
     async def _refuse(
         self,
@@ -218,6 +227,12 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         """With the key of the message it answers, if that had one."""
         key = {"key": self._key} if isinstance(self._key, str) else {}
         await self.send_json({"type": "error", "error": error, **key})
+
+
+def _pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Some kilobytes each: a long answer does not lie there twice."""
+    for first in range(0, len(entries), _PIECE):
+        yield entries[first : first + _PIECE]
 
 
 def _position(after: Any) -> str | None:

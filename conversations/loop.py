@@ -47,6 +47,7 @@ PLACEHOLDER = (
 )
 _EDITED = "Note: a person changed the arguments before the call ran, to {}."
 
+Tell = Callable[[list[Event]], None]
 Stream = Callable[[Request, Call], AsyncGenerator[list[Delta], None]]
 
 
@@ -113,14 +114,18 @@ async def respond(
     builder: ResponseBuilder,
     record: Record,
     stop_reason: Callable[[], str] = lambda: "cancelled",
+    tell: Tell | None = None,
 ) -> AsyncGenerator[list[Event], None]:
     """Answer the question. The last batch ends the response, and nothing follows it.
+
+    What the model says is handed to `tell` at once, where that is given, and yielded
+    otherwise: nearly all batches are that, and each would pass three generators.
 
     The builder has been started, and holds what an earlier run has committed. Where a
     person has to decide first, the response is left open: it goes on when this is asked
     again.
     """
-    loop = _Loop(task, builder, record)
+    loop = _Loop(task, builder, record, tell)
     try:
         async with aclosing(loop.run()) as batches:
             async for events in batches:
@@ -139,7 +144,13 @@ async def respond(
 
 
 class _Loop:
-    def __init__(self, task: Task, builder: ResponseBuilder, record: Record) -> None:
+    def __init__(
+        self,
+        task: Task,
+        builder: ResponseBuilder,
+        record: Record,
+        tell: Tell | None,
+    ) -> None:
         self.reason: str | None = None  # why the model got no last word
         self.waits = False  # for a person
         self.unsaid: list[Event] = []  # made, and waiting for the record
@@ -148,6 +159,7 @@ class _Loop:
         self._prepare = task.prepare
         self._builder = builder
         self._record = record
+        self._tell = tell
         self._steps = rounds(builder.output)
         self._called: set[str] = set()  # call ids on record as about to run
         self._outcomes = dict(task.outcomes)
@@ -233,12 +245,17 @@ class _Loop:
         request = self._prepare(tuple(builder.output))
         resumption, self._resumption = self._resumption, None
         feed = resumption.feed if resumption else builder.feed
+        tell = self._tell
         call = Call()
         builder.begin_call()
         try:
             async with aclosing(task.stream(request, call)) as batches:
                 async for deltas in batches:
-                    if events := feed(deltas):
+                    if not (events := feed(deltas)):
+                        continue
+                    if tell:
+                        tell(events)
+                    else:
                         yield events
             if resumption:
                 yield resumption.end()

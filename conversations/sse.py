@@ -18,7 +18,7 @@ import orjson
 from django.http import HttpResponse
 
 from conversations import engine
-from conversations.engine import Entry
+from conversations.engine import WRITE, Entry, Way, Write
 from llm.wire import sse
 
 Scope = MutableMapping[str, Any]
@@ -68,7 +68,9 @@ class Streams:
         await self._app(scope, receive, send_or_keep)
         if admitted is not None:
             turn_id, after, form = admitted
-            await _Stream(turn_id, after, form, _kept(headers)).serve(receive, send)
+            write = scope.get("extensions", {}).get(WRITE)
+            stream = _Stream(turn_id, after, form, _kept(headers), write)
+            await stream.serve(receive, send)
 
 
 def _kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -84,11 +86,13 @@ class _Stream:
         after: str | None,
         form: Form,
         headers: list[tuple[bytes, bytes]],
+        write: Write | None,
     ) -> None:
         self._turn_id = turn_id
         self._after = after
         self._form = form
         self._headers = headers
+        self._write = write
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Ends with the turn, with the server, or at once when the caller hangs up."""
@@ -124,11 +128,13 @@ class _Stream:
             return
         await self._start(send, 200, b"text/event-stream; charset=utf-8")
         beating = asyncio.ensure_future(_beat(send))
+        frame = _text_frame if self._form == "text" else _event_frame
+        followed = engine.follow(self._turn_id, self._after, self._way())
         try:
             last = _RECONNECT
-            async with aclosing(engine.follow(self._turn_id, self._after)) as batches:
+            async with aclosing(followed) as batches:
                 async for entries in batches:
-                    await _send_body(send, self._frames(entries))
+                    await _send_body(send, b"".join(map(frame, entries)))
                     if entries[-1].is_last:
                         last = b"data: [DONE]\n\n" if self._form == "text" else b""
         finally:
@@ -137,9 +143,11 @@ class _Stream:
                 await beating
         await send({"type": "http.response.body", "body": last})
 
-    def _frames(self, entries: list[Entry]) -> bytes:
-        frame = _text_frame if self._form == "text" else _event_frame
-        return b"".join(map(frame, entries))
+    def _way(self) -> Way | None:
+        if self._write is None:
+            return None
+        form = _text_chunk if self._form == "text" else _event_chunk
+        return Way(form, self._write)
 
     async def _start(self, send: Send, status: int, content_type: bytes) -> None:
         headers = [
@@ -155,6 +163,19 @@ class _Stream:
 
 def _event_frame(entry: Entry) -> bytes:
     return entry.frame
+
+
+def _event_chunk(entry: Entry) -> bytes:
+    return _chunk(entry.frame)
+
+
+def _text_chunk(entry: Entry) -> bytes:
+    return _chunk(_text_frame(entry))
+
+
+def _chunk(body: bytes) -> bytes:
+    """As HTTP/1.1 sends a piece of an answer whose length nobody knows."""
+    return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
 
 
 def _text_frame(entry: Entry) -> bytes:

@@ -16,6 +16,7 @@ from conversations.sse import App, Streams
 from llm.demo.app import application as demo
 from project.handler import Handler
 from project.lifespan import lifespan
+from project.uvicorn import with_write
 
 streams = Streams(cast(App, Handler()))
 
@@ -27,7 +28,7 @@ async def http(scope: Any, receive: Any, send: Any) -> None:
         await streams(scope, receive, send)
 
 
-application = ProtocolTypeRouter(
+_application = ProtocolTypeRouter(
     {
         "http": Gateway(http),
         "websocket": programs_first(
@@ -36,3 +37,7 @@ application = ProtocolTypeRouter(
         "lifespan": lifespan,
     }
 )
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    await _application(with_write(scope, send), receive, send)

@@ -28,11 +28,12 @@ with suppress(ImportError):  # uvloop has no wheel for some platforms
     asyncioreactor.install(uvloop.new_event_loop())
 
 import daphne.server
-from daphne.http_protocol import HTTPFactory, WebRequest
+from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
 
-from project.transport import PromptConnection, PromptSocket
+from conversations.engine import WRITE
+from project.transport import PromptConnection, PromptRequest, PromptSocket
 
 _SERVICE_RESTART = 1012  # WebSocket close code: come back in a moment
 _LAST_GRACE = 1.0  # seconds for applications that were told to end
@@ -57,7 +58,7 @@ class _Factory(HTTPFactory):
 
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
-        protocol.requestFactory = partial(WebRequest, parsePOSTFormSubmission=False)
+        protocol.requestFactory = partial(PromptRequest, parsePOSTFormSubmission=False)
         return protocol
 
 
@@ -104,6 +105,10 @@ class Server(daphne.server.Server):
     def kill_all_applications(self) -> defer.Deferred[None]:
         """Twisted calls this before it stops, and waits for it."""
         return defer.Deferred.fromFuture(self._task(self._drain()))
+
+    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
+        scope["extensions"] = {WRITE: protocol.write_now}
+        return super().create_application(protocol, scope)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._keep_failure(work))

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from daphne.http_protocol import WebRequest
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import tcp
 
-_TEXT, _BINARY = b"\x81", b"\x82"  # whole messages
-_SHORT, _LONG = 126, 2**16  # bytes from which on the length takes more room
-
+from llm.wire import websocket
 
 _Connection: Any = tcp.Server  # whose methods have no types
 
@@ -24,6 +23,16 @@ _Connection: Any = tcp.Server  # whose methods have no types
 class PromptConnection(_Connection):
     _is_due = False  # to be sent at the end of this round
     _is_waiting = False  # for the socket to take more
+
+    def write_now(self, data: bytes) -> None:
+        """As `write`, and without waiting for the end of the round where it can."""
+        waits = self.dataBuffer or self._tempDataBuffer
+        if self.connected and not (waits or self.disconnecting):
+            sent = self.writeSomeData(data)
+            if isinstance(sent, int):  # else `write` finds out in its own way
+                data = data[sent:]
+        if data:
+            self.write(data)
 
     def startWriting(self) -> None:
         if not (self._is_due or self._is_waiting):
@@ -55,14 +64,21 @@ class PromptSocket(WebSocketProtocol):
             super().serverSend(content, binary)
             return
         data = content.encode() if isinstance(content, str) else content
-        self.transport.write((_BINARY if binary else _TEXT) + _length(data) + data)
+        self.transport.write(websocket.frame(data, binary=binary))
+
+    def write_now(self, frames: bytes) -> bool:
+        """See `conversations.engine.WRITE`."""
+        if self.state != self.STATE_OPEN:
+            return False
+        self.transport.write_now(frames)
+        return True
 
 
-def _length(data: bytes) -> bytes:
-    """How RFC 6455, section 5.2, tells it."""
-    size = len(data)
-    if size < _SHORT:
-        return bytes((size,))
-    if size < _LONG:
-        return b"\x7e" + size.to_bytes(2, "big")
-    return b"\x7f" + size.to_bytes(8, "big")
+class PromptRequest(WebRequest):
+    def write_now(self, chunks: bytes) -> bool:
+        """See `conversations.engine.WRITE`."""
+        if self.finished or self._disconnected or not self.chunked:
+            return False
+        self.sentLength += len(chunks)
+        self.channel.transport.write_now(chunks)
+        return True

@@ -16,7 +16,7 @@ import orjson
 from channels.db import database_sync_to_async
 from django.conf import settings
 
-from conversations.engine.log import Entry, Position
+from conversations.engine.log import WRITE, Entry, Position, Way, Write
 
 if TYPE_CHECKING:
     from conversations.engine.background_rows import Concluded
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
+    "WRITE",
     "Entry",
     "NotRunning",
     "Position",
+    "Way",
+    "Write",
     "arrived",
     "cancel",
     "cancel_call",
@@ -162,14 +165,15 @@ def tell(kind: str) -> None:
 
 
 def follow(
-    turn_id: str, after: str | Position | None = None
+    turn_id: str, after: str | Position | None = None, way: Way | None = None
 ) -> AsyncGenerator[list[Entry], None]:
     """What is said in the turn after a position, in the batches in which it was said.
 
+    With a `way`, less what could be told at once in it, which the end never is.
     Raises ValueError for a malformed position, NotRunning without an engine.
     """
     place = Position.parse(after) if isinstance(after, str) else after
-    return _running().follow(turn_id, place)
+    return _running().follow(turn_id, place, way)
 
 
 async def is_told(turn_id: str, after: str) -> bool:

@@ -22,7 +22,14 @@ from conversations.engine.background import Background
 from conversations.engine.database import Database
 from conversations.engine.hints import announce
 from conversations.engine.load import Taken, Work, load_taken, open_taken, take
-from conversations.engine.log import Entry, EventLog, Position, entries_after
+from conversations.engine.log import (
+    Entry,
+    EventLog,
+    Position,
+    TurnLog,
+    Way,
+    entries_after,
+)
 from conversations.engine.replay import Over, replay
 from conversations.engine.run import Run
 from conversations.engine.schedule import LOOK, Schedule
@@ -211,9 +218,12 @@ class Engine:
     # Log
 
     async def follow(
-        self, turn_id: str, after: Position | None
+        self, turn_id: str, after: Position | None, way: Way | None = None
     ) -> AsyncGenerator[list[Entry], None]:
-        """Entries after `after`, past and to come; ends with the turn, or at drain."""
+        """Entries after `after`, past and to come; ends with the turn, or at drain.
+
+        Less those that could be told at once in that `way`; the last is not of them.
+        """
         log = await self._log.follow(turn_id)
         try:
             while not self.draining:
@@ -237,6 +247,9 @@ class Engine:
                     yield batch
                 elif log.ended:
                     return
+                elif way and _is_at_end(log, after):
+                    if last := await log.listen(way):
+                        after = last.place
                 else:
                     await log.changed()
         finally:
@@ -322,6 +335,11 @@ def _is_news(batch: list[Entry], after: Position | None) -> bool:
         return bool(batch)
     last = batch[-1]
     return last.sequence != after.sequence or last.epoch != after.epoch
+
+
+def _is_at_end(log: TurnLog, after: Position | None) -> bool:
+    """What comes next is what the follower is to be told next, as it is."""
+    return bool(log.entries) and not log.stand_in and log.entries[-1].place == after
 
 
 def _from_stand_in(

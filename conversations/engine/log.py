@@ -10,12 +10,12 @@ from rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import orjson
 
-from llm.wire import sse
+from llm.wire import sse, websocket
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
@@ -41,27 +41,18 @@ class Position(NamedTuple):
 
 
 class Entry:
-    """An event with its place, encoded once for all followers of one door.
+    """An event with its place.
 
     Of the event only its bytes are kept: a log holds a word an entry, by the thousand,
     and the collector looks through all that is an object of its own.
     """
 
-    __slots__ = (
-        "_frame",
-        "_ws",
-        "data",
-        "epoch",
-        "sequence",
-        "told_at",
-        "turn_id",
-        "type",
-    )
+    __slots__ = ("data", "epoch", "sequence", "told_at", "turn_id", "type")
 
     def __init__(
         self,
         turn_id: str,
-        place: Position,
+        place: tuple[int, int],
         type: str,
         data: bytes,
         told_at: Position | None = None,
@@ -71,20 +62,16 @@ class Entry:
         self.type = type
         self.data = data  # the event as JSON
         self.told_at = told_at  # where an earlier epoch told the same
-        self._frame = b""
-        self._ws = ""
 
     @classmethod
     def of(
         cls,
         turn_id: str,
-        place: Position,
+        place: tuple[int, int],
         event: Event,
         told_at: Position | None = None,
     ) -> Entry:
-        # Copied, because orjson's own bytes hold on to the 4 KB that it wrote them in.
-        data = bytes(memoryview(orjson.dumps(event)))
-        return cls(turn_id, place, event["type"], data, told_at)
+        return cls(turn_id, place, event["type"], encoded(event), told_at)
 
     @property
     def place(self) -> Position:
@@ -106,18 +93,47 @@ class Entry:
     @property
     def frame(self) -> bytes:
         """The event as Server-Sent Event."""
-        if not self._frame:
-            event = {"type": self.type}
-            self._frame = sse.encode(event, self.data, self.position)
-        return self._frame
+        return sse.encode({"type": self.type}, self.data, self.position)
 
     @property
     def ws(self) -> str:
         """The event as WebSocket message, with its turn and position."""
-        if not self._ws:
-            tail = f',"turn":"{self.turn_id}","position":"{self.position}"}}'
-            self._ws = self.data[:-1].decode() + tail
-        return self._ws
+        return self.data[:-1].decode() + self._address()
+
+    def ws_frame(self) -> bytes:
+        """The same as it goes over the wire."""
+        data, address = self.data, self._address().encode()
+        head = websocket.text_head(len(data) - 1 + len(address))
+        return b"".join((head, data[:-1], address))
+
+    def _address(self) -> str:
+        return f',"turn":"{self.turn_id}","position":"{self.epoch}-{self.sequence}"}}'
+
+
+def encoded(event: Event) -> bytes:
+    """As JSON. A copy, because orjson's own bytes hold on to the 4 KB that it wrote
+    them in."""
+    return orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)[:-1]
+
+
+Form = Callable[[Entry], bytes]
+#: Writes to a connection what its protocol sends over the wire: whole frames, or chunks
+#: of HTTP/1.1. Returns False, and has written nothing, where the connection takes no
+#: more at the moment, or is no more.
+Write = Callable[[bytes], bool]
+#: The ASGI extension that is one, where the server has it.
+WRITE = "parley.write"
+
+
+class Way(NamedTuple):
+    """How a follower is told at once, without its task: in which form, the same
+    function for all followers of a door, and who writes that to its connection."""
+
+    form: Form
+    write: Write
+
+    def take(self, entries: Sequence[Entry]) -> bool:
+        return self.write(b"".join(map(self.form, entries)))
 
 
 class Fenced(Exception):
@@ -163,6 +179,17 @@ class EventLog(Protocol):
     def wake_all(self) -> None: ...
 
 
+class _Listener:
+    """A follower at the end of a log, told at once what comes."""
+
+    __slots__ = ("form", "last", "woken", "write")
+
+    def __init__(self, way: Way) -> None:
+        self.form, self.write = way
+        self.last: Entry | None = None  # that it was told
+        self.woken = asyncio.get_running_loop().create_future()
+
+
 class TurnLog:
     """One turn's events. Appended by one run, read by any number of followers."""
 
@@ -177,6 +204,7 @@ class TurnLog:
         self.stand_in: list[Entry] = []
         self.followers = 0
         self._waiting: list[asyncio.Future[None]] = []
+        self._listening: dict[Form, list[_Listener]] = {}
 
     def append(
         self,
@@ -188,28 +216,79 @@ class TurnLog:
         if epoch < self.epoch:
             raise Fenced
         if epoch > self.epoch:
-            self.epoch, self.entries, self.ended = epoch, [], False
-        entries, turn_id = self.entries, self.turn_id
-        for event in events:
-            place = Position(epoch, event["sequence_number"])
-            told_at = told_before(event, told) if told is not None else None
-            entries.append(Entry.of(turn_id, place, event, told_at))
-            if event["type"] in TERMINAL:
-                self.ended = True
-        if self._waiting:
             self.wake()
+            self.epoch, self.entries, self.ended = epoch, [], False
+        new: list[Entry] = []
+        for event in events:
+            place, type = (epoch, event["sequence_number"]), event["type"]
+            told_at = told_before(event, told) if told is not None else None
+            new.append(Entry(self.turn_id, place, type, encoded(event), told_at))
+            if type in TERMINAL:
+                self.ended = True
+        self.entries += new
+        self.tell(new)
+
+    def tell(self, new: Sequence[Entry]) -> None:
+        """Those are the last of `entries`. The end is for tasks to tell, which then end
+        as well."""
+        if self.ended:
+            self.wake()
+            return
+        if self._waiting:
+            self._wake_waiting()
+        if not (self._listening and new):
+            return
+        last = new[-1]
+        refused: list[_Listener] = []
+        for form, listeners in self._listening.items():
+            data = form(last) if len(new) == 1 else b"".join(map(form, new))
+            for listener in listeners:
+                if listener.write(data):
+                    listener.last = last
+                else:
+                    refused.append(listener)
+        for listener in refused:
+            self._dismiss(listener)
 
     def wake(self) -> None:
+        self._wake_waiting()
+        listening, self._listening = self._listening, {}
+        for listeners in listening.values():
+            for listener in listeners:
+                self._dismiss(listener)
+
+    def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def _dismiss(self, listener: _Listener) -> None:
+        """From now on its task tells it."""
+        listeners = self._listening.get(listener.form, [])
+        if listener in listeners:
+            listeners.remove(listener)
+            if not listeners:
+                del self._listening[listener.form]
+        if not listener.woken.done():
+            listener.woken.set_result(None)
 
     async def changed(self) -> None:
         """Returns at the next append or wake."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
+
+    async def listen(self, way: Way) -> Entry | None:
+        """Has what is appended from now on told in this way, as long as that does, and
+        up to the end. The last entry that was."""
+        listener = _Listener(way)
+        self._listening.setdefault(listener.form, []).append(listener)
+        try:
+            await listener.woken
+        finally:
+            self._dismiss(listener)
+        return listener.last
 
 
 def told_before(event: Event, told: Mapping[int, Position]) -> Position | None:

@@ -173,6 +173,7 @@ class Run:
             builder=self._builder,
             record=self,
             stop_reason=lambda: self._stop or "cancelled",
+            tell=self._publish,
         )
         ending: list[Event] = []
         try:

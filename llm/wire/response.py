@@ -150,9 +150,12 @@ class ResponseBuilder(ItemStream):
 
     def feed(self, deltas: list[Delta]) -> list[Event]:
         """What one read from the provider said; neighbouring texts become one event."""
-        for delta in merge(deltas) if self.merges and len(deltas) > 1 else deltas:
+        if self.merges and len(deltas) > 1:
+            deltas = merge(deltas)
+        for delta in deltas:
             self._DISPATCH[type(delta)](self, delta)
-        return self._take()
+        events, self._out = self._out, []
+        return events
 
     def add(self, item: Item) -> list[Event]:
         """An item that arrives whole: a tool's output, say."""

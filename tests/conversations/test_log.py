@@ -4,8 +4,19 @@ import asyncio
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from conversations.engine.log import Fenced, Position, TurnLog, entries_after
+from conversations.engine.log import (
+    Entry,
+    Fenced,
+    Position,
+    TurnLog,
+    Way,
+    encoded,
+    entries_after,
+)
+from llm.wire import websocket
 from llm.wire.deltas import TextDelta
 from llm.wire.response import ResponseBuilder
 
@@ -65,6 +76,7 @@ def test_an_entry_is_the_event_with_its_place():
     entry = log.entries[5]
     event = orjson.loads(entry.data)
     assert orjson.loads(entry.ws) == {**event, "turn": "resp_1", "position": "1-5"}
+    assert entry.ws_frame() == websocket.frame(entry.ws.encode())
     assert entry.frame.startswith(b"id: 1-5\nevent: " + event["type"].encode())
 
 
@@ -74,3 +86,94 @@ async def test_whoever_waits_is_woken():
     await asyncio.sleep(0)
     log.append(1, [])
     await asyncio.gather(*waiting)
+
+
+def said(number):
+    return {"type": "response.output_text.delta", "sequence_number": number}
+
+
+class Reader:
+    """A connection that takes what it is sent, or not, as it is told to."""
+
+    def __init__(self, takes=None):
+        self.read = []
+        self.takes = takes  # None: always
+
+    def write(self, data):
+        if self.takes is not None and not next(self.takes, True):
+            return False
+        self.read.append(data)
+        return True
+
+    @property
+    def way(self):
+        return Way(Entry.ws_frame, self.write)
+
+
+async def listening(log, reader):
+    task = asyncio.ensure_future(log.listen(reader.way))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_who_listens_is_told_in_the_same_moment_and_all_the_same_bytes():
+    log = TurnLog("resp_1")
+    log.append(1, [said(0)])
+    readers = [Reader(), Reader()]
+    tasks = [await listening(log, reader) for reader in readers]
+    log.append(1, [said(1)])
+    log.append(1, [said(2), said(3)])
+    _, *rest = [entry.ws_frame() for entry in log.entries]
+    assert [b"".join(reader.read) for reader in readers] == [b"".join(rest)] * 2
+    assert readers[0].read[0] is readers[1].read[0]
+    assert not any(task.done() for task in tasks)
+    log.wake()
+    assert await asyncio.gather(*tasks) == [log.entries[-1]] * 2
+
+
+async def test_the_end_is_not_told_to_who_listens_but_wakes_it():
+    log, reader = TurnLog("resp_1"), Reader()
+    log.append(1, [said(0)])
+    task = await listening(log, reader)
+    log.append(1, [{"type": "response.completed", "sequence_number": 1}])
+    assert (await task, reader.read) == (None, [])
+
+
+async def test_a_new_epoch_is_not_told_to_who_listens_but_wakes_it():
+    log, reader = TurnLog("resp_1"), Reader()
+    log.append(1, [said(0)])
+    task = await listening(log, reader)
+    log.append(2, [said(0)])
+    assert (await task, reader.read) == (None, [])
+
+
+async def test_who_takes_no_more_is_woken_and_the_others_are_told():
+    log, full, free = TurnLog("resp_1"), Reader(iter([True, False])), Reader()
+    log.append(1, [said(0)])
+    refused, told = await listening(log, full), await listening(log, free)
+    for number in (1, 2, 3):
+        log.append(1, [said(number)])
+    assert (await refused).sequence == 1
+    assert (len(full.read), len(free.read), told.done()) == (1, 3, False)
+    told.cancel()
+
+
+async def test_who_is_gone_is_told_nothing_more():
+    log, reader = TurnLog("resp_1"), Reader()
+    task = await listening(log, reader)
+    task.cancel()
+    await asyncio.wait([task])
+    log.append(1, [said(0)])
+    assert reader.read == []
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), values, min_size=1))
+def test_what_is_kept_of_an_event_is_its_json(event):
+    assert encoded(event) == orjson.dumps(event)

@@ -71,7 +71,7 @@ class Rows:
         self.log.append(("asked",))
 
 
-def start(script, **changes):
+def start(script, tell=None, **changes):
     task = Task(
         **{
             "question": [user_message("hi")],
@@ -83,7 +83,7 @@ def start(script, **changes):
     )
     builder, rows = ResponseBuilder(id="resp_1", model="m"), Rows()
     builder.start()
-    return respond(task, builder=builder, record=rows), builder, rows
+    return respond(task, builder=builder, record=rows, tell=tell), builder, rows
 
 
 async def run(script, **changes):
@@ -94,6 +94,23 @@ async def run(script, **changes):
 
 def kinds(builder):
     return [item["type"] for item in builder.output]
+
+
+async def test_what_the_model_says_may_be_told_at_once_and_in_its_place():
+    events, _, _ = await run(Script(CALLS, ANSWER))
+    told = []
+    batches, _, _ = start(Script(CALLS, ANSWER), tell=told.append)
+    at_once = []
+    async for batch in batches:
+        at_once += [event for said in told for event in said] + batch
+        told.clear()
+    assert [kind(e) for e in at_once] == [kind(e) for e in events]
+    numbers = [event["sequence_number"] for event in at_once]
+    assert numbers == sorted(numbers)
+
+
+def kind(event):
+    return event["type"], event.get("delta"), event.get("sequence_number")
 
 
 async def test_calls_are_run_and_answered_in_their_order():

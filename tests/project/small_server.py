@@ -12,6 +12,8 @@ import socket
 import sys
 from typing import Any
 
+from conversations.engine import WRITE
+from llm.wire.websocket import frame
 from project.server import Hooks, Server
 
 draining: list[asyncio.Event] = []  # made on the server's loop
@@ -37,18 +39,34 @@ async def close() -> None:
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
-        await _echo(receive, send)
+        await _echo(scope["extensions"][WRITE], receive, send)
+    elif scope["path"] == "/at-once":
+        await _answer_at_once(scope["extensions"][WRITE], send)
     else:
         await _answer(scope["path"], send)
 
 
-async def _echo(receive: Any, send: Any) -> None:
+async def _echo(write: Any, receive: Any, send: Any) -> None:
+    """What begins with "twice" comes twice, first at once."""
     while (event := await receive())["type"] != "websocket.disconnect":
         if event["type"] == "websocket.connect":
             await send({"type": "websocket.accept"})
         else:
+            if event["text"].startswith("twice"):
+                assert write(frame(event["text"].encode()))
             await send({"type": "websocket.send", "text": event["text"]})
+    assert not write(frame(b"too late"))
     say(f"disconnect {event['code']}")
+
+
+async def _answer_at_once(write: Any, send: Any) -> None:
+    assert not write(b"9\r\ntoo early\r\n")
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+    for _ in range(100):
+        assert write(b"c8\r\n" + 100 * b"x " + b"\r\n")
+    await send({"type": "http.response.body", "body": b"last"})
+    assert not write(b"8\r\ntoo late\r\n")
 
 
 async def _answer(path: str, send: Any) -> None:

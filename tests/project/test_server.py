@@ -101,6 +101,25 @@ def test_a_response_that_never_ends_is_cut_off(run: Run):
     assert small.end() == (0, ["drain", "cancelled", "close"])
 
 
+def test_chunks_written_at_once_come_between_those_that_were_sent(run: Run):
+    small = run()
+    assert httpx.get(f"{small.url}/at-once").text == f"first {10_000 * 'x '}last"
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end() == (0, ["drain", "close"])
+
+
+@pytest.mark.parametrize("size", [1, 200, 100_000, 1_000_000])
+def test_frames_written_at_once_come_before_what_is_sent_after(run: Run, size: int):
+    small = run()
+    text = "twice " + size * "x"
+    with connect(f"ws://127.0.0.1:{small.port}/", max_size=None) as websocket:
+        for _ in range(3):
+            websocket.send(text)
+        assert [websocket.recv() for _ in range(6)] == [text] * 6
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end() == (0, ["disconnect 1000", "drain", "close"])
+
+
 def test_a_websocket_is_told_to_come_back(run: Run):
     small = run()
     with connect(f"ws://127.0.0.1:{small.port}/") as websocket:

@@ -1,0 +1,184 @@
+"""The ways past uvicorn, through real connections of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from websockets.sync.client import connect
+
+from conversations.engine import WRITE
+from llm.wire.websocket import frame
+from project.uvicorn import with_write
+
+MEGABYTE = 1024 * 1024
+
+
+class App:
+    """Does over each connection what `act` says, with a way past uvicorn or None."""
+
+    def __init__(self) -> None:
+        self.act: Callable[[Any, Any, Any], Any]
+        self.done = threading.Event()
+        self.found: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        write = with_write(scope, send).get("extensions", {}).get(WRITE)
+        await receive()
+        try:
+            await self.act(write, receive, send)
+        finally:
+            self.done.set()
+
+
+@pytest.fixture(params=["httptools", "h11"])
+def http(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., tuple[App, int]]]:
+    servers: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(**options: str) -> tuple[App, int]:
+        app = App()
+        config = uvicorn.Config(app, log_level="error", lifespan="off", **options)
+        server = uvicorn.Server(config)
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = int(listening.getsockname()[1])
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        servers.append((server, thread))
+        return app, port
+
+    yield start
+    for server, thread in servers:
+        server.should_exit = True
+        thread.join()
+
+
+Served = Callable[..., tuple[App, int]]
+
+
+def test_frames_and_messages_come_in_the_order_they_were_sent(served: Served):
+    app, port = served(ws="websockets-sansio")
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        app.found.append(write(frame(b"too early")))
+        await send({"type": "websocket.accept"})
+        app.found.append(write(frame("ä".encode()) + frame(b"two")))
+        await send({"type": "websocket.send", "text": "three"})
+        app.found.append(write(frame(b"four")))
+        await send({"type": "websocket.close"})
+        app.found.append(write(frame(b"too late")))
+
+    app.act = act
+    with connect(f"ws://127.0.0.1:{port}/") as websocket:
+        assert list(websocket) == ["ä", "two", "three", "four"]
+    assert app.done.wait(10)
+    assert app.found == [False, True, True, False]
+
+
+def test_nothing_is_compressed_whatever_a_client_offers(served: Served):
+    app, port = served(ws="websockets-sansio")
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": (await receive())["text"] * 9})
+
+    app.act = act
+    with connect(f"ws://127.0.0.1:{port}/", compression="deflate") as websocket:
+        assert websocket.protocol.extensions == []
+        websocket.send("again ")
+        assert websocket.recv() == "again " * 9
+
+
+def test_who_reads_slowly_is_written_no_more_and_misses_nothing(served: Served):
+    app, port = served(ws="websockets-sansio")
+    piece = "x" * MEGABYTE
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        while write(frame(piece.encode())):
+            app.found.append(piece)
+        app.done.set()
+        await send({"type": "websocket.send", "text": "last"})
+        await send({"type": "websocket.close"})
+
+    app.act = act
+    with connect(f"ws://127.0.0.1:{port}/", max_size=None) as websocket:
+        assert app.done.wait(10)
+        *pieces, last = list(websocket)
+        assert (pieces, last) == (app.found, "last")
+
+
+def test_who_has_left_is_written_no_more(served: Served):
+    app, port = served(ws="websockets-sansio")
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        app.found.append((await receive())["type"])
+        app.found.append(write(frame(b"anybody there?")))
+
+    app.act = act
+    with connect(f"ws://127.0.0.1:{port}/") as websocket:
+        websocket.socket.shutdown(socket.SHUT_RDWR)
+    assert app.done.wait(10)
+    assert app.found == ["websocket.disconnect", False]
+
+
+def test_chunks_and_messages_come_in_the_order_they_were_sent(
+    served: Served, http: str
+):
+    app, port = served(http=http)
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        write = write or (lambda data: False)
+        app.found.append(write(b"3\r\none\r\n"))
+        await send({"type": "http.response.start", "status": 200})
+        if not write(b"3\r\none\r\n3\r\ntwo\r\n"):
+            app.found.append(False)
+            body = {"type": "http.response.body", "body": b"onetwo"}
+            await send({**body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"three"})
+        app.found.append(write(b"4\r\nfour\r\n"))
+
+    app.act = act
+    assert httpx.get(f"http://127.0.0.1:{port}/").text == "onetwothree"
+    assert app.done.wait(10)
+    # h11 has no such way and is sent messages.
+    assert app.found == [False] * (2 if http == "httptools" else 3)
+
+
+@pytest.mark.parametrize("headers", [[], [(b"content-length", b"4")]])
+def test_an_answer_that_is_not_sent_in_chunks_is_left_to_uvicorn(
+    served: Served, headers: list[tuple[bytes, bytes]]
+):
+    app, port = served(http="httptools")
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": headers}
+        await send(start)
+        app.found.append(write(b"4\r\nbody\r\n"))
+        await send({"type": "http.response.body", "body": b"body"})
+
+    app.act = act
+    ask = httpx.get if headers else httpx.head
+    assert ask(f"http://127.0.0.1:{port}/").text == ("body" if headers else "")
+    assert app.found == [False]
+
+
+def test_another_server_is_left_as_it_is():
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    scope = {"type": "websocket"}
+    assert with_write(scope, send) is scope
