@@ -257,11 +257,12 @@ class _Loop:
                         tell(events)
                     else:
                         yield events
-            if resumption:
-                yield resumption.end()
+            if resumption and (rest := resumption.end()):
+                yield rest
         finally:
             self._record.asked(call)
-        yield builder.end_call()
+        if closing := builder.end_call():
+            yield closing
         if call.degraded:
             yield builder.extension(
                 "parley:step.degraded", step=self._steps, options=call.degraded

@@ -52,6 +52,20 @@ def test_chat_answers_whole_and_in_pieces_alike(gateway: Gateway):
     assert not any(chunk.usage for chunk in chunks)
 
 
+def test_an_empty_answer_is_streamed_as_one(gateway: Gateway):
+    asked: Any = {"model": FAST, "stream": True}
+    chat = {**asked, "max_tokens": 9, "messages": [user("/echo")]}
+    *_, end, done = gateway.stream("/chat/completions", chat)
+    assert end.json()["choices"][0]["finish_reason"] == "stop"
+    assert done.data == b"[DONE]"
+    for store in (False, True):
+        kept = {**asked, "store": store, "input": "/echo"}
+        *_, over, _done = gateway.stream("/responses", kept)
+        assert over.json()["response"]["status"] == "completed"
+    *_, over = gateway.stream("/messages", chat)
+    assert over.json() == {"type": "message_stop"}
+
+
 def test_a_chat_stream_ends_with_usage_where_asked_and_with_done(gateway: Gateway):
     frames = list(
         gateway.stream(
