@@ -51,7 +51,10 @@ def cost(
 
 
 def warm() -> None:
-    """Load the price list, which takes half a second, before a call has to wait."""
+    """Load the price list, which takes half a second, before a call has to wait.
+
+    It takes 6 MB as well, so not before there is a call.
+    """
     import_module("genai_prices.data")
 
 
