@@ -73,3 +73,37 @@ def test_processes_that_start_at_once_make_the_tables_one_after_another(tmp_path
         assert [process.wait(timeout=120) for process in starting] == [0, 0, 0]
     finally:
         empty.drop()
+
+
+def test_create_token_says_whether_tables_or_the_database_are_missing(tmp_path: Path):
+    need_servers()
+    database = Database()
+    try:
+        servers = {"DATABASE_URL": database.url, "REDIS_URL": REDIS}
+        alone = ServerProcess(tmp_path / "alone")
+        scaled = ServerProcess(tmp_path / "data", servers)
+        for each in (alone, scaled):
+            assert _refused(each) == NO_TABLES
+        database.allow(False)
+        told = _refused(scaled)
+        assert told.startswith("CommandError: The database does not answer: ")
+        assert told.endswith(" is not currently accepting connections.\n")
+    finally:
+        database.drop()
+
+
+NO_TABLES = "CommandError: There are no tables in the database yet; `make run` first.\n"
+
+
+def _refused(server: ServerProcess) -> str:
+    done = subprocess.run(
+        manage("create_token", "admin"),
+        cwd=BASE,
+        env=server.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stderr

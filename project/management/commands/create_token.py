@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
+from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.utils import timezone
 
 from conversations.models import AccessToken
@@ -61,8 +61,8 @@ class Command(BaseCommand):
             token = self._issue(owner, label, options)
         except User.DoesNotExist:
             raise CommandError(f"There is no active user {user!r}.") from None
-        except OperationalError as exc:
-            raise CommandError("There is no database yet; `make run` first.") from exc
+        except (OperationalError, ProgrammingError) as exc:
+            raise CommandError(_reason(exc)) from exc
         self.stderr.write(f"Token {label!r} of {user}, shown only this once:")
         self.stdout.write(token)
 
@@ -98,6 +98,14 @@ def _model(name: str, owner: User) -> LanguageModel:
         raise CommandError(str(exc)) from exc
     assert found is not None, "names lead to rows"
     return LanguageModel.objects.get(pk=found)
+
+
+def _reason(exc: DatabaseError) -> str:
+    """PostgreSQL and SQLite tell each in its own way that there are no tables."""
+    if isinstance(exc, ProgrammingError) or "no such table" in str(exc):
+        return "There are no tables in the database yet; `make run` first."
+    told = str(exc).partition("\n")[0].rstrip(".")
+    return f"The database does not answer: {told}."
 
 
 def _amount(text: str | None) -> Decimal | None:
