@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # `make scaled`: two web processes, two workers and nginx on this machine. PostgreSQL
 # and Redis are those of DATABASE_URL and REDIS_URL, or else are started here, over
-# folders below PARLEY_DATA, and end with the rest. Ctrl-C ends all.
+# folders below PARLEY_DATA (for root, PostgreSQL's is below /tmp), and end with the
+# rest. Ctrl-C ends all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,8 +28,10 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# PostgreSQL refuses to run as root.
-as_owner() { if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi; }
+# PostgreSQL refuses to run as root, and its user may not enter our folder.
+as_owner() {
+  if [ "$(id -u)" -eq 0 ]; then (cd / && exec runuser -u postgres -- "$@"); else "$@"; fi
+}
 
 start_postgres() {
   local bin socket pgport
@@ -69,6 +72,7 @@ nginx=$(need nginx || true)
 python=.venv/bin/python
 export CSRF_TRUSTED_ORIGINS=${CSRF_TRUSTED_ORIGINS:-http://localhost:$port,http://127.0.0.1:$port}
 for n in 1 2; do
+  : >"$data/web$n.out"  # what the last start said is not what this one says
   PORT=$((port + n)) "$python" manage.py serve >"$data/web$n.out" &
   pids+=($!)
   # One after the other: the first makes the tables, and shows a password once.
