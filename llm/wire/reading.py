@@ -74,7 +74,8 @@ class Reader:
                 try:
                     text = orjson.loads(chunk[len(before) - 1 : 1 - len(after)])
                 except orjson.JSONDecodeError:
-                    pass  # several frames, or what only `ServerSentEvent` can read
+                    if deltas := self._several(chunk, tell):
+                        return deltas
                 else:
                     self._tries = _TRIES
                     return [tell(text)] if text else []
@@ -82,6 +83,18 @@ class Reader:
         if self._tries and self._frames.is_between():
             return self._compared(chunk)
         return self._read(chunk)
+
+    def _several(self, chunk: bytes, tell: Callable[[str], Delta]) -> list[Delta]:
+        """Of frames that came together; [] where it is anything else."""
+        inside = chunk[len(self._before) : -len(self._after)]
+        try:
+            texts = [
+                orjson.loads(b'"%b"' % text)
+                for text in inside.split(self._after + self._before)
+            ]
+        except orjson.JSONDecodeError:
+            return []  # what only `ServerSentEvent` can read, perhaps
+        return [tell(text) for text in texts if text]
 
     def _compared(self, chunk: bytes) -> list[Delta]:
         """The long way, after which `chunk` is what the next one is compared with."""

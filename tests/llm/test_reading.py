@@ -181,6 +181,22 @@ def test_no_order_of_blocks_is_misread(frames: list[bytes]):
     assert heard(CLAUDE, pieces) == slowly(CLAUDE, pieces)
 
 
+PIECES = st.lists(
+    st.lists(st.sampled_from(CHAT_FRAMES) | st.text().map(said), max_size=4).map(
+        b"".join
+    ),
+    max_size=6,
+)
+
+
+@given(PIECES)
+@example([said("a") + said("b"), said("") + said("c"), said("d")])
+@example([said("a") + chat('"content":"a"')[:-2], said("b")])
+def test_no_frames_that_come_together_are_misread(pieces: list[bytes]):
+    pieces = [said("a"), said("b"), *pieces, said("c")]
+    assert heard(CHAT, pieces) == slowly(CHAT, pieces)
+
+
 @given(st.lists(st.sampled_from(CHAT_FRAMES), max_size=8), CUTS)
 def test_any_cut_of_the_bytes_says_the_same(frames: Sequence[bytes], places: set[int]):
     whole = [said("a"), said("b"), *frames, said("c")]
@@ -218,6 +234,8 @@ def test_of_frames_that_differ_in_their_text_only_the_text_is_read():
     reader = Reader(decoder)
     told = [reader.feed(said(f"word {n}")) for n in range(100)]
     assert told[1:] == [[TextDelta("text", f"word {n}")] for n in range(1, 100)]
+    together = reader.feed(b"".join(said(f"word {n}") for n in range(100)))
+    assert together == [TextDelta("text", f"word {n}") for n in range(100)]
     assert decoder.fed == 2
 
 
