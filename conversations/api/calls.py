@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError as Misfit
 from django.db.models import QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers, status
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -141,7 +141,7 @@ class QuestionsView(ApiView, generics.ListAPIView[Question]):
     def get_queryset(self) -> QuerySet[Question]:
         return _questions(self.request).open()
 
-    @extend_schema(responses={200: QuestionSerializer(many=True), **schema.errors()})
+    @schema.describe(responses={200: QuestionSerializer(many=True), **schema.errors()})
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The open questions that this user may answer, oldest first."""
         return super().get(request, *args, **kwargs)
@@ -154,7 +154,7 @@ class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
     def get_queryset(self) -> QuerySet[Question]:
         return _questions(self.request)
 
-    @extend_schema(responses={200: QuestionSerializer, **schema.errors(404)})
+    @schema.describe(responses={200: QuestionSerializer, **schema.errors(404)})
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return super().get(request, *args, **kwargs)
 
@@ -163,7 +163,7 @@ class AnswerView(ApiView):
     token_scopes = _TOOLS
     serializer_class = AnswerSerializer
 
-    @extend_schema(
+    @schema.describe(
         request=AnswerSerializer,
         responses={200: QuestionSerializer, **schema.errors(404, 409, *schema.BODY)},
     )
@@ -201,7 +201,7 @@ class CallsView(ApiView, generics.ListAPIView[ToolCall]):
         conversation = get_object_or_404(conversations, pk=self.kwargs["pk"])
         return ToolCall.objects.filter(turn__conversation=conversation)
 
-    @extend_schema(responses={200: CallSerializer, **schema.errors(400, 404)})
+    @schema.describe(responses={200: CallSerializer, **schema.errors(400, 404)})
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """All calls of the conversation's tools, oldest first."""
         return super().get(request, *args, **kwargs)
@@ -211,7 +211,9 @@ class CallCancelView(ApiView):
     token_scopes = _TOOLS
     serializer_class = CallSerializer
 
-    @extend_schema(request=None, responses={202: CallSerializer, **schema.errors(404)})
+    @schema.describe(
+        request=None, responses={202: CallSerializer, **schema.errors(404)}
+    )
     def post(self, request: Request, pk: int) -> Response:
         """Cancel a call in the background; harmless where it is over."""
         call = get_object_or_404(ToolCall.objects.of(request.user), pk=pk)
@@ -236,7 +238,7 @@ class CallbackView(ApiView):
     permission_classes = ()
     serializer_class = ResultSerializer
 
-    @extend_schema(
+    @schema.describe(
         request=ResultSerializer,
         responses={204: None, **schema.errors(404, 410, *schema.BODY, public=True)},
         auth=[],

@@ -10,7 +10,6 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
-from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.exceptions import APIException
 from rest_framework.parsers import MultiPartParser
@@ -62,7 +61,7 @@ class AttachmentsView(ApiView):
             raise PayloadTooLarge(f"A request may be at most {most} bytes long.")
         super().initial(request, *args, **kwargs)
 
-    @extend_schema(
+    @schema.describe(
         request=schema.UPLOAD,
         responses={
             201: AttachmentsSerializer,
@@ -86,7 +85,7 @@ class AttachmentsView(ApiView):
 class AttachmentView(ApiView):
     serializer_class = None
 
-    @extend_schema(
+    @schema.describe(
         responses={(200, "*/*"): schema.FILE, 304: None, **schema.errors(404)}
     )
     def get(self, request: Request, pk: str) -> HttpResponseBase:
@@ -96,7 +95,7 @@ class AttachmentView(ApiView):
         unchanged = get_conditional_response(request._request, etag=etag)
         return unchanged or _download(row, etag)
 
-    @extend_schema(responses={204: None, **schema.errors(404, 409)})
+    @schema.describe(responses={204: None, **schema.errors(404, 409)})
     def delete(self, request: Request, pk: str) -> Response:
         """Take a file away that no message names yet."""
         row = get_object_or_404(_attachments(request), pk=pk)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -33,7 +32,7 @@ class PresetsSerializer(serializers.Serializer[Any]):
 class PresetsView(ApiView):
     serializer_class = PresetsSerializer
 
-    @extend_schema(responses={200: PresetsSerializer, **schema.errors()})
+    @schema.describe(responses={200: PresetsSerializer, **schema.errors()})
     def get(self, request: Request) -> Response:
         """The presets that this user may begin a conversation with."""
         rows = Preset.objects.permitted(request.user)

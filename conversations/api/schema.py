@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar
 
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular import utils
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
+Described = TypeVar("Described", bound=Callable[..., Any])
+
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 
 
-class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "conversations.api.authentication.TokenAuthentication"
-    name = "accessToken"
+_untold: list[Callable[[], object]] = []
+_telling = Lock()
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer"}
+
+def describe(**told: Any) -> Callable[[Described], Described]:
+    """As `extend_schema`, which loads all that makes documents, once one is made."""
+    return partial(_later, lambda: utils.extend_schema(**told))
+
+
+def describe_view(**methods: dict[str, Any]) -> Callable[[Described], Described]:
+    """As `extend_schema_view`; each method's description is what `describe` takes."""
+
+    def described() -> Callable[[Any], Any]:
+        told = {name: utils.extend_schema(**each) for name, each in methods.items()}
+        return utils.extend_schema_view(**told)
+
+    return partial(_later, described)
+
+
+def _later(
+    describing: Callable[[], Callable[[Any], Any]], target: Described
+) -> Described:
+    _untold.append(lambda: describing()(target))
+    return target
+
+
+def tell() -> None:
+    """Describe the views, as a document is about to be made."""
+    with _telling:
+        while _untold:
+            _untold.pop(0)()
 
 
 class ErrorDetailSerializer(serializers.Serializer[Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -73,7 +73,7 @@ class ToolsView(ApiView):
     token_scopes = (Scope.CHAT, Scope.TOOLS, Scope.ADMIN_READ)
     serializer_class = ToolsSerializer
 
-    @extend_schema(
+    @schema.describe(
         parameters=[_STATISTICS],
         responses={200: ToolsSerializer, **schema.errors(400)},
     )

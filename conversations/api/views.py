@@ -5,7 +5,6 @@ from typing import Any, Literal
 from django.db.models import Prefetch, QuerySet
 from django.http import Http404, HttpResponseBase
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import generics, status
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
@@ -63,11 +62,11 @@ class ApiView(generics.GenericAPIView[Any]):
         return super().finalize_response(request, response, *args, **kwargs)
 
 
-@extend_schema_view(
-    get=extend_schema(responses={200: ConversationSerializer, **schema.errors(400)}),
-    post=extend_schema(
-        responses={201: ConversationSerializer, **schema.errors(404, *schema.BODY)}
-    ),
+@schema.describe_view(
+    get={"responses": {200: ConversationSerializer, **schema.errors(400)}},
+    post={
+        "responses": {201: ConversationSerializer, **schema.errors(404, *schema.BODY)}
+    },
 )
 class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
     serializer_class = ConversationSerializer
@@ -80,12 +79,12 @@ class ConversationsView(ApiView, generics.ListCreateAPIView[Conversation]):
         serializer.save(owner=self.request.user)
 
 
-@extend_schema_view(
-    get=extend_schema(responses={200: ConversationSerializer, **schema.errors(404)}),
-    patch=extend_schema(
-        responses={200: ConversationSerializer, **schema.errors(404, *schema.BODY)}
-    ),
-    delete=extend_schema(responses={204: None, **schema.errors(404)}),
+@schema.describe_view(
+    get={"responses": {200: ConversationSerializer, **schema.errors(404)}},
+    patch={
+        "responses": {200: ConversationSerializer, **schema.errors(404, *schema.BODY)}
+    },
+    delete={"responses": {204: None, **schema.errors(404)}},
 )
 class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversation]):
     serializer_class = ConversationSerializer
@@ -107,12 +106,12 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
     def get_queryset(self) -> QuerySet[Turn]:
         return _turns(self.request).filter(conversation=self._conversation())
 
-    @extend_schema(responses={200: TurnSerializer, **schema.errors(400, 404)})
+    @schema.describe(responses={200: TurnSerializer, **schema.errors(400, 404)})
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The conversation's turns, oldest first, each with its items."""
         return super().get(request, *args, **kwargs)
 
-    @extend_schema(
+    @schema.describe(
         request=TurnRequestSerializer,
         parameters=[schema.KEY],
         responses={
@@ -152,8 +151,8 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
         }
 
 
-@extend_schema_view(
-    get=extend_schema(responses={200: TurnDetailSerializer, **schema.errors(404)})
+@schema.describe_view(
+    get={"responses": {200: TurnDetailSerializer, **schema.errors(404)}}
 )
 class TurnView(ApiView, generics.RetrieveAPIView[Turn]):
     serializer_class = TurnDetailSerializer
@@ -165,7 +164,7 @@ class TurnView(ApiView, generics.RetrieveAPIView[Turn]):
 class CancelView(ApiView):
     serializer_class = TurnDetailSerializer
 
-    @extend_schema(
+    @schema.describe(
         request=None, responses={200: TurnDetailSerializer, **schema.errors(404)}
     )
     def post(self, request: Request, pk: str) -> Response:
@@ -177,7 +176,7 @@ class CancelView(ApiView):
 class EventsView(ApiView):
     serializer_class = None
 
-    @extend_schema(
+    @schema.describe(
         parameters=[*schema.POSITION, schema.FORM],
         responses={
             (200, schema.EVENT_STREAM): schema.STREAM,
@@ -194,7 +193,7 @@ class EventsView(ApiView):
 class ModelsView(ApiView):
     serializer_class = ModelsSerializer
 
-    @extend_schema(responses={200: ModelsSerializer, **schema.errors()})
+    @schema.describe(responses={200: ModelsSerializer, **schema.errors()})
     def get(self, request: Request) -> Response:
         """The models that this user may use."""
         models = router.available(request.user).select_related("provider")
