@@ -37,6 +37,8 @@ from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData
 from tools.execute import Outcome
 
+BEATS = 500  # runs in a statement
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -362,18 +364,22 @@ def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> Heard:
 
     A beat is None where nothing was said since the last one.
     """
-    lost, stopped = [], []
-    for mine, snapshot in beats.items():
-        changed: dict[str, Any] = {"lease_until": _lease()}
-        if snapshot is not None:
-            changed["partial"] = list(snapshot.items)
-            changed["last_sequence"] = snapshot.last_sequence
-        found = sql.update_running(mine.turn_id, mine.epoch, changed)
-        if found is None:
-            lost.append(mine.turn_id)
-        elif found[0]:
-            stopped.append(mine.turn_id)
+    told = [_beat(mine, snapshot) for mine, snapshot in beats.items()]
+    heard = [
+        each
+        for first in range(0, len(told), BEATS)
+        for each in sql.renew(_lease(), told[first : first + BEATS])
+    ]
+    lost = [turn_id for turn_id, is_ours in heard if not is_ours]
+    stopped = [turn_id for turn_id, is_ours in heard if is_ours]
     return Heard(lost, stopped)
+
+
+def _beat(mine: Claim, snapshot: Snapshot | None) -> sql.Beat:
+    if snapshot is None:
+        return (mine.turn_id, mine.epoch, None, None)
+    said = sql.written(list(snapshot.items))
+    return (mine.turn_id, mine.epoch, said, snapshot.last_sequence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ costs ten times what the database needs to answer it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import orjson
 from django.db import connection
 
 _UNFINISHED = "('queued', 'in_progress', 'waiting')"
@@ -59,6 +61,8 @@ HAS_NEWS = f"SELECT 1 {_UNDELIVERED} LIMIT 1"
 WAKES = f"SELECT 1 {_UNDELIVERED} AND c.state <> 'cancelled' LIMIT 1"
 
 
+#: A turn and its epoch; what was said as JSON and its last number, where that is news.
+Beat = tuple[str, int, str | None, int | None]
 #: Columns of a turn that hold JSON.
 _JSON = frozenset({"partial", "usage", "error"})
 
@@ -80,6 +84,51 @@ def update_running(
         )
         row: tuple[bool] | None = cursor.fetchone()
         return row
+
+
+def renew(lease_until: datetime, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
+    """Keep the turns that are still run as they are said to be.
+
+    Those that are to be stopped, and those that are not ours any more, where it is
+    False. In two statements, whatever the number: a thread gives the interpreter away
+    at each, and at each row that it is told.
+    """
+    if not beats:
+        return []
+    json_type = "jsonb" if connection.vendor == "postgresql" else "text"
+    place = f"(%s, CAST(%s AS integer), CAST(%s AS {json_type}), CAST(%s AS integer))"
+    values = ", ".join([place] * len(beats))
+    told = [value for beat in beats for value in beat]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE conversations_turn AS t
+            SET lease_until = %s, partial = COALESCE(v.column3, t.partial),
+                last_sequence = COALESCE(v.column4, t.last_sequence)
+            FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN}
+            """,
+            [_adapted(lease_until), *told],
+        )
+        cursor.execute(
+            f"""
+            SELECT v.column1, t.id IS NOT NULL FROM (VALUES {values}) AS v
+            LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
+            WHERE t.id IS NULL OR t.cancel_requested
+            """,
+            told,
+        )
+        return [(turn_id, bool(is_ours)) for turn_id, is_ours in cursor.fetchall()]
+
+
+_RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
+
+
+def written(value: Any) -> str:
+    """As JSON."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # half a character, which Python's own JSON takes
+        return json.dumps(value)
 
 
 def _column(name: str, value: Any) -> Any:
