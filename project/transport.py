@@ -9,6 +9,7 @@ round in which something was said: what was said together leaves together.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from daphne.http_protocol import WebRequest
@@ -28,9 +29,8 @@ class PromptConnection(_Connection):
         """As `write`, and without waiting for the end of the round where it can."""
         waits = self.dataBuffer or self._tempDataBuffer
         if self.connected and not (waits or self.disconnecting):
-            sent = self.writeSomeData(data)
-            if isinstance(sent, int):  # else `write` finds out in its own way
-                data = data[sent:]
+            with suppress(OSError):  # `write` finds out in its own way
+                data = data[self.socket.send(data) :]
         if data:
             self.write(data)
 

@@ -98,16 +98,17 @@ class Entry:
     @property
     def ws(self) -> str:
         """The event as WebSocket message, with its turn and position."""
-        return self.data[:-1].decode() + self._address()
+        return (self.data[:-1] + self._address()).decode()
 
     def ws_frame(self) -> bytes:
         """The same as it goes over the wire."""
-        data, address = self.data, self._address().encode()
+        data, address = self.data, self._address()
         head = websocket.text_head(len(data) - 1 + len(address))
         return b"".join((head, data[:-1], address))
 
-    def _address(self) -> str:
-        return f',"turn":"{self.turn_id}","position":"{self.epoch}-{self.sequence}"}}'
+    def _address(self) -> bytes:
+        place = f',"turn":"{self.turn_id}","position":"{self.epoch}-{self.sequence}"}}'
+        return place.encode()
 
 
 def encoded(event: Event) -> bytes:

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.engine.core import Engine
 from conversations.engine.log import (
     Entry,
     Fenced,
+    MemoryLog,
     Position,
     TurnLog,
     Way,
@@ -165,6 +167,38 @@ async def test_who_is_gone_is_told_nothing_more():
     await asyncio.wait([task])
     log.append(1, [said(0)])
     assert reader.read == []
+
+
+async def followed(batches, takes, pauses):
+    """What a follower has read at the end, and all that was said."""
+    engine, reader = Engine(MemoryLog(), database=None), Reader(iter(takes))
+    log = engine._log.journal("resp_1", lambda: None)
+    log.append(1, [said(0)])
+
+    async def follow():
+        async for entries in engine.follow("resp_1", None, reader.way):
+            await asyncio.sleep(0)
+            reader.read += [entry.ws_frame() for entry in entries]
+
+    following = asyncio.ensure_future(follow())
+    for batch, pause in zip(batches, pauses, strict=True):
+        for _ in range(pause):
+            await asyncio.sleep(0)
+        log.append(1, [said(len(log.entries) + n) for n in range(batch)])
+    log.append(1, [{"type": "response.completed", "sequence_number": sum(batches) + 1}])
+    await following
+    return b"".join(reader.read), b"".join(e.ws_frame() for e in log.entries)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20),
+    st.lists(st.booleans(), max_size=20),
+)
+def test_a_follower_is_told_all_once_whatever_its_connection_takes(said_when, takes):
+    batches = [batch for batch, _ in said_when]
+    pauses = [pause for _, pause in said_when]
+    read, all_said = asyncio.run(followed(batches, takes, pauses))
+    assert read == all_said
 
 
 values = st.recursive(
