@@ -1,15 +1,16 @@
-"""The one connection of a process that hears what others publish, and the pool for all
-else it asks of Redis.
+"""What a process says to Redis and hears from it: a connection that hears what others
+publish, a pipe for what is said again and again, and a pool for all else.
 
-What is published are hints, `<kind> <id> <id> ...` on one channel. They may be lost:
-whoever depends on one looks for itself from time to time.
+What is published may be lost: whoever depends on it looks for itself from time to time.
+Hints are `<kind> <id> <id> ...` on one channel for all processes; what is said in a
+turn goes to a channel of its own, which only those hear who follow it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,30 +18,38 @@ from urllib.parse import urlsplit
 from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as Lost
 from redis.exceptions import RedisError
 
 from conversations.engine.ending import end
+from conversations.engine.pipe import PATIENCE, Pipe
+from conversations.engine.resp import Command, Reply
 
 logger = logging.getLogger(__name__)
 
 AWAY = (RedisError, OSError, TimeoutError)
-PATIENCE = 3.0  # seconds for an answer of Redis
-PING = 5  # seconds of silence after which the connection is tried
+PING = 5.0  # seconds of silence after which the connection is tried
 BACKOFF = 1.0  # seconds at the most between two tries
 
 Heard = Callable[[str, list[str]], None]
 
 
 class Bus:
-    """`heard` is called for every hint, `missed` when some may have been lost."""
+    """`heard` is called for every hint."""
 
-    def __init__(self, url: str, heard: Heard, missed: Callable[[], None]) -> None:
+    def __init__(self, url: str, heard: Heard) -> None:
         # Redis' databases share their channels.
-        self._channel = f"parley:hints:{urlsplit(url).path.strip('/') or 0}"
+        number = urlsplit(url).path.strip("/") or 0
+        self._hints = f"parley:hints:{number}"
+        self._turns = f"parley:told:{number}:"
         self._heard = heard
-        self._missed = missed
+        self._followed: dict[str, Callable[[bytes], None]] = {}
         self.connected = 0  # times a connection was made: what was said may be gone
-        self.redis = Redis(connection_pool=self._pool(url))
+        self._pool = self._make_pool(url)
+        self.redis = Redis(connection_pool=self._pool)
+        self._pipe: Pipe | None = None
+        self._connecting = asyncio.Lock()
+        self._hearing: Pipe | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -48,23 +57,44 @@ class Bus:
 
     async def close(self) -> None:
         await end([self._task])
+        for pipe in (self._hearing, self._pipe):
+            if pipe is not None:
+                pipe.close()
         with suppress(*AWAY):
             await self.redis.aclose()
-            await self.redis.connection_pool.disconnect()
+            await self._pool.disconnect()
 
     async def say(self, kind: str, *ids: str) -> None:
         with suppress(*AWAY):
-            await self.redis.publish(self._channel, self.hint(kind, ids))
+            await self.redis.publish(self._hints, " ".join([kind, *ids]))
 
-    @property
-    def channel(self) -> str:
-        return self._channel
+    async def connect(self) -> None:
+        """See to it that `ask` has a connection."""
+        async with self._connecting:
+            if self._pipe is None or self._pipe.lost.done():
+                self._pipe = await Pipe.open(self._pool)
 
-    @staticmethod
-    def hint(kind: str, ids: Any) -> bytes:
-        return " ".join([kind, *ids]).encode()
+    def ask(self, commands: Sequence[Command]) -> asyncio.Future[list[Reply]]:
+        assert self._pipe is not None, "after `connect`"
+        return self._pipe.ask(commands)
 
-    def _pool(self, url: str) -> ConnectionPool:
+    # Turns
+
+    def channel_of(self, turn_id: str) -> str:
+        return self._turns + turn_id
+
+    def follow(self, turn_id: str, told: Callable[[bytes], None]) -> None:
+        """`told` is called with what is said on the turn's channel, and with b"" where
+        something may have been missed."""
+        self._followed[turn_id] = told
+        if self._hearing is not None:
+            self._hearing.say(("SUBSCRIBE", self.channel_of(turn_id)))
+
+    def leave(self, turn_id: str) -> None:
+        if self._followed.pop(turn_id, None) and self._hearing is not None:
+            self._hearing.say(("UNSUBSCRIBE", self.channel_of(turn_id)))
+
+    def _make_pool(self, url: str) -> ConnectionPool:
         async def on_connect(connection: Connection) -> None:
             self.connected += 1
             await connection.on_connect()
@@ -73,22 +103,24 @@ class Bus:
             url,
             socket_timeout=PATIENCE,
             socket_connect_timeout=PATIENCE,
-            health_check_interval=PING,
+            health_check_interval=int(PING),
             redis_connect_func=on_connect,
+            protocol=2,  # which a `Pipe` reads
             # A retry would hide that Redis was away, and may have forgotten.
             retry=Retry(NoBackoff(), 0),
         )
+
+    # Hearing
 
     async def _listen(self) -> None:
         pause, is_away = 0.1, False
         while True:
             try:
-                async with self.redis.pubsub(ignore_subscribe_messages=True) as pubsub:
-                    await pubsub.subscribe(self._channel)
-                    self._missed()
-                    pause, is_away = 0.1, False
-                    while True:
-                        await self._take(pubsub)
+                pipe = self._hearing = await Pipe.open(self._pool, self._take)
+                channels = [self._hints, *map(self.channel_of, self._followed)]
+                pipe.say(("SUBSCRIBE", *channels))
+                pause, is_away = 0.1, False
+                await _silent(pipe)
             except AWAY as exc:
                 if not is_away:
                     logger.warning("no hints from Redis: %s", type(exc).__name__)
@@ -96,9 +128,33 @@ class Bus:
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF)
 
-    async def _take(self, pubsub: Any) -> None:
-        get: Awaitable[Any] = pubsub.get_message(timeout=PING)
-        message = await get
-        if message and message["type"] == "message":
-            kind, *ids = message["data"].decode().split(" ")
-            self._heard(kind, ids)
+    def _take(self, reply: Any) -> None:
+        match reply:
+            case [b"message", channel, data]:
+                name = channel.decode()
+                if name == self._hints:
+                    kind, *ids = data.decode().split(" ")
+                    self._heard(kind, ids)
+                else:
+                    self._tell(name, data)
+            case [b"subscribe", channel, _]:
+                # What was said before nobody here has heard.
+                self._tell(channel.decode(), b"")
+
+    def _tell(self, channel: str, data: bytes) -> None:
+        if told := self._followed.get(channel.removeprefix(self._turns)):
+            told(data)
+
+
+async def _silent(pipe: Pipe) -> None:
+    """Returns never; raises `Lost` once Redis does not even answer a PING."""
+    while True:
+        before = pipe.heard_at
+        await asyncio.wait([pipe.lost], timeout=PING)
+        if pipe.heard_at == before:
+            pipe.say(("PING",))
+            await asyncio.wait([pipe.lost], timeout=PATIENCE)
+            if pipe.heard_at == before:
+                pipe.close()
+        if pipe.lost.done():
+            raise Lost("the connection is gone")

@@ -1,7 +1,8 @@
 """What this process knows of the logs in Redis that somebody here follows.
 
-A hint makes us read what is new, for all turns with news in one round trip; a look once
-a second makes up for hints that were lost.
+Who runs a turn has Redis tell us each batch as soon as it is written. Where one does
+not go on from what we know, at first and after a loss, we read what is missing, for all
+such turns in one round trip; so we do once a second where nothing is told.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from conversations.engine.bus import AWAY, Bus
@@ -18,11 +20,11 @@ from conversations.engine.ending import end
 from conversations.engine.log import KEEP, Entry, Position, TurnLog
 from conversations.engine.redis_wire import (
     ELSEWHERE,
-    FIELD,
     large_of,
     stream_of,
     unpack,
 )
+from conversations.engine.resp import Command
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,12 @@ class Mirror(TurnLog):
                 self.has_gap = True
                 return
 
+    def continues_at(self, start: Position) -> bool:
+        """Whether nothing is missing between the entries and a batch from here on."""
+        if start.epoch == self.epoch:
+            return start.sequence <= len(self.entries)
+        return start.epoch > self.epoch and start.sequence == 0
+
     @property
     def lags(self) -> bool:
         return self.has_gap or not self.entries
@@ -94,6 +102,7 @@ class Mirrors:
         mirror = self._mirrors.get(turn_id)
         if mirror is None:
             mirror = self._mirrors[turn_id] = Mirror(turn_id)
+            self._bus.follow(turn_id, partial(self._hear, turn_id))
             self.told([turn_id])
         mirror.followers += 1
         try:
@@ -125,6 +134,7 @@ class Mirrors:
     def _drop_unused(self, mirror: TurnLog) -> None:
         if not mirror.followers and self._mirrors.get(mirror.turn_id) is mirror:
             del self._mirrors[mirror.turn_id]
+            self._bus.leave(mirror.turn_id)
 
     def followed(self) -> list[Mirror]:
         """Those that somebody waits for."""
@@ -143,9 +153,15 @@ class Mirrors:
             self._news |= news
             self._work.set()
 
-    def missed(self) -> None:
-        """Hints may have been lost."""
-        self.told(list(self._mirrors))
+    def _hear(self, turn_id: str, message: bytes) -> None:
+        """A batch with its place; nothing where some may have been lost."""
+        mirror = self._mirrors[turn_id]
+        place, _, data = message.partition(b" ")
+        batch = _Batch(Position.parse(place.decode()), data) if place else None
+        if batch is None or mirror.is_waiting or not mirror.continues_at(batch.start):
+            self.told([turn_id])
+        else:
+            self._take(mirror, [batch])
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -180,12 +196,12 @@ class Mirrors:
     async def _read(self, mirrors: list[Mirror]) -> None:
         if not mirrors:
             return
-        pipeline = self._bus.redis.pipeline(transaction=False)
-        for mirror in mirrors:
-            after = f"({mirror.place}" if mirror.entries else "-"
-            pipeline.xrange(stream_of(mirror.turn_id), min=after, count=READ)
-        for mirror, found in zip(mirrors, await pipeline.execute(), strict=True):
-            if found:
+        await self._bus.connect()
+        answers = await self._bus.ask([_after(mirror) for mirror in mirrors])
+        for mirror, found in zip(mirrors, answers, strict=True):
+            if isinstance(found, Exception):
+                raise found
+            if found and not mirror.is_waiting:
                 self._take(mirror, [_batch(raw) for raw in found])
             if len(found) == READ:
                 self.told([mirror.turn_id])
@@ -212,7 +228,10 @@ class Mirrors:
         if mirror.place > before:
             mirror.heard_at = asyncio.get_running_loop().time()
             mirror.stand_in = []
-            mirror.wake()
+            if mirror.epoch == before.epoch:
+                mirror.tell(mirror.entries[before.sequence + 1 :])
+            else:
+                mirror.wake()
 
     async def _fetch(
         self, mirror: Mirror, entries: list[Entry], large: list[Entry]
@@ -233,6 +252,11 @@ class Mirrors:
             self.told([mirror.turn_id])
 
 
+def _after(mirror: Mirror) -> Command:
+    after = f"({mirror.place}" if mirror.entries else "-"
+    return ("XRANGE", stream_of(mirror.turn_id), after, "+", "COUNT", READ)
+
+
 def _batch(raw: Any) -> _Batch:
-    id, fields = raw
-    return _Batch(Position.parse(id.decode()), fields[FIELD])
+    id, [_, data] = raw
+    return _Batch(Position.parse(id.decode()), data)

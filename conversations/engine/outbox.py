@@ -1,11 +1,11 @@
 """Events of this process's runs, on their way to Redis.
 
 Runs append and go on; one task sends what all of them have said since it last looked,
-in one round trip. It rests after each for twice the time that this thread worked
-meanwhile, so under load of its own the batches grow by themselves; that others keep the
-machine busy, or Redis takes its time, is no reason to wait longer. Redis may go away
-and come back without what it knew: what a run has said is kept until its end, and told
-again.
+in one write, and does not wait for the answer. It rests after each for twice the time
+that this thread worked meanwhile, so under load of its own the batches grow by
+themselves; that others keep the machine busy, or Redis takes its time, is no reason to
+wait longer, until too much is under way. Redis may go away and come back without what
+it knew: what a run has said is kept until its end, and told again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -33,12 +34,14 @@ from conversations.engine.redis_wire import (
     pack,
     stream_of,
 )
+from conversations.engine.resp import Command, Reply
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
 logger = logging.getLogger(__name__)
 
-SHORTEST, LONGEST = 0.005, 0.05  # seconds of rest between two round trips
+SHORTEST, LONGEST = 0.005, 0.05  # seconds of rest between two writes
+UNDER_WAY = 16  # writes that Redis has not answered yet, at the most
 FIRST, BACKOFF = 0.1, 1.0  # seconds between two tries, at first and at the most
 UNFINISHED = 24 * 3600  # seconds for which an open turn is kept
 FINISHED = 300  # seconds for which one that is over is kept; rows tell it later
@@ -46,6 +49,11 @@ LONG = 64 * 1024 * 1024  # bytes of one turn; beyond, followers are told from it
 UNSENT = 60.0  # seconds for which what is over waits for a Redis that is away
 
 _REFUSED = "equal or smaller"
+#: Write a batch and have whoever follows hear of it; what is refused nobody hears.
+_TELL = """
+redis.call('XADD', KEYS[1], ARGV[2], ARGV[3], ARGV[4])
+redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
+"""
 #: Write a whole log anew, unless a later epoch has begun.
 _RESTORE = """
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
@@ -76,7 +84,8 @@ class RunLog:
         self.closed = False  # the run is over
         self.is_fenced = False
         self.is_sure = True  # that Redis has just what `sent` says
-        self.sent = 0  # batches
+        self.sent = 0  # batches that Redis has
+        self.written = 0  # batches; those beyond `sent` are under way
         self.batches: list[Batch] = []
         self.large: list[tuple[Position, bytes]] = []  # to be stored by themselves
         self.stored: list[str] = []  # their keys
@@ -143,6 +152,9 @@ class Outbox:
         self._task: asyncio.Task[None] | None = None
         self._storing: dict[RunLog, asyncio.Task[None]] = {}
         self._connected = 0
+        self._under_way: set[asyncio.Future[list[Reply]]] = set()
+        self._failed: BaseException | None = None  # what became of one of them
+        self._pause = FIRST
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -155,6 +167,7 @@ class Outbox:
         self._doubt(self._logs.values())
         try:
             await self._flush()
+            await self._answers(0)
         except AWAY as exc:
             logger.warning("Redis did not take the last events: %s", type(exc).__name__)
 
@@ -186,22 +199,20 @@ class Outbox:
     # Sending
 
     async def _run(self) -> None:
-        pause = FIRST
         while True:
             await self._work.wait()
             self._work.clear()
             began = time.thread_time()
             try:
                 await self._flush()
-                pause = FIRST
                 rest = 2 * (time.thread_time() - began)
                 await asyncio.sleep(min(max(rest, SHORTEST), LONGEST))
             except AWAY as exc:
-                if pause == FIRST:
+                if self._pause == FIRST:
                     logger.warning("Redis takes no events: %s", type(exc).__name__)
                 self._doubt(self._logs.values())
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, BACKOFF)
+                await asyncio.sleep(self._pause)
+                self._pause = min(2 * self._pause, BACKOFF)
 
     def _doubt(self, logs: Iterable[RunLog]) -> None:
         """Look what Redis has before going on."""
@@ -210,71 +221,100 @@ class Outbox:
             self._on_change(log)
 
     async def _flush(self) -> None:
+        await self._bus.connect()
         if self._connected != self._bus.connected:
             self._connected = self._bus.connected
             self._doubt(self._logs.values())
         changed, self._changed = self._changed, set()
         try:
-            for log in [log for log in changed if not log.is_sure]:
-                await self._make_sure(log)
-            await self._send([log for log in changed if not log.is_fenced])
+            await self._make_all_sure([log for log in changed if not log.is_sure])
+            self._send([log for log in changed if not log.is_fenced])
         except BaseException:
             self._changed |= changed
             raise
+        await self._answers(UNDER_WAY - 1)
 
-    async def _send(self, logs: list[RunLog]) -> None:
-        pipeline = self._bus.redis.pipeline(transaction=False)
+    async def _answers(self, left: int) -> None:
+        """Returns once no more than `left` writes are under way. Raises what became of
+        one."""
+        while len(self._under_way) > left:
+            await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _send(self, logs: list[RunLog]) -> None:
+        commands: list[Command] = []
         asked: list[tuple[RunLog, int]] = []  # for each command, log and batches sent
-        told = []
         for log in logs:
             log.freeze()
-            before = len(asked)
-            self._write(pipeline, log, asked)
-            if len(asked) > before:
-                told.append(log.turn_id)
+            self._write(commands, log, asked)
         if not asked:
             self._forget_sent(logs)
             return
-        pipeline.publish(self._bus.channel, self._bus.hint("told", told))
         faults.at("outbox.send:before")
-        answers = await pipeline.execute(raise_on_error=False)
+        answers = self._bus.ask(commands)
+        for log in logs:
+            log.written = len(log.batches) if log.is_sure else log.written
+        self._under_way.add(answers)
+        answers.add_done_callback(partial(self._answered, logs, asked))
+
+    def _answered(
+        self,
+        logs: list[RunLog],
+        asked: list[tuple[RunLog, int]],
+        done: asyncio.Future[list[Reply]],
+    ) -> None:
+        self._under_way.discard(done)
+        if failed := done.exception():
+            self._fail(failed)
+            return
         faults.at("outbox.send:after")
-        for (log, sent), answer in zip(asked, answers, strict=False):
+        self._pause = FIRST
+        for (log, sent), answer in zip(asked, done.result(), strict=True):
             if not isinstance(answer, Exception):
                 log.sent = max(log.sent, sent)
-            elif not (isinstance(answer, ResponseError) and _REFUSED in str(answer)):
-                raise answer
-            else:
-                log.is_sure = False
-                self._on_change(log)
+                continue
+            self._doubt([log])
+            if not (isinstance(answer, ResponseError) and _REFUSED in str(answer)):
+                self._fail(answer)
         self._forget_sent(logs)
 
+    def _fail(self, exc: BaseException) -> None:
+        self._failed = exc
+        self._work.set()
+
     def _write(
-        self, pipeline: Any, log: RunLog, asked: list[tuple[RunLog, int]]
+        self, commands: list[Command], log: RunLog, asked: list[tuple[RunLog, int]]
     ) -> None:
         key = stream_of(log.turn_id)
-        if not log.is_sure or log.sent == len(log.batches):
+        if not log.is_sure or log.written == len(log.batches):
             return
-        for number in range(log.sent, len(log.batches)):
-            batch = log.batches[number]
-            pipeline.xadd(key, {FIELD: batch.data}, id=f"{log.epoch}-{batch.first}")
+        channel = self._bus.channel_of(log.turn_id)
+        for number in range(log.written, len(log.batches)):
+            first, data = log.batches[number]
+            place = f"{log.epoch}-{first}"
+            commands.append(("EVAL", _TELL, 1, key, channel, place, FIELD, data))
             asked.append((log, number + 1))
-        if log.sent == 0:
-            pipeline.expire(key, UNFINISHED)
+        if log.written == 0:
+            commands.append(("EXPIRE", key, UNFINISHED))
             # The epoch's log is whole by itself.
-            pipeline.xtrim(key, minid=f"{log.epoch}-0", approximate=False)
-            asked += [(log, 0)] * 2
+            commands.append(("XTRIM", key, "MINID", f"{log.epoch}-0"))
         if log.ended:
-            pipeline.expire(key, FINISHED)
-            asked.append((log, 0))
-            for large in log.stored:
-                pipeline.expire(large, FINISHED)
-                asked.append((log, 0))
+            kept = [key, *log.stored]
+            commands += [("EXPIRE", name, FINISHED) for name in kept]
+        asked += [(log, 0)] * (len(commands) - len(asked))
 
-    def _forget_sent(self, logs: list[RunLog]) -> None:
+    def _forget_sent(self, logs: Iterable[RunLog]) -> None:
         for log in logs:
             if log.closed and log.is_sent:
                 self._forget(log)
+
+    async def _make_all_sure(self, logs: list[RunLog]) -> None:
+        if logs:
+            await self._answers(0)
+        for log in logs:
+            await self._make_sure(log)
 
     async def _make_sure(self, log: RunLog) -> None:
         """Have Redis hold all batches up to `sent`, and no other epoch's."""
@@ -293,6 +333,7 @@ class Outbox:
             log.sent = length
         elif log.sent or length:
             await self._restore(key, log)
+        log.written = log.sent
         log.is_sure = True
 
     async def _restore(self, key: str, log: RunLog) -> None:
@@ -303,7 +344,8 @@ class Outbox:
         )
         if await done:
             log.sent = len(log.batches)
-            await self._bus.say("told", log.turn_id)
+            channel = self._bus.channel_of(log.turn_id)
+            await self._bus.redis.publish(channel, b"")
         else:
             log.fence()
 

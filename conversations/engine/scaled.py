@@ -33,7 +33,7 @@ THREADS = 2  # of each kind; a process of each has a connection
 
 class ScaledEngine(Engine):
     def __init__(self, *, works: bool) -> None:
-        self._bus = Bus(settings.REDIS_URL, self._heard, self._missed)
+        self._bus = Bus(settings.REDIS_URL, self._heard)
         self._redis_log = RedisLog(self._bus)
         database = Database(
             writers=THREADS, readers=THREADS, patience=settings.TURN_LEASE - 2
@@ -122,8 +122,6 @@ class ScaledEngine(Engine):
 
     def _heard(self, kind: str, ids: list[str]) -> None:
         match kind, ids:
-            case "told", _:
-                self._redis_log.mirrors.told(ids)
             case "cancel", [turn_id]:
                 if run := self.runs.get(turn_id):
                     run.cancel()
@@ -137,9 +135,6 @@ class ScaledEngine(Engine):
                 super().forget(turn_id)
             case _:
                 hints.heard(kind)
-
-    def _missed(self) -> None:
-        self._redis_log.mirrors.missed()
 
     # Beats
 

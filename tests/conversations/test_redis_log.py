@@ -32,13 +32,10 @@ class Process:
     """What of the engine has to do with Redis, as each process has it."""
 
     def __init__(self, url: str, *, deaf: bool = False) -> None:
-        self.bus = Bus(url, self._heard, lambda: self.log.mirrors.missed())
+        self.bus = Bus(url, lambda kind, ids: None)
         self.log = RedisLog(self.bus)
-        self.deaf = deaf  # to all hints
-
-    def _heard(self, kind: str, ids: list[str]) -> None:
-        if kind == "told" and not self.deaf:
-            self.log.mirrors.told(ids)
+        if deaf:  # to all that is published
+            self.bus.follow = lambda turn_id, told: None
 
     async def __aenter__(self) -> Process:
         self.bus.start()
