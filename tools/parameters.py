@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any
 
 from llm.wire.validation import compiled
 from tools.arguments import Path, mistakes
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -48,9 +49,11 @@ def _invalid(parameters: Mapping[str, Any]) -> list[tuple[Path, str]]:
 
 def _uncompilable(parameters: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     """References to nowhere, and patterns that nobody can match."""
+    from jsonschema_rs import ValidationError  # not above: see `compiled`
+
     try:
         compiled(parameters)
-    except jsonschema_rs.ValidationError as exc:
+    except ValidationError as exc:
         yield exc.instance_path, exc.message
     except (ValueError, RecursionError) as exc:
         yield (), str(exc)
@@ -58,4 +61,6 @@ def _uncompilable(parameters: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 @cache
 def _metaschema() -> jsonschema_rs.Validator:
+    import jsonschema_rs
+
     return jsonschema_rs.Draft202012Validator({"$ref": DIALECT})
