@@ -1,0 +1,77 @@
+"""What is done before a server serves, and what of it stays in its memory."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.serving import BASE, ServerProcess, manage
+
+STARTED = """
+import sys, django
+django.setup()
+import project.server, project.asgi, project.urls
+from project import memory
+from project.preparation import prepare
+prepare()
+memory.settle()
+print(*sys.modules, sep="\\n")
+"""
+
+#: For what most servers are never asked, or not at once.
+LATER = {
+    "conversations.migrations.0001_initial",
+    "django.test",
+    "drf_spectacular.openapi",
+    "genai_prices",
+    "jsonschema_rs",
+    "markdown_it",
+    "mcp",
+    "psycopg",
+}
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> ServerProcess:
+    """A server that has never been started, over a folder that is not there."""
+    return ServerProcess(tmp_path / "data")
+
+
+def test_a_first_start_loads_and_keeps_nothing_that_is_for_later(
+    stopped: ServerProcess,
+):
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED],
+        cwd=BASE,
+        env={**stopped.environment, "DJANGO_SETTINGS_MODULE": "project.settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "project.server" in loaded
+    assert not loaded & LATER
+
+
+def test_a_migration_that_fails_is_told_and_nothing_is_served(stopped: ServerProcess):
+    stopped.data.mkdir(mode=0o700)
+    database = sqlite3.connect(stopped.data / "parley.sqlite3")
+    database.execute("CREATE TABLE auth_user (id)")
+    database.close()
+    done = subprocess.run(
+        manage("serve"),
+        cwd=BASE,
+        env=stopped.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert 'table "auth_user" already exists' in done.stderr
