@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any
 
 import orjson
+from channels.consumer import get_handler_name
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
 from conversations import engine
-from conversations.engine import WRITE, Entry, Way
+from conversations.engine import WRITE, Entry, Way, hints
 from conversations.engine.hints import group_of
 from conversations.models import Conversation, Question, Turn
 from llm.errors import LLMError
@@ -46,12 +47,13 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         if not user.is_authenticated:
             await self.close(code=4401)
             return
-        found = Conversation.objects.of(user).filter(pk=conversation_id)
-        self.conversation = await database_sync_to_async(found.first)()
+        find = database_sync_to_async(Conversation.objects.one_of)
+        self.conversation = await find(user, conversation_id)
         if self.conversation is None:
             await self.close(code=4404)
             return
         self._group = group_of(conversation_id)
+        hints.listeners[conversation_id] += 1
         await self.channel_layer.group_add(self._group, self.channel_name)
         await self.accept()
 
@@ -60,7 +62,16 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             task.cancel()  # the turns themselves go on
         await asyncio.gather(*self._followers.values(), return_exceptions=True)
         if self._group:
+            hints.left(self.conversation.pk)
             await self.channel_layer.group_discard(self._group, self.channel_name)
+
+    async def dispatch(self, message: Any) -> None:
+        """Channels looks for old connections to the database first, in a thread; who
+        asks the database here has it look by itself."""
+        handler = getattr(self, get_handler_name(message), None)
+        if handler is None:
+            raise ValueError(f"No handler for messages of type {message['type']!r}.")
+        await handler(message)
 
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None

@@ -102,7 +102,7 @@ def submit(turn_id: str, conversation_id: str = "") -> None:
 async def open(open_turn: Callable[[], Turn]) -> Turn:
     """The turn that `open_turn` opens, which runs in a thread, and is then submitted.
 
-    For the server's event loop; in one process the turn is taken up in the same go.
+    For an open page's WebSocket; in one process the turn is taken up in the same go.
     """
     if _engine is not None and not settings.REDIS_URL:
         return await _engine.open(open_turn)

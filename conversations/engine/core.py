@@ -20,7 +20,7 @@ from conversations import ledger
 from conversations.engine import rows
 from conversations.engine.background import Background
 from conversations.engine.database import Database
-from conversations.engine.hints import announce
+from conversations.engine.hints import announce, listeners
 from conversations.engine.load import Taken, Work, load_taken, open_taken, take
 from conversations.engine.log import (
     Entry,
@@ -135,7 +135,8 @@ class Engine:
         """There are no other processes to be told."""
 
     async def open(self, open_turn: Callable[[], Turn]) -> Turn:
-        """Have a turn opened, and take it up in the same go where there is room."""
+        """Have a page open a turn, and take it up in the same go where there is
+        room. All pages are of this process."""
         opening = self.loop.create_task(self._open(open_turn))
         self._tasks.add(opening)
         opening.add_done_callback(self._tasks.discard)
@@ -161,7 +162,8 @@ class Engine:
         self._wanted[turn.pk] = self.loop.create_future()
         running = self._keep(self._work(taken, loading), name="running")
         running.add_done_callback(lambda _: self._slots.release())
-        self._keep(announce(turn.conversation_id, turn.pk), name="hint")
+        if listeners[turn.conversation_id] > 1:  # besides the page that asks
+            self._keep(announce(turn.conversation_id, turn.pk), name="hint")
         return turn
 
     async def _work(

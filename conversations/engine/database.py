@@ -21,7 +21,7 @@ from conversations.engine import faults
 P = ParamSpec("P")
 T = TypeVar("T")
 
-READERS = 4  # threads
+READERS = 2  # threads
 PAUSE = 0.1  # seconds between tries to connect
 
 

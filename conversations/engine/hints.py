@@ -3,9 +3,20 @@ memory, through the engine. Nothing depends on their arrival."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from channels.layers import get_channel_layer
+
+#: Open pages of this process, by conversation.
+listeners: Counter[str] = Counter()
+
+
+def left(conversation_id: str) -> None:
+    """A listener is gone."""
+    listeners[conversation_id] -= 1
+    if not listeners[conversation_id]:
+        del listeners[conversation_id]
 
 
 def group_of(conversation_id: str) -> str:
