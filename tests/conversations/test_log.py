@@ -201,11 +201,8 @@ def test_a_follower_is_told_all_once_whatever_its_connection_takes(said_when, ta
     assert read == all_said
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
+leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
+values = leaves | st.lists(leaves) | st.dictionaries(st.text(), leaves)
 
 
 @given(st.dictionaries(st.text(), values, min_size=1))
