@@ -12,7 +12,7 @@ from conversations import engine
 from conversations.engine import load
 from conversations.engine.load import Offer, _echo
 from conversations.models import Conversation, Item, ToolCall
-from llm import client, router
+from llm import router
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
@@ -20,8 +20,7 @@ from llm.wire.request import Request
 from tools.models import Tool as ToolRow
 
 from .clients import Program, sign_in, socket
-from .scene import a_user, program
-from .script import Script
+from .scene import program
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,34 +45,6 @@ BOTH = [
     ToolCallDelta(1, "c2", "calculator", '{"expression": "6*7"}'),
     FinishDelta("tool_calls"),
 ]
-
-
-@pytest.fixture
-def conversation():
-    provider = Provider.objects.create(name="Demo", kind="demo")
-    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
-    model = LanguageModel.objects.create(
-        provider=provider, name="demo", is_default=True
-    )
-    return Conversation.objects.create(owner=a_user("ada"), language_model=model)
-
-
-@pytest.fixture
-def say(monkeypatch):
-    def say(*calls):
-        script = Script(*calls)
-        monkeypatch.setattr(client, "stream", script)
-        return script
-
-    return say
-
-
-@pytest.fixture
-async def running(settings):
-    settings.DRAIN_GRACE = 0.1
-    await engine.start()
-    yield
-    await engine.drain()
 
 
 def posted(conversation: Conversation, **body: Any):

@@ -12,16 +12,11 @@ from django.test import Client
 
 from conversations import engine
 from conversations.loop import PLACEHOLDER
-from conversations.models import Conversation, Item, ToolCall, Turn
-from llm import client
-from llm.models import ApiKey, LanguageModel, Provider
+from conversations.models import Item, ToolCall, Turn
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
 from tests.tools.servers import answer, ok, serving
 from tools.models import HttpTool, Tool
-
-from .scene import a_user
-from .script import Script
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -38,34 +33,6 @@ SCHEMA = {
 }
 WAIT = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 CAKE = ok(b'{"state": "done", "cake": "a plum cake"}', "application/json")
-
-
-@pytest.fixture
-def conversation():
-    provider = Provider.objects.create(name="Demo", kind="demo")
-    ApiKey.objects.create(provider=provider, secret="demo-key-of-these-tests")
-    model = LanguageModel.objects.create(
-        provider=provider, name="demo", is_default=True
-    )
-    return Conversation.objects.create(owner=a_user("ada"), language_model=model)
-
-
-@pytest.fixture
-def say(monkeypatch):
-    def say(*calls):
-        script = Script(*calls)
-        monkeypatch.setattr(client, "stream", script)
-        return script
-
-    return say
-
-
-@pytest.fixture
-async def running(settings):
-    settings.DRAIN_GRACE = 0.1
-    await engine.start()
-    yield
-    await engine.drain()
 
 
 def _bake(url: str, **fields) -> None:
