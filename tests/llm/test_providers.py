@@ -17,6 +17,7 @@ import respx
 from llm import client, models, providers, router
 from llm.errors import (
     ContextTooLarge,
+    CutOff,
     InvalidKey,
     LLMError,
     ModelNotAvailable,
@@ -350,7 +351,7 @@ class TestCall:
         host.return_value = httpx.Response(200, stream=body)
         deltas, error = await told(provider, codec)
         assert text_of(deltas) == "Hello"
-        assert type(error) is ProviderDown
+        assert type(error) is CutOff
 
     async def test_an_error_inside_the_stream_keeps_what_was_said(
         self, provider, codec, host
