@@ -6,10 +6,11 @@ reloaded, processes are killed: in the end everybody has read the same.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,9 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.serving import PASSWORD, ServerProcess
 
 from .clients import Program, Screen
-from .following import assert_nothing_twice, whole
-from .upstream import counted
+from .following import Door, assert_nothing_twice, read, wander, whole
+from .stopping import MODEL
+from .upstream import Upstream, counted
 
 SECONDS = int(os.environ.get("LONG_STREAM", "60"))
 NUMBER = 2000 * SECONDS // 60
@@ -83,6 +85,54 @@ class Onlooker:
         await expect(said).to_have_text(TEXT)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A program that reads the answer, beside all the others."""
+
+    program: Program
+    turn: str
+    screen: Screen
+    beside: asyncio.TaskGroup  # for what goes on meanwhile
+
+    async def reach(self, share: float) -> None:
+        events = self.program.follow(self.turn, self.screen.position)
+        await read(events, self.screen, length=after(share))
+
+
+#: What breaks meanwhile. Returns what the program had read and what the row had kept
+#: when the run was lost.
+Disturb = Callable[[Reading], Awaitable[tuple[str, str]]]
+
+
+async def read_by_all(
+    server: ServerProcess,
+    doors: Sequence[Door],
+    port: int,
+    chromium: str,
+    report: Report,
+    disturb: Disturb,
+) -> Reading:
+    """To its end: by a program, by a person at the page of `server`, and by who goes
+    from door to door."""
+    program = doors[0].program
+    async with Upstream(port), asyncio.TaskGroup() as group:
+        conversation = await program.conversation()
+        turn = await program.ask(conversation, WISH, model=MODEL)
+        onlooker = Onlooker(server, conversation, reload_at=0.2)
+        group.create_task(onlooker.look_on(chromium, report))
+        wanderer = group.create_task(
+            wander(doors, conversation, turn, length=len(TEXT), times=TIMES)
+        )
+        reading = Reading(program, turn, Screen(), group)
+        shown, kept = await disturb(reading)
+        await whole(program, turn, reading.screen)
+    for screen in (reading.screen, wanderer.result()):
+        assert screen.text == TEXT
+        assert_nothing_twice(screen)
+    assert_little_was_told_again(reading.screen, shown, kept, report)
+    return reading
+
+
 def kept_text(partial: Any) -> str:
     """Of a turn's last snapshot, as its row has it."""
     items = json.loads(partial) if isinstance(partial, str) else partial or []
@@ -105,10 +155,9 @@ def assert_little_was_told_again(
     report("told again, seconds of text", round(max(0, again) * SECONDS / NUMBER, 2))
 
 
-async def assert_told_from_rows(
-    program: Program, turn: str, screen: Screen
-) -> dict[str, Any]:
+async def assert_told_from_rows(reading: Reading) -> None:
     """To who comes the next day the same is told."""
+    program, turn, screen = reading.program, reading.turn, reading.screen
     row = await program.turn(turn)
     assert row["status"] == "completed"
     late = await whole(program, turn)
@@ -118,4 +167,3 @@ async def assert_told_from_rows(
     assert late.events[-1]["response"]["output"] == said
     assert row["response"]["output"] == said
     assert said[0]["content"][0]["text"] == TEXT
-    return row

@@ -8,21 +8,16 @@ import pytest
 
 from tests.serving import ServerProcess, free_port
 
-from .clients import Screen, sign_in
-from .following import Door, assert_nothing_twice, read, wander, whole
+from .clients import sign_in
+from .following import Door
 from .long_stream import (
-    TEXT,
-    TIMES,
-    WISH,
-    Onlooker,
+    Reading,
     Report,
-    after,
-    assert_little_was_told_again,
     assert_told_from_rows,
     kept_text,
+    read_by_all,
 )
-from .stopping import MODEL, SETTINGS, teach
-from .upstream import Upstream
+from .stopping import SETTINGS, teach
 
 pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.timeout(900)]
 
@@ -37,31 +32,21 @@ async def test_two_thousand_numbers_are_read_by_all_through_a_crash(
     teach(server, port)
     token, cookie = server.create_token(), await sign_in(server, "admin")
     doors = [Door(server, token), Door(server, token, cookie)]
-    program, screen = doors[0].program, Screen()
 
     def report(name: str, value: object) -> None:
         print(f"{name}: {value}")
         record_property(name, value)
 
-    async with Upstream(port), asyncio.TaskGroup() as group:
-        conversation = await program.conversation()
-        turn = await program.ask(conversation, WISH, model=MODEL)
-        onlooker = Onlooker(server, conversation, reload_at=0.2)
-        group.create_task(onlooker.look_on(chromium, report))
-        wanderer = group.create_task(
-            wander(doors, conversation, turn, length=len(TEXT), times=TIMES)
-        )
-        await read(program.follow(turn), screen, length=after(0.6))
-        shown, kept = screen.text, _kept(server, turn)
+    async def crash(reading: Reading) -> tuple[str, str]:
+        await reading.reach(0.6)
+        shown, kept = reading.screen.text, _kept(server, reading.turn)
         server.kill()
         await asyncio.to_thread(server.start)
-        await whole(program, turn, screen)
-    assert screen.text == wanderer.result().text == TEXT
-    assert_nothing_twice(screen)
-    assert_nothing_twice(wanderer.result())
-    assert_little_was_told_again(screen, shown, kept, report)
+        return shown, kept
+
+    reading = await read_by_all(server, doors, port, chromium, report, crash)
     server.restart()
-    await assert_told_from_rows(program, turn, screen)
+    await assert_told_from_rows(reading)
 
 
 def _kept(server: ServerProcess, turn: str) -> str:

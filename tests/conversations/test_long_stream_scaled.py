@@ -11,21 +11,16 @@ import redis
 from tests.scaled import REDIS, Cluster, migrated
 from tests.serving import ServerProcess, free_port
 
-from .clients import Screen, sign_in
-from .following import Door, assert_nothing_twice, read, wander, whole
+from .clients import sign_in
+from .following import Door
 from .long_stream import (
-    TEXT,
-    TIMES,
-    WISH,
-    Onlooker,
+    Reading,
     Report,
-    after,
-    assert_little_was_told_again,
     assert_told_from_rows,
     kept_text,
+    read_by_all,
 )
-from .stopping import MODEL, SETTINGS, teach
-from .upstream import Upstream
+from .stopping import SETTINGS, teach
 
 pytestmark = [pytest.mark.scaled, pytest.mark.browser, pytest.mark.timeout(900)]
 
@@ -56,37 +51,27 @@ async def test_two_thousand_numbers_are_read_by_all_through_crashes(
         for web in cluster.webs
         for signed_in in ("", cookie)
     ]
-    program, screen = doors[0].program, Screen()
 
     def report(name: str, value: object) -> None:
         print(f"scaled, {name}: {value}")
         record_property(name, value)
 
-    async with Upstream(port), asyncio.TaskGroup() as group:
-        conversation = await program.conversation()
-        turn = await program.ask(conversation, WISH, model=MODEL)
-        onlooker = Onlooker(seen, conversation, reload_at=0.2)
-        group.create_task(onlooker.look_on(chromium, report))
-        wanderer = group.create_task(
-            wander(doors, conversation, turn, length=len(TEXT), times=TIMES)
-        )
-        await read(program.follow(turn), screen, length=after(0.35))
-        group.create_task(_again(killed, ServerProcess.kill))
-        await read(program.follow(turn, screen.position), screen, length=after(0.6))
-        shown, kept = screen.text, _kept(cluster, turn)
+    async def crash(reading: Reading) -> tuple[str, str]:
+        await reading.reach(0.35)
+        reading.beside.create_task(_again(killed, ServerProcess.kill))
+        await reading.reach(0.6)
+        shown, kept = reading.screen.text, _kept(cluster, reading.turn)
         running.kill()
         other.go_on()
-        await read(program.follow(turn, screen.position), screen, length=after(0.8))
-        group.create_task(_again(deployed, ServerProcess.stop))
-        await whole(program, turn, screen)
-    assert screen.text == wanderer.result().text == TEXT
-    assert_nothing_twice(screen)
-    assert_nothing_twice(wanderer.result())
-    assert_little_was_told_again(screen, shown, kept, report)
+        await reading.reach(0.8)
+        reading.beside.create_task(_again(deployed, ServerProcess.stop))
+        return shown, kept
+
+    reading = await read_by_all(seen, doors, port, chromium, report, crash)
     with redis.Redis.from_url(REDIS) as known:
-        assert known.delete(f"parley:turn:{turn}") == 1  # as its time does
+        assert known.delete(f"parley:turn:{reading.turn}") == 1  # as its time does
     await _again(seen, ServerProcess.stop)
-    await assert_told_from_rows(program, turn, screen)
+    await assert_told_from_rows(reading)
 
 
 async def _again(server: ServerProcess, end: object) -> None:
