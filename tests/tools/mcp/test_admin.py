@@ -258,7 +258,8 @@ def test_the_list_says_what_is_wrong_with_a_server(admin_client: Client):
     )
     McpServer.objects.create(name="c", is_program=True, is_missing=True)
     listed = admin_client.get(reverse("admin:tools_mcpserver_changelist"))
-    rows = listed.content.decode().split("<tr>")[2:]
+    table = listed.content.decode().partition('id="result_list"')[2]
+    rows = table.partition("<tbody>")[2].split("<tr>")[1:]
     assert "tool-bad" not in rows[0]
     assert ">https://b.example/mcp<small" in rows[1]
     assert "It &lt;is&gt; out.</small>" in rows[1]
