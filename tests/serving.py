@@ -98,6 +98,22 @@ class ServerProcess:
             self.stop()
         return self.start()
 
+    def refused(self, *arguments: str, **environment: str) -> str:
+        """What it says where it leaves instead of serving."""
+        done = subprocess.run(
+            manage(self.command, *arguments),
+            cwd=BASE,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stdout == ""
+        return done.stderr
+
     def manage(self, *arguments: str) -> str:
         """Run a management command beside it. Returns what it printed."""
         done = subprocess.run(
