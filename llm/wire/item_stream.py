@@ -280,7 +280,10 @@ class ItemStream:
         """`text` without half a surrogate pair at its end; that waits for the other.
 
         Hosts cut an emoji's escape in two; JSON of ours must never carry half of one.
+        Nor NUL, over which PostgreSQL refuses all that is written with it.
         """
+        if "\0" in text:
+            text = text.replace("\0", "\ufffd")
         if not opened.pending and (text.isascii() or not _SURROGATE.search(text)):
             return text
         text, opened.pending = opened.pending + text, ""

@@ -269,7 +269,7 @@ class ResponseBuilder(ItemStream):
         if opened is None:
             opened = self._open_message(delta.key, delta.phase)
         text = delta.text
-        if opened.pending or not text.isascii():
+        if opened.pending or not text.isascii() or "\0" in text:
             text = self._mend(opened, text)
         if not text:
             return

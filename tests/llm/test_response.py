@@ -217,6 +217,15 @@ def test_half_a_surrogate_pair_left_alone_is_replaced():
     assert made.output[0]["content"][0]["text"] == "a\ufffd"
 
 
+def test_no_nul_is_told_or_kept():
+    made = builder()
+    events = made.feed([TextDelta(0, "a\0b"), ReasoningDelta(1, "c\0")])
+    events += made.complete()
+    assert "a\ufffdb" in (texts := [e.get("delta") for e in events])
+    assert "c\ufffd" in texts
+    assert b"\\u0000" not in orjson.dumps([*events, made.output])
+
+
 def test_partial_items_carry_what_has_been_said():
     made = builder()
     made.feed([ReasoningDelta("r", "hm", "summary"), TextDelta("t", "Well")])
