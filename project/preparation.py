@@ -46,16 +46,7 @@ def migrate() -> None:
     """`migrate`, which takes a second, only where there is something to do."""
     with _one_after_another():
         if has_migrations():
-            _take_time()
             call_command("migrate", verbosity=0, interactive=False)
-
-
-def _take_time() -> None:
-    """A migration may think for long between two statements, and PostgreSQL ends our
-    connections over that."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SET idle_in_transaction_session_timeout = 0")
 
 
 def has_migrations() -> bool:

@@ -57,6 +57,32 @@ def test_postgresql_ends_what_a_process_that_stands_still_has_locked(settings):
     assert 0 < int(limit) < 1000 * settings.TURN_LEASE
 
 
+def test_a_migration_has_all_the_time_that_it_takes_whoever_runs_it(tmp_path: Path):
+    need_servers()
+    empty = Database()
+    there = {"DATABASE_URL": empty.url, "REDIS_URL": REDIS}
+    try:
+        server = ServerProcess(tmp_path / "data", there)
+        assert server.manage("shell", "--no-imports", "-c", MIGRATED) == "5s\n0\n"
+    finally:
+        empty.drop()
+
+
+MIGRATED = """
+from django.apps import apps
+from django.core.management import call_command
+from django.db import connection
+from django.db.models.signals import pre_migrate
+def tell(**told):
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        print(cursor.fetchone()[0])
+tell()
+pre_migrate.connect(tell, sender=apps.get_app_config("contenttypes"))
+call_command("migrate", "contenttypes", verbosity=0)
+"""
+
+
 def test_processes_that_start_at_once_make_the_tables_one_after_another(tmp_path: Path):
     need_servers()
     empty = Database()
