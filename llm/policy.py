@@ -16,7 +16,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import aclosing
@@ -33,7 +32,7 @@ from llm.prepared import Prepared
 from llm.provider import Route
 from llm.retry import Policy
 from llm.structured import Form, form_of
-from llm.wire.codec import Decoder
+from llm.wire.codec import Portioned
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,
@@ -295,8 +294,9 @@ class _Attempt:
         self._admit = admit
         self._request: Request | None = None  # the last one
         self._portions = 0
-        self._decoder: Decoder = route.endpoint.codec.decoder()
-        self._has_portions = hasattr(self._decoder, "continuation")
+        decoder = route.endpoint.codec.decoder()
+        self._decoder = decoder
+        self._portioned = decoder if isinstance(decoder, Portioned) else None
         self._misfits = False
         self._silent: list[Delta] = []
         self._last: list[Delta] = []  # what came with the last read
@@ -321,13 +321,13 @@ class _Attempt:
 
     def _more(self, request: Request) -> Request | None:
         """What asks for the rest of what `request` did."""
-        if not (more := self._continuation):
+        if self._portioned is None or not (more := self._portioned.continuation):
             return None
         if self._portions == MAX_PORTIONS:
             self._silent.append(FinishDelta("length"))
             return None
         request = replace(request, extra={**request.extra, **more})
-        self._decoder.go_on()  # type: ignore[attr-defined]
+        self._portioned.go_on()
         self._go_on()
         return request
 
@@ -345,7 +345,7 @@ class _Attempt:
 
     def heard(self, deltas: list[Delta]) -> list[Delta]:
         """What of it is to be told now."""
-        if self.has_told and not self._has_portions:
+        if self.has_told and self._portioned is None:
             return self._adaptation.feed(deltas)
         self._last = deltas
         if self._spent:
@@ -353,15 +353,9 @@ class _Attempt:
             deltas = _of_all_portions(deltas, self._spent)
         elif not self.has_told:
             self._listen(deltas)
-        if self._continuation:  # it has not finished
+        if self._portioned and self._portioned.continuation:  # it has not finished
             deltas = [d for d in deltas if not isinstance(d, FinishDelta)]
         return self._told(self._adaptation.feed(deltas))
-
-    @property
-    def _continuation(self) -> Mapping[str, Any]:
-        """What the request for the next portion says besides; {} where all is said."""
-        # Of decoders whose provider tells long answers in portions.
-        return getattr(self._decoder, "continuation", None) or {}
 
     def _go_on(self) -> None:
         """From here on the call is the one for the next portion."""
@@ -393,7 +387,7 @@ class _Attempt:
         if not any(map(_says_something, deltas)):
             return []
         self.has_told = True
-        self.passes = self._adaptation.is_plain and not self._has_portions
+        self.passes = self._adaptation.is_plain and self._portioned is None
         if not self._spent:  # from here on the caller hears it all
             call = self._call
             self._start = call.start

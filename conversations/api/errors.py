@@ -94,9 +94,7 @@ def llm_error_object(exc: LLMError) -> dict[str, Any]:
 
 def request_id(request: HttpRequest) -> str:
     """The same for as long as the request lasts."""
-    if not hasattr(request, "parley_id"):
-        request.parley_id = new_id("req")  # type: ignore[attr-defined]
-    return str(request.parley_id)  # type: ignore[attr-defined]
+    return str(request.META.setdefault("parley.request_id", new_id("req")))
 
 
 def is_api(request: HttpRequest) -> bool:

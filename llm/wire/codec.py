@@ -3,15 +3,14 @@
 Some formats have more to say. A codec may have `headers(request)`, what it tells in
 headers; `degraded(request)`, the options it only comes near to; `follows(part, url)`,
 whether its host fetches what is at an address (without it: yes). A decoder whose
-provider tells long answers in portions has `continuation`, what the same request must
-say besides ({} where all is said), and `go_on()`, after which it is fed the rest. One
-that knows events which are nothing but text has `plain`, a `Plain`.
+provider tells long answers in portions is `Portioned`. One that knows events which are
+nothing but text has `plain`, a `Plain`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from llm.errors import LLMError
 from llm.wire.deltas import Delta
@@ -32,6 +31,20 @@ class Decoder(Protocol):
 
     def close(self) -> Iterable[Delta]:
         """The bytes have ended. Raises ProviderDown where the message had not."""
+        ...
+
+
+@runtime_checkable
+class Portioned(Decoder, Protocol):
+    """A decoder whose provider tells long answers in portions."""
+
+    @property
+    def continuation(self) -> Mapping[str, Any]:
+        """What the same request must say besides to be told the rest; {} for none."""
+        ...
+
+    def go_on(self) -> None:
+        """The next bytes are the rest of this answer."""
         ...
 
 
