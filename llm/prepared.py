@@ -7,12 +7,16 @@ and the questions that every message asks are always the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from django.db import connection, models
 from django.db.models.query import get_related_populators
+
+from llm import statements
+from llm.instances import Maker, converter, of_related
+from llm.statements import adapted
+from llm.statements import execute as execute
 
 M = TypeVar("M", bound=models.Model)
 
@@ -70,7 +74,7 @@ class _Built:
     def __init__(self, query: models.QuerySet[Any, Any], like: Sequence[Any]) -> None:
         compiler = query.query.get_compiler(connection.alias)
         self._sql, self._values = compiler.as_sql()
-        asked = [_adapted(value) for value in like]
+        asked = [adapted(value) for value in like]
         #: Of a value in the SQL, and in the call.
         self._places = [
             (place, asked.index(value))
@@ -78,37 +82,43 @@ class _Built:
             if value in asked
         ]
         assert {number for _, number in self._places} == set(range(len(like)))
-        self._compiler = compiler
         selected = [column[0] for column in compiler.select]
-        self._converters = compiler.get_converters(selected)
+        self._converters = [
+            (place, converter(each, expression, compiler.connection))
+            for place, (each, expression) in compiler.get_converters(selected).items()
+        ]
+        self._alias = connection.alias
         if (whole := compiler.klass_info) is not None:
             columns = whole["select_fields"]
             self._own = slice(columns[0], columns[-1] + 1)
             self._names = [column.target.attname for column in selected[self._own]]
-            self._class = whole["model"]
+            self._maker = Maker(whole["model"], self._names)
             # Its type is that of another version of Django.
             populators = cast(Any, get_related_populators)
-            self._related = populators(whole, compiler.select, connection.alias)
+            found = populators(whole, compiler.select, connection.alias)
+            self._related = [of_related(populator) for populator in found]
 
-    def rows(self, values: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    def rows(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
         asked = list(self._values)
         for place, number in self._places:
-            asked[place] = _adapted(values[number])
-        with connection.cursor() as cursor:
-            cursor.execute(self._sql, asked)
-            found: list[Sequence[Any]] = cursor.fetchall()
+            asked[place] = adapted(values[number])
+        found = statements.rows(self._sql, asked)
         if not self._converters:
             return found
-        converted: Iterable[Sequence[Any]] = self._compiler.apply_converters(
-            found, self._converters
-        )
-        return converted
+        return [self._converted(row) for row in found]
 
     def instance(self, row: Sequence[Any]) -> Any:
-        found = self._class.from_db(connection.alias, self._names, row[self._own])
+        found = self._maker.from_db(self._alias, self._names, row[self._own])
         for populator in self._related:
             populator.populate(row, found)
         return found
+
+    def _converted(self, row: Sequence[Any]) -> Sequence[Any]:
+        told = list(row)
+        for place, convert in self._converters:
+            if (value := told[place]) is not None:
+                told[place] = convert(value)
+        return told
 
 
 class Insert(Generic[M]):
@@ -125,13 +135,12 @@ class Insert(Generic[M]):
     def __call__(self, *rows: M) -> None:
         sql, fields = self._of.get(connection.vendor) or self._built()
         values = [[_value(field, row) for field in fields] for row in rows]
-        with connection.cursor() as cursor:
-            if len(values) == 1:
-                pk = self._model._meta.pk
-                cursor.execute(f"{sql} RETURNING {pk.column}", values[0])
-                setattr(rows[0], pk.attname, cursor.fetchone()[0])
-            elif values:
-                cursor.executemany(sql, values)
+        if len(values) == 1:
+            pk = self._model._meta.pk
+            ((number,),) = statements.rows(f"{sql} RETURNING {pk.column}", values[0])
+            setattr(rows[0], pk.attname, number)
+        elif values:
+            statements.execute_many(sql, values)
         for row in rows:
             row._state.adding, row._state.db = False, connection.alias
 
@@ -147,19 +156,8 @@ class Insert(Generic[M]):
         return built
 
 
-def execute(sql: str, values: Sequence[Any]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [_adapted(value) for value in values])
-
-
 def _value(field: models.Field[Any, Any], row: models.Model) -> Any:
     value = getattr(row, field.attname)
     if value is None:
         value = field.pre_save(row, add=True)
     return field.get_db_prep_save(value, connection)
-
-
-def _adapted(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return connection.ops.adapt_datetimefield_value(value)
-    return value

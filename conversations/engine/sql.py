@@ -14,6 +14,9 @@ from typing import Any
 import orjson
 from django.db import connection
 
+from llm import statements
+from llm.statements import adapted
+
 _UNFINISHED = "('queued', 'in_progress', 'waiting')"
 
 #: Turns `t` that somebody should take up: queued ones whose predecessors are done, and
@@ -67,23 +70,19 @@ Beat = tuple[str, int, str | None, int | None]
 _JSON = frozenset({"partial", "usage", "error"})
 
 
-def update_running(
-    turn_id: str, epoch: int, changed: Mapping[str, Any]
-) -> tuple[bool] | None:
+def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool | None:
     """Write columns of a turn while it is run in this epoch.
 
     Whether it is to be stopped; None where it is not ours any more.
     """
     columns = ", ".join(f"{name} = %s" for name in changed)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE conversations_turn SET {columns}"
-            " WHERE id = %s AND epoch = %s AND status = 'in_progress'"
-            " RETURNING cancel_requested",
-            [*(_column(name, changed[name]) for name in changed), turn_id, epoch],
-        )
-        row: tuple[bool] | None = cursor.fetchone()
-        return row
+    found = statements.rows(
+        f"UPDATE conversations_turn SET {columns}"
+        " WHERE id = %s AND epoch = %s AND status = 'in_progress'"
+        " RETURNING cancel_requested",
+        [*(_column(name, changed[name]) for name in changed), turn_id, epoch],
+    )
+    return bool(found[0][0]) if found else None
 
 
 def renew(lease_until: datetime, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
@@ -99,25 +98,24 @@ def renew(lease_until: datetime, beats: Sequence[Beat]) -> list[tuple[str, bool]
     place = f"(%s, CAST(%s AS integer), CAST(%s AS {json_type}), CAST(%s AS integer))"
     values = ", ".join([place] * len(beats))
     told = [value for beat in beats for value in beat]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE conversations_turn AS t
-            SET lease_until = %s, partial = COALESCE(v.column3, t.partial),
-                last_sequence = COALESCE(v.column4, t.last_sequence)
-            FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN}
-            """,
-            [_adapted(lease_until), *told],
-        )
-        cursor.execute(
-            f"""
-            SELECT v.column1, t.id IS NOT NULL FROM (VALUES {values}) AS v
-            LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
-            WHERE t.id IS NULL OR t.cancel_requested
-            """,
-            told,
-        )
-        return [(turn_id, bool(is_ours)) for turn_id, is_ours in cursor.fetchall()]
+    statements.execute(
+        f"""
+        UPDATE conversations_turn AS t
+        SET lease_until = %s, partial = COALESCE(v.column3, t.partial),
+            last_sequence = COALESCE(v.column4, t.last_sequence)
+        FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN}
+        """,
+        [lease_until, *told],
+    )
+    found = statements.rows(
+        f"""
+        SELECT v.column1, t.id IS NOT NULL FROM (VALUES {values}) AS v
+        LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
+        WHERE t.id IS NULL OR t.cancel_requested
+        """,
+        told,
+    )
+    return [(turn_id, bool(is_ours)) for turn_id, is_ours in found]
 
 
 _RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
@@ -134,31 +132,20 @@ def written(value: Any) -> str:
 def _column(name: str, value: Any) -> Any:
     if name in _JSON and value is not None:
         return connection.ops.adapt_json_value(value, None)
-    return _adapted(value)
+    return adapted(value)
 
 
 def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """The first row; None where there is none."""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [_adapted(value) for value in values])
-        row: tuple[Any, ...] | None = cursor.fetchone()
-        return row
+    found = rows(sql, values)
+    return found[0] if found else None
 
 
 def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """JSON comes as text, from both databases."""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [_adapted(value) for value in values])
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
+    return statements.rows(sql, [adapted(value) for value in values])
 
 
 def column(sql: str, values: Sequence[Any]) -> list[Any]:
     """The first column of all rows."""
     return [row[0] for row in rows(sql, values)]
-
-
-def _adapted(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return connection.ops.adapt_datetimefield_value(value)
-    return value

@@ -1,0 +1,88 @@
+"""Instances that are made of rows are those that Django makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import models
+from django.db.models.signals import post_init
+
+from llm.instances import Maker
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.prepared import Prepared
+
+pytestmark = pytest.mark.django_db
+
+
+def _pair(**columns: Any) -> tuple[LanguageModel, LanguageModel]:
+    """A model as a prepared query finds it, and as Django does."""
+    provider = Provider.objects.create(name="home", kind="openai_compatible")
+    LanguageModel.objects.create(provider=provider, name="one", **columns)
+    rows = LanguageModel.objects.select_related("provider")
+    query = Prepared[LanguageModel](lambda name: rows.filter(name=name), "a name")
+    found = query.first("one")
+    assert found is not None
+    return found, rows.get(name="one")
+
+
+def _columns(instance: models.Model) -> dict[str, Any]:
+    return {f.attname: getattr(instance, f.attname) for f in instance._meta.fields}
+
+
+def test_they_have_the_same_columns() -> None:
+    found, same = _pair(options={"seed": 1, "stop": [None, "é"]}, capabilities={})
+    assert _columns(found) == _columns(same)
+    assert _columns(found.provider) == _columns(same.provider)
+    assert not found.get_deferred_fields()
+    assert vars(found._state).keys() == vars(same._state).keys()
+    assert (found._state.adding, found._state.db) == (False, "default")
+
+
+def test_they_can_be_changed_and_saved_and_read_again() -> None:
+    found, _ = _pair()
+    other = Provider.objects.create(name="other", kind="openai_compatible")
+    found.provider = other
+    found.save()
+    found.refresh_from_db()
+    assert LanguageModel.objects.get().provider == found.provider == other
+
+
+def test_what_was_not_asked_for_is_read_when_it_is_wanted(
+    django_assert_num_queries: Any,
+) -> None:
+    User.objects.create_user("ada", email="ada@example.org")
+    query = Prepared[User](
+        lambda name: User.objects.filter(username=name).only("username"), "a name"
+    )
+    found = query.first("ada")
+    assert found is not None
+    with django_assert_num_queries(1):
+        assert found.email == "ada@example.org"
+
+
+def test_a_secret_stays_secret() -> None:
+    provider = Provider.objects.create(name="home", kind="openai_compatible")
+    ApiKey.objects.create(provider=provider, label="a", secret="sk-1234567890")
+    query = Prepared[ApiKey](lambda label: ApiKey.objects.filter(label=label), "a")
+    found = query.first("a")
+    assert found is not None
+    assert type(found.secret) is type(ApiKey.objects.get().secret)
+    assert "1234567890" not in repr(vars(found))
+
+
+def test_who_wants_to_know_of_each_is_told() -> None:
+    told: list[Any] = []
+
+    def heard(instance: Any, **signal: Any) -> None:
+        told.append(instance)
+
+    post_init.connect(heard, sender=User)
+    try:
+        made = Maker(User, ["id", "username"]).from_db(
+            "default", ["id", "username"], [1, "ada"]
+        )
+    finally:
+        post_init.disconnect(heard, sender=User)
+    assert told == [made]
