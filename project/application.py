@@ -3,6 +3,7 @@ WebSockets."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 from channels.routing import ProtocolTypeRouter, URLRouter
@@ -28,12 +29,15 @@ async def http(scope: Any, receive: Any, send: Any) -> None:
         await streams(scope, receive, send)
 
 
+_people = AllowedHostsOriginValidator(signed_in(URLRouter(websocket_urlpatterns)))
+# Each origin is judged once; ours is nearly everybody's.
+_judge = lru_cache(maxsize=1024)(_people.valid_origin)
+_people.valid_origin = _judge
+
 _application = ProtocolTypeRouter(
     {
         "http": Gateway(http),
-        "websocket": programs_first(
-            AllowedHostsOriginValidator(signed_in(URLRouter(websocket_urlpatterns)))
-        ),
+        "websocket": programs_first(_people),
         "lifespan": lifespan,
     }
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import orjson
 from channels.db import database_sync_to_async
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from conversations.engine.core import Engine
     from conversations.models import Question, ToolCall, Turn
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "is_draining",
     "is_told",
     "open",
+    "read",
     "response_of",
     "start",
     "submit",
@@ -109,6 +111,15 @@ async def open(open_turn: Callable[[], Turn]) -> Turn:
     turn: Turn = await database_sync_to_async(open_turn)()
     submit(turn.pk, turn.conversation_id)
     return turn
+
+
+async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `function` finds in the rows, asked in a thread: one of the engine's, which
+    are several; Channels has but one."""
+    if _engine is not None:
+        return await _engine.read(function, *args, **kwargs)
+    found: T = await database_sync_to_async(function)(*args, **kwargs)
+    return found
 
 
 def enqueue(turn_id: str) -> None:

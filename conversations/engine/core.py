@@ -58,6 +58,7 @@ class Engine:
         #: Turns that have a task; done once it is known whether we run them.
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._stopped = asyncio.Event()
+        self.read = database.read
         self.background = Background(database, submit=self.opened, news=self.news)
         self._schedule = Schedule(database)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from conversations.sign_in import signed_in
 
@@ -52,3 +59,121 @@ async def test_a_session_is_somebodys(cookie: bytes) -> None:
 async def test_anything_else_is_nobodys(cookies: list[bytes]) -> None:
     user = await _user_of(*[(b"cookie", value) for value in cookies])
     assert not user.is_authenticated
+
+
+# As Django judges it, whatever has become of the session since
+
+
+class OnlyFriends(ModelBackend):
+    """A backend that finds its people itself."""
+
+    def get_user(self, user_id: int) -> Any:
+        user = super().get_user(user_id)
+        return user if user and user.username == "friend" else None
+
+
+class NoAda(ModelBackend):
+    def user_can_authenticate(self, user: Any) -> bool:
+        return bool(user.username != "ada")
+
+
+def _signed_in_as(name: str) -> str:
+    client = Client()
+    user = User.objects.filter(username=name).first() or User.objects.create_user(name)
+    client.force_login(user, settings.AUTHENTICATION_BACKENDS[0])
+    return str(client.cookies[settings.SESSION_COOKIE_NAME].value)
+
+
+async def _names(key: str) -> tuple[str, str]:
+    """Who a session is by our door, and by Django."""
+    ours = await _user_of((b"cookie", f"{settings.SESSION_COOKIE_NAME}={key}".encode()))
+    return ours.username, (await sync_to_async(_by_django)(key)).username
+
+
+def _by_django(key: str) -> Any:
+    session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    return get_user(SimpleNamespace(session=session))  # type: ignore[arg-type]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _signed_out() -> None:
+    Session.objects.all().delete()
+
+
+def _expired() -> None:
+    Session.objects.update(expire_date=timezone.now())
+
+
+def _disabled() -> None:
+    User.objects.update(is_active=False)
+
+
+def _with_another_password() -> None:
+    user = User.objects.get()
+    user.set_password("another one")
+    user.save()
+
+
+def _deleted() -> None:
+    User.objects.all().delete()
+
+
+def _tampered_with() -> None:
+    Session.objects.update(session_data="e30:1abcde:nobody-signed-this")
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (_nothing, "ada"),
+        (_signed_out, ""),
+        (_expired, ""),
+        (_disabled, ""),
+        (_with_another_password, ""),
+        (_deleted, ""),
+        (_tampered_with, ""),
+    ],
+)
+async def test_what_became_of_a_session_counts_at_once(change: Any, name: str) -> None:
+    key = await sync_to_async(_signed_in_as)("ada")
+    assert await _names(key) == ("ada", "ada")
+    await sync_to_async(change)()
+    assert await _names(key) == (name, name)
+
+
+async def test_an_old_secret_still_counts_where_it_is_said_to(settings: Any) -> None:
+    key = await sync_to_async(_signed_in_as)("ada")
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "a new one"
+    user = await _user_of((b"cookie", f"{settings.SESSION_COOKIE_NAME}={key}".encode()))
+    assert user.username == "ada"
+    settings.SECRET_KEY_FALLBACKS = []
+    assert await _names(key) == ("", "")
+
+
+@pytest.mark.parametrize("engine", ["db", "cached_db", "cache", "file"])
+async def test_sessions_may_be_kept_anywhere(
+    engine: str, settings: Any, tmp_path: Any
+) -> None:
+    settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{engine}"
+    settings.SESSION_FILE_PATH = str(tmp_path)
+    key = await sync_to_async(_signed_in_as)("ada")
+    assert await _names(key) == ("ada", "ada")
+    assert await _names("n" + key[1:]) == ("", "")
+
+
+@pytest.mark.parametrize("backend", [OnlyFriends, NoAda])
+async def test_a_backend_has_its_own_mind(backend: type, settings: Any) -> None:
+    settings.AUTHENTICATION_BACKENDS = [f"{__name__}.{backend.__name__}"]
+    ada, friend = [await sync_to_async(_signed_in_as)(n) for n in ("ada", "friend")]
+    assert await _names(ada) == ("", "")
+    assert await _names(friend) == ("friend", "friend")
+
+
+async def test_a_backend_that_is_gone_lets_nobody_in(settings: Any) -> None:
+    key = await sync_to_async(_signed_in_as)("ada")
+    settings.AUTHENTICATION_BACKENDS = [f"{__name__}.NoAda"]
+    assert await _names(key) == ("", "")
