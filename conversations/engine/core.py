@@ -57,6 +57,8 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         #: Turns that have a task; done once it is known whether we run them.
         self._wanted: dict[str, asyncio.Future[None]] = {}
+        #: Those of them that were stopped before they had a run.
+        self._to_stop: set[str] = set()
         self._stopped = asyncio.Event()
         self.read = database.read
         self.background = Background(database, submit=self.opened, news=self.news)
@@ -112,10 +114,20 @@ class Engine:
             await asyncio.shield(known)
 
     def cancel(self, turn_id: str) -> None:
+        if not self.stop(turn_id):
+            self.put(turn_id)  # to end it in order
+
+    def stop(self, turn_id: str) -> bool:
+        """Stop the turn here; False where we do not run it.
+
+        Its rows may have been read already for a run that is about to begin, so that
+        one is told as well.
+        """
         if run := self.runs.get(turn_id):
             run.cancel()
-        else:
-            self.put(turn_id)  # to end it in order
+        elif turn_id in self._wanted:
+            self._to_stop.add(turn_id)
+        return run is not None
 
     def news(self, conversation_id: str) -> None:
         """A result came that the conversation's open turn is to tell."""
@@ -181,6 +193,7 @@ class Engine:
         finally:
             self._admitted(turn_id)
             self._wanted.pop(turn_id, None)
+            self._to_stop.discard(turn_id)
             self.runs.pop(turn_id, None)
             self._log.close(turn_id)
             if log := self._log.get(turn_id):
@@ -205,6 +218,8 @@ class Engine:
         run = Run(taken.claim, journal, self._database, loading, self.background.wake)
         self.runs[turn_id] = run
         self._admitted(turn_id)
+        if turn_id in self._to_stop:
+            run.cancel()
         if self.draining:
             run.cancel("released")
         await run.main()

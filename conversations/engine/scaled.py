@@ -83,9 +83,7 @@ class ScaledEngine(Engine):
             logger.warning("turn %s is left to the sweep: %s", turn_id, where(exc))
 
     def cancel(self, turn_id: str) -> None:
-        if run := self.runs.get(turn_id):
-            run.cancel()
-        else:
+        if not self.stop(turn_id):
             self._say("cancel", turn_id)
             self.put(turn_id)  # if nobody runs it, to end it in order
 
@@ -123,8 +121,7 @@ class ScaledEngine(Engine):
     def _heard(self, kind: str, ids: list[str]) -> None:
         match kind, ids:
             case "cancel", [turn_id]:
-                if run := self.runs.get(turn_id):
-                    run.cancel()
+                self.stop(turn_id)
             case "news", [conversation_id]:
                 super().news(conversation_id)
             case "decided", [turn_id, question_id]:

@@ -4,6 +4,7 @@ and with tests.settings_scaled in its other one."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -232,6 +233,26 @@ async def test_stop_ends_a_queued_turn_without_waiting_for_the_first(
     assert not first.is_finished
     await sync_to_async(engine.cancel)(first)
     await follow(first)
+
+
+async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
+    conversation, say, running, monkeypatch
+):
+    script, read, loop = say([HANG]), load.load, asyncio.get_running_loop()
+
+    def read_and_stopped(claim):
+        work = read(claim)
+        engine.cancel(Turn(pk=claim.turn_id))
+        heard = threading.Event()
+        loop.call_soon_threadsafe(heard.set)  # behind the engine's own
+        assert heard.wait(5)
+        return work
+
+    monkeypatch.setattr(load, "load", read_and_stopped)
+    turn, entries = await answer(conversation)
+    assert turn.status == Turn.Status.CANCELLED
+    assert entries[-1].type == "response.incomplete"
+    assert script.requests == []
 
 
 async def test_a_provider_that_fails_ends_the_turn_with_its_reason(
