@@ -174,6 +174,7 @@ async def _asked(endpoint: Endpoint, request: Request, call: Call) -> Answer:
     except BaseException:
         await answer.aclose()
         raise
+    answer.forget_head()
     return answer
 
 

@@ -19,9 +19,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator
 from functools import cache, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 
 import aiohttp
 import httpx
@@ -29,7 +31,8 @@ from aiohttp.abc import ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from aiohttp.streams import StreamReader
 from django.conf import settings
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from llm import prices
 from llm.addresses import is_public
@@ -75,11 +78,8 @@ class Pieces(StreamReader):
     def take(self) -> bytes:
         """All that has come; b"" at the end, or where there is nothing yet."""
         buffer = self._buffer
-        if len(buffer) == 1:
-            taken = buffer.popleft()
-        else:
-            taken = b"".join(buffer)
-            buffer.clear()
+        taken = buffer[0] if len(buffer) == 1 else b"".join(buffer)
+        buffer.clear()
         self._size = 0
         if self._protocol._reading_paused and not self._eof:
             self._protocol.resume_reading()  # else it may be another answer's by now
@@ -119,6 +119,7 @@ class Body(httpx.AsyncByteStream):
             answer.content.__class__ = Pieces
         if isinstance(answer.content, Pieces):
             self.pieces = answer.content
+            _make_small(answer)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces = self.pieces
@@ -132,6 +133,31 @@ class Body(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         self._answer.release()
         await self._answer.wait_for_close()
+
+
+class _Few(list[Any]):
+    """A queue in which one piece waits, if any. A deque of none takes 760 bytes."""
+
+    __slots__ = ()
+
+    def popleft(self) -> Any:
+        return self.pop(0)
+
+
+def _make_small(answer: Any) -> None:
+    """Of all that an answer of aiohttp's holds, nothing but its connection and its
+    pieces is asked for again, and thousands may be open."""
+    for queue in (answer.content, answer._protocol):
+        if type(queue._buffer) is deque:
+            queue._buffer = _Few(queue._buffer)
+    answer._cache.clear()
+    answer._headers = _NO_HEADERS
+    answer._raw_headers = ()
+    answer._request_info = _NO_REQUEST
+
+
+_NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
+_NO_REQUEST = aiohttp.RequestInfo(URL(), "", _NO_HEADERS)
 
 
 class Transport(httpx.AsyncBaseTransport):
@@ -150,9 +176,10 @@ class Transport(httpx.AsyncBaseTransport):
             allow_redirects=False,
             timeout=_timeout(times.get("connect"), times.get("pool")),
         )
+        headers = answer.raw_headers
         return httpx.Response(
             answer.status,
-            headers=answer.raw_headers,
+            headers=headers,
             stream=Body(answer),
             extensions={"http_version": b"HTTP/1.1"},
         )

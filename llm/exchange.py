@@ -37,10 +37,11 @@ async def ask(http: Client, message: httpx.Request, *, streams: bool) -> Answer:
 class Answer:
     """An HTTP answer, read as it comes."""
 
-    __slots__ = ("_clock", "_pieces", "_unpacked", "response")
+    __slots__ = ("_clock", "_pieces", "_stream", "_unpacked", "response")
 
     def __init__(self, response: httpx.Response, clock: Clock) -> None:
         self.response = response
+        self._stream = response.stream
         self._clock = clock
         self._pieces: Pieces | None = None
         self._unpacked: AsyncGenerator[bytes, None] | None = None
@@ -48,6 +49,10 @@ class Answer:
             self._pieces = response.stream.pieces
         else:
             self._unpacked = _unpacked(response)
+
+    def forget_head(self) -> None:
+        """For who reads what may take minutes: `response` is no more."""
+        del self.response
 
     async def read(self) -> bytes:
         """The bytes that have come, at least one; b"" at the end."""
@@ -76,7 +81,8 @@ class Answer:
         try:
             if self._unpacked is not None:
                 await self._unpacked.aclose()
-            await self.response.aclose()
+            if isinstance(self._stream, httpx.AsyncByteStream):
+                await self._stream.aclose()
         except _NETWORK_ERRORS:
             pass  # hanging up on somebody who has hung up
 

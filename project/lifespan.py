@@ -29,6 +29,7 @@ Message = MutableMapping[str, Any]
 
 
 async def start() -> None:
+    memory.share_heap()
     allow_many_open()
     # Scaled, turns are the business of `manage.py worker`.
     await engine.start(works=not settings.REDIS_URL)

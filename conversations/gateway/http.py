@@ -92,19 +92,18 @@ class Exchange:
 
     async def while_there(self, answering: Coroutine[Any, Any, None]) -> None:
         """Run `answering` until it ends or the caller hangs up."""
-        task = asyncio.ensure_future(answering)
+        task = asyncio.current_task()
+        assert task is not None
         watch = asyncio.ensure_future(self._gone(task))
         try:
-            await task
+            await answering
         except asyncio.CancelledError:
-            if not watch.done():
-                task.cancel()  # the server ends this request
-                await asyncio.gather(task, return_exceptions=True)
-                raise
+            if not watch.done() or task.uncancel():
+                raise  # the server ends this request
         finally:
             watch.cancel()
 
-    async def _gone(self, task: asyncio.Task[None]) -> None:
+    async def _gone(self, task: asyncio.Task[Any]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         task.cancel()

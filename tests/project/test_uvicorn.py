@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -174,6 +175,28 @@ def test_an_answer_that_is_not_sent_in_chunks_is_left_to_uvicorn(
     ask = httpx.get if headers else httpx.head
     assert ask(f"http://127.0.0.1:{port}/").text == ("body" if headers else "")
     assert app.found == [False]
+
+
+def test_requests_that_come_together_are_answered_in_their_order(
+    served: Served, http: str
+):
+    app, port = served(http=http)
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        app.found.append(len(app.found))
+        number = b"%d" % len(app.found)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": number, "more_body": True})
+        await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+    app.act = act
+    asked = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        last = asked + b"Connection: close\r\n\r\n"
+        connection.sendall((asked + b"\r\n") * 3 + last)
+        told = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert re.findall(rb"\r\n1\r\n(\d)\r\n", told) == [b"1", b"2", b"3", b"4"]
 
 
 def test_another_server_is_left_as_it_is():
