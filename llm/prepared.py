@@ -14,7 +14,7 @@ from django.db import connection, models
 from django.db.models.query import get_related_populators
 
 from llm import statements
-from llm.instances import Maker, converter, of_related
+from llm.instances import Maker, Write, converter, of_related, writer
 from llm.statements import adapted
 from llm.statements import execute as execute
 
@@ -130,11 +130,11 @@ class Insert(Generic[M]):
 
     def __init__(self, model: type[M]) -> None:
         self._model = model
-        self._of: dict[str, tuple[str, Sequence[models.Field[Any, Any]]]] = {}
+        self._of: dict[str, tuple[str, Sequence[Write]]] = {}
 
     def __call__(self, *rows: M) -> None:
-        sql, fields = self._of.get(connection.vendor) or self._built()
-        values = [[_value(field, row) for field in fields] for row in rows]
+        sql, columns = self._of.get(connection.vendor) or self._built()
+        values = [[write(row) for write in columns] for row in rows]
         if len(values) == 1:
             pk = self._model._meta.pk
             ((number,),) = statements.rows(f"{sql} RETURNING {pk.column}", values[0])
@@ -144,7 +144,7 @@ class Insert(Generic[M]):
         for row in rows:
             row._state.adding, row._state.db = False, connection.alias
 
-    def _built(self) -> tuple[str, Sequence[models.Field[Any, Any]]]:
+    def _built(self) -> tuple[str, Sequence[Write]]:
         meta, quote = self._model._meta, connection.ops.quote_name
         fields = [
             f for f in meta.concrete_fields if not isinstance(f, models.AutoField)
@@ -152,12 +152,6 @@ class Insert(Generic[M]):
         names = ", ".join(quote(str(field.column)) for field in fields)
         places = ", ".join(["%s"] * len(fields))
         sql = f"INSERT INTO {quote(meta.db_table)} ({names}) VALUES ({places})"
-        built = self._of[connection.vendor] = sql, fields
+        columns = [writer(field, connection.vendor) for field in fields]
+        built = self._of[connection.vendor] = sql, columns
         return built
-
-
-def _value(field: models.Field[Any, Any], row: models.Model) -> Any:
-    value = getattr(row, field.attname)
-    if value is None:
-        value = field.pre_save(row, add=True)
-    return field.get_db_prep_save(value, connection)

@@ -11,7 +11,13 @@ from django.db.models.signals import post_init
 
 from llm.instances import Maker
 from llm.models import ApiKey, LanguageModel, Provider
-from llm.prepared import Prepared
+from llm.prepared import Insert, Prepared
+
+_COMPARED = [
+    f.attname
+    for f in LanguageModel._meta.fields
+    if f.name not in ("id", "name", "created_at")
+]
 
 pytestmark = pytest.mark.django_db
 
@@ -86,3 +92,21 @@ def test_who_wants_to_know_of_each_is_told() -> None:
     finally:
         post_init.disconnect(heard, sender=User)
     assert told == [made]
+
+
+def test_columns_are_written_as_django_writes_them() -> None:
+    provider = Provider.objects.create(name="home", kind="openai_compatible")
+    values: list[dict[str, Any]] = [
+        {},
+        {"options": {"seed": 1}, "capabilities": {"tools": False}},
+        {"label": "é", "context_window": 7, "enabled": False},
+        {"alias": "", "prices": [], "options": {}},
+    ]
+    insert = Insert(LanguageModel)
+    for number, columns in enumerate(values):
+        theirs = LanguageModel(provider=provider, name=f"theirs{number}", **columns)
+        ours = LanguageModel(provider=provider, name=f"ours{number}", **columns)
+        theirs.save()
+        insert(ours)
+        rows = LanguageModel.objects.values_list(*_COMPARED)
+        assert rows.get(pk=ours.pk) == rows.get(pk=theirs.pk)
