@@ -100,7 +100,7 @@ def test_columns_are_written_as_django_writes_them() -> None:
         {},
         {"options": {"seed": 1}, "capabilities": {"tools": False}},
         {"label": "é", "context_window": 7, "enabled": False},
-        {"alias": "", "prices": [], "options": {}},
+        {"prices": [], "options": {"stop": []}},
     ]
     insert = Insert(LanguageModel)
     for number, columns in enumerate(values):
