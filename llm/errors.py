@@ -23,6 +23,8 @@ the sentence users read; what the provider said is kept in `detail`, for staff o
 
 from __future__ import annotations
 
+from llm.wire.mending import mended
+
 
 class LLMError(Exception):
     """The model could not be asked."""
@@ -46,14 +48,15 @@ class LLMError(Exception):
         request_id: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message or (self.__doc__ or "").partition("\n")[0])
-        self.detail = detail  # the provider's own words; may quote the prompt
-        self.param = param
+        # Rows keep all of it, and providers have said much of it.
+        super().__init__(mended(message or (self.__doc__ or "").partition("\n")[0]))
+        self.detail = mended(detail)  # the provider's own words; may quote the prompt
+        self.param = param and mended(param)
         self.provider = provider
         self.upstream_status = upstream_status
-        self.upstream_type = upstream_type
-        self.upstream_code = upstream_code
-        self.request_id = request_id
+        self.upstream_type = upstream_type and mended(upstream_type)
+        self.upstream_code = upstream_code and mended(upstream_code)
+        self.request_id = request_id and mended(request_id)
         self.retry_after = retry_after  # seconds
 
 

@@ -9,16 +9,18 @@ from django.core.exceptions import ValidationError
 from django.forms.fields import InvalidJSONInput, JSONString
 
 from llm.models import ApiKey
+from llm.wire.mending import NUL, mended_json
 
 
 def can_be_kept(text: str) -> bool:
-    """Whether it is JSON that databases and providers take: without NaN, without a
-    number that no machine holds, and nested 254 deep at most."""
+    """Whether it is JSON that databases and providers take: without NaN, NUL and half
+    a surrogate pair, without a number that no machine holds, and nested 254 deep at
+    most."""
     try:
-        orjson.dumps(orjson.loads(text))
+        told = orjson.loads(text)
+        return NUL not in orjson.dumps(told) or mended_json(told) == told
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return False
-    return True
 
 
 class StrictJSONField(forms.JSONField):

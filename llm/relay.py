@@ -31,7 +31,7 @@ from llm.wire.codecs.anthropic import AnthropicCodec
 from llm.wire.codecs.gemini import GeminiCodec
 from llm.wire.codecs.openai_chat import OpenAIChatCodec
 from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
-from llm.wire.deltas import Delta, StartDelta, is_sound
+from llm.wire.deltas import Delta, StartDelta, is_sound, mend
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
 from llm.wire.facades.responses_writer import ResponsesWriter
@@ -250,6 +250,7 @@ class _Conversion:
             for delta in decode():
                 if not is_sound(delta):
                     raise unsound(delta)
+                mend(delta)
                 deltas.append(delta)
         except LLMError as exc:
             return self._fed(deltas) + self._failed(exc)

@@ -21,6 +21,7 @@ from typing import Any
 from django.conf import settings
 
 from llm.wire.items import Item
+from llm.wire.mending import mended, mended_json
 from llm.wire.response import arguments_of
 from tools.arguments import check
 from tools.errors import ToolError
@@ -161,6 +162,8 @@ class _Running:
         self._wind_up(self._limit)
         value = await tool.call(self._context, arguments)
         if isinstance(value, Accepted):
+            if mended(value.token) != value.token:
+                raise ToolError("its token is no text that can be kept.")
             if len(value.token) > MAX_TOKEN:
                 raise ToolError(f"its token is longer than {MAX_TOKEN} characters.")
             self._accepted = value
@@ -183,7 +186,7 @@ class _Running:
             self._timer.cancel()
         left = self._runs_out - self._loop.time()
         try:
-            return await self._asks(context, message, schema)
+            return await self._asks(context, mended(message), mended_json(schema))
         finally:
             if not self._is_over:
                 self._wind_up(left)
@@ -241,7 +244,7 @@ class _Running:
         if self._is_over:
             return
         is_news = self._progress is None
-        self._progress = str(message)[:MAX_PROGRESS]  # the last word counts
+        self._progress = mended(str(message))[:MAX_PROGRESS]  # the last word counts
         if is_news:
             self._has_news(self)
 
@@ -290,6 +293,7 @@ def _unknown(name: str, tools: Mapping[str, Tool]) -> str:
 
 
 def _error(sentence: str) -> tuple[Output, str]:
+    sentence = mended(sentence)
     return shortened(f"Error: {sentence}"), sentence
 
 

@@ -65,7 +65,7 @@ class CodeField(forms.JSONField):
             raise ValidationError(_("This is nested too deeply.")) from exc
         if not can_be_kept(value):
             raise ValidationError(
-                _("This holds a number or a nesting beyond what JSON can carry.")
+                _("This holds a number, a letter or a nesting that cannot be kept.")
             )
         raise_wrong(
             f"Line {line_of(value, path)}, at {spelled(path)}: {text}."

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from llm.wire.mending import mended, mended_json
 from tools.errors import UnusableOutput
 
 MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
@@ -36,13 +37,13 @@ def rendered(value: Any) -> Rendered:
     """Raises UnusableOutput."""
     if _is_parts(value):
         return Rendered(_parts(value))
-    text = _clean(value) if isinstance(value, str) else _json(value).decode()
+    text = mended(value) if isinstance(value, str) else _json(value).decode()
     return Rendered(shortened(text), text if len(text) > MAX_TEXT else None)
 
 
 def plain(value: Any) -> bytes:
     """The value as JSON, of which `rendered` makes the same. Raises UnusableOutput."""
-    return _json(_clean(value) if isinstance(value, str) else value)
+    return _json(mended(value) if isinstance(value, str) else value)
 
 
 def shortened(text: str, limit: int = MAX_TEXT) -> str:
@@ -66,14 +67,14 @@ def _parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same parts, with no more text than one output may have."""
     kept: list[dict[str, Any]] = []
     left = MAX_TEXT
-    for number, part in enumerate(from_json(_json(parts))):
+    for number, part in enumerate(mended_json(from_json(_json(parts)))):
         if not any(isinstance(part.get(name), str) for name in _CONTENT[part["type"]]):
             names = " or ".join(_CONTENT[part["type"]])
             raise UnusableOutput(f"part {number} of its result has no {names}.")
         if part["type"] != "input_text":
             kept.append(part)
         elif left > 0:
-            kept.append({**part, "text": shortened(_clean(part["text"]), left)})
+            kept.append({**part, "text": shortened(part["text"], left)})
             left -= len(part["text"])
     return kept
 
@@ -85,9 +86,3 @@ def _json(value: Any) -> bytes:
         raise UnusableOutput(
             f"its result, of type {type(value).__name__}, cannot be written as JSON."
         ) from exc
-
-
-def _clean(text: str) -> str:
-    """Without what no JSON carries (half an emoji) and no database keeps (NUL)."""
-    text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

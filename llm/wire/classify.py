@@ -344,7 +344,7 @@ def _read(said: Any) -> _Report:
     if isinstance(said, list):  # Gemini wraps its error in a list of one
         said = said[0] if said else ""
     if not isinstance(said, dict):
-        text = "" if said is None else _storable(str(said))
+        text = "" if said is None else str(said)
         return _Report(message=text, text=text)
     inner = said.get("error") or said.get("errors")
     if isinstance(inner, list):
@@ -408,7 +408,7 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
 def _text(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    return _storable(str(value)) or None
+    return str(value) or None
 
 
 def _name(value: Any) -> str | None:
@@ -418,13 +418,8 @@ def _name(value: Any) -> str | None:
 
 def _sentence(value: Any) -> str:
     if isinstance(value, str):
-        return _storable(value)
+        return value
     return json.dumps(value, default=str) if value else ""
-
-
-def _storable(text: str) -> str:
-    """Without what a database refuses: NUL and halves of surrogate pairs."""
-    return text.replace("\0", "").encode(errors="replace").decode()
 
 
 # Times

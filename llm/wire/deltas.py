@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llm.wire.mending import mended_json
+
 Key = Hashable
 #: "pause": the provider wants to be asked again, with what it has said so far.
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "pause"]
@@ -184,6 +186,21 @@ def _is_counted(delta: Any) -> bool:
     return all(count is None or isinstance(count, int | float) for count in counts)
 
 
+def mend(delta: Delta) -> None:
+    """Make what came whole fit to be kept. Texts come in pieces, and halves of a letter
+    may still find each other: those are for `ResponseBuilder`."""
+    for name in _WHOLE.get(type(delta), ()):
+        setattr(delta, name, mended_json(getattr(delta, name)))
+
+
+_WHOLE: dict[type, tuple[str, ...]] = {
+    StartDelta: ("response_id", "model"),
+    ToolCallDelta: ("call_id", "name"),
+    AnnotationDelta: ("annotation",),
+    ItemDelta: ("item",),
+    ProofDelta: ("raw",),
+    FinishDelta: ("raw",),
+}
 _COUNTS = [name for name in UsageDelta.__slots__ if name != "raw"]
 _SOUND: dict[type, Callable[[Any], bool]] = {
     TextDelta: _is_text,

@@ -17,6 +17,7 @@ from typing import Any
 
 from llm.wire.deltas import Key, ToolCallDelta
 from llm.wire.items import Event, Item
+from llm.wire.mending import mended, mended_json
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -85,7 +86,7 @@ class ItemStream:
         self._close_current()
         message: Item = {"type": "message", "role": "assistant", "content": []}
         if phase:
-            message["phase"] = phase
+            message["phase"] = mended_json(phase)
         self._current = key
         return self._add(key, "msg", message)
 
@@ -126,7 +127,8 @@ class ItemStream:
     def _open_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
         self._close_part(opened)
         field = "summary" if part["type"] == "summary_text" else "content"
-        opened.item = {**opened.item, field: [*opened.item[field], part]}
+        # A host may speak in an item that it began as something else.
+        opened.item = {**opened.item, field: [*opened.item.get(field, ()), part]}
         opened.part = part
         opened.part_index = len(opened.item[field]) - 1
         if field == "summary":
@@ -289,7 +291,7 @@ class ItemStream:
         text, opened.pending = opened.pending + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, opened.pending = text[:-1], text[-1]
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return mended(text)
 
     def _at(self, opened: OpenItem) -> dict[str, Any]:
         """The address of the part being written."""

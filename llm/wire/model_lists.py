@@ -25,6 +25,7 @@ from typing import Any
 import orjson
 
 from llm.errors import BadResponse
+from llm.wire.mending import mended_json
 
 Entry = Mapping[str, Any]
 
@@ -105,7 +106,7 @@ def next_page(body: bytes) -> dict[str, str]:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
+        return mended_json(orjson.loads(body))
     except orjson.JSONDecodeError as exc:
         raise BadResponse(detail="The list of models is not JSON.") from exc
 

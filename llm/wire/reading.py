@@ -21,7 +21,7 @@ import orjson
 
 from llm.errors import BadResponse, LLMError
 from llm.wire.codec import Decoder, Plain
-from llm.wire.deltas import Delta, TextDelta, is_sound
+from llm.wire.deltas import Delta, TextDelta, is_sound, mend
 from llm.wire.sse import SSEDecoder
 
 #: What a decoder stumbles with over a shape nobody has seen yet.
@@ -155,6 +155,7 @@ class Reader:
             if not is_sound(delta):
                 self.error = unsound(delta)
                 return deltas[:number]
+            mend(delta)
         return deltas
 
 
@@ -167,6 +168,7 @@ def whole(decode: Callable[[bytes], list[Delta]], body: bytes) -> list[Delta]:
     for delta in deltas:
         if not is_sound(delta):
             raise unsound(delta)
+        mend(delta)
     return deltas
 
 

@@ -35,6 +35,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.item_stream import ItemStream
 from llm.wire.items import Event, Item, id_prefix, new_id
+from llm.wire.mending import mended_json
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -441,4 +442,4 @@ def arguments_of(call: Item) -> dict[str, Any]:
         raise ValueError(f"the arguments are not valid JSON: {exc}.") from exc
     if not isinstance(arguments, dict):
         raise ValueError("the arguments must be a JSON object.")
-    return arguments
+    return dict(mended_json(arguments))

@@ -325,7 +325,7 @@ def test_the_body_may_hold_the_request_id():
 
 def test_what_is_kept_can_be_stored():
     error = classify_error({"message": "a\0b\ud83d", "code": "\ud83d"})
-    assert (error.detail, error.upstream_code) == ("ab?", "?")
+    assert (error.detail, error.upstream_code) == ("a\ufffdb\ufffd", "\ufffd")
 
 
 def test_what_is_kept_is_limited():

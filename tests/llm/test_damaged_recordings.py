@@ -5,8 +5,9 @@ A reader may stumble over a shape that nobody has seen; what it hands on is soun
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from llm.errors import LLMError
 from llm.management.commands.replay_recordings import body_of, codec_of
 from llm.wire.deltas import Delta
+from llm.wire.mending import mended_json
 from llm.wire.reading import Reader, whole
 from llm.wire.response import ResponseBuilder
 
@@ -48,14 +50,20 @@ def damaged(document: bytes, chance: random.Random) -> bytes:
     return orjson.dumps(value)
 
 
-def with_damage(body: bytes, *, stream: bool, chance: random.Random) -> bytes:
+def with_damage(
+    body: bytes,
+    *,
+    stream: bool,
+    chance: random.Random,
+    damage: Callable[[bytes, random.Random], bytes] = damaged,
+) -> bytes:
     if not stream:
-        return damaged(body, chance)
+        return damage(body, chance)
     lines = body.split(b"\n")
     told = [n for n, line in enumerate(lines) if line.startswith(b"data: {")]
     at = chance.choice(told)
     with suppress(orjson.JSONDecodeError):  # it was cut there when it was recorded
-        lines[at] = b"data: " + damaged(lines[at].removeprefix(b"data: "), chance)
+        lines[at] = b"data: " + damage(lines[at].removeprefix(b"data: "), chance)
     return b"\n".join(lines)
 
 
@@ -89,3 +97,35 @@ def test_what_is_read_of_a_damaged_answer_can_be_told(id: str):
         events += builder.end_call()
         events += builder.complete()
         assert orjson.loads(orjson.dumps(events))
+
+
+def littered(document: bytes, chance: random.Random) -> bytes:
+    """With letters in one of its texts that no database keeps."""
+    value = orjson.loads(document)
+    texts = [(box, at) for box, at in places(value) if isinstance(box[at], str)]
+    if texts:
+        container, at = chance.choice(texts)
+        container[at] += "\0\ud800"
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("id", ANSWERS)
+def test_what_is_read_of_any_answer_can_be_kept(id: str):
+    recording, chance = RECORDINGS[id], random.Random(id)
+    body = body_of(recording)
+    if b"{" not in body:
+        return
+    for _ in range(DAMAGED):
+        try:
+            spoilt = with_damage(
+                body, stream=recording["stream"], chance=chance, damage=littered
+            )
+        except (orjson.JSONDecodeError, IndexError):
+            return
+        builder = ResponseBuilder(id="resp_1", model="m")
+        builder.begin_call()
+        events = builder.feed(read(recording, spoilt))
+        events += builder.end_call()
+        called = [builder.start_delta, builder.finish]
+        told = orjson.dumps([events, builder.output, builder.proofs, called])
+        assert mended_json(orjson.loads(told)) == orjson.loads(told)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tools import execute as module
 from tools.errors import ToolError
 from tools.execute import Outcome, Progress, execute
-from tools.registry import Context, Tool, tool, tool_of
+from tools.registry import Accepted, Context, Tool, tool, tool_of
 
 from .calls import call, happenings, outcome, raw_call
 
@@ -358,6 +358,31 @@ async def test_other_kinds_of_tools_are_called_alike():
     running = execute([call("remote", a=1)], {"remote": remote}, Context())
     (told,) = [each async for each in running]
     assert told.output == '{"asked":{"a":1},"by":"c1"}'
+
+
+@tool
+async def litters(text: str, context: Context) -> object:
+    context.progress("at\0 \ud800")
+    match text:
+        case "token":
+            return Accepted("job\0")
+        case "parts":
+            return [{"type": "input_file", "file_id": "f", "filename": "a\0"}]
+    raise ToolError("no\0 \ud800")
+
+
+@pytest.mark.parametrize(
+    ("how", "output"),
+    [
+        ("error", "Error: no\ufffd \ufffd"),
+        ("token", "Error: its token is no text that can be kept."),
+        ("parts", [{"type": "input_file", "file_id": "f", "filename": "a\ufffd"}]),
+    ],
+)
+async def test_what_a_tool_says_can_be_kept(how, output):
+    progress, end = await happenings([call("litters", text=how)], litters)
+    assert progress.message == "at\ufffd \ufffd"
+    assert (end.output, "\0" in end.error) == (output, False)
 
 
 async def test_long_errors_are_cut():

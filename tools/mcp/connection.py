@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from llm.wire.mending import mended_json
 from tools.mcp.auth import auth_of
 from tools.mcp.definitions import Definition
 from tools.mcp.network import MAX_MESSAGE, Health, http_client
@@ -107,13 +108,14 @@ async def listed(client: Client, server: Server) -> tuple[Definition, ...]:
 
 def _definition(tool: types.Tool) -> Definition:
     annotations = tool.annotations
-    return Definition(
-        name=tool.name,
-        title=tool.title or (annotations.title if annotations else None) or "",
-        description=tool.description or "",
-        parameters=tool.input_schema,
-        annotations=_wire(annotations) if annotations else {},
-    )
+    told = {
+        "name": tool.name,
+        "title": tool.title or (annotations.title if annotations else None) or "",
+        "description": tool.description or "",
+        "parameters": tool.input_schema,
+        "annotations": _wire(annotations) if annotations else {},
+    }
+    return Definition.read(mended_json(told))
 
 
 def _wire(model: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from llm.wire.mending import mended
 from tools.errors import ToolError
 from tools.mcp.asking import ask
 from tools.mcp.definitions import Definition
@@ -352,8 +353,8 @@ def _about(client: Client) -> dict[str, str]:
     info = client.server_info
     return {
         "protocol": client.protocol_version,
-        "name": info.name if info else "",
-        "version": info.version if info else "",
+        "name": mended(info.name) if info else "",
+        "version": mended(info.version) if info else "",
     }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from llm.wire.codecs.chat_reasoning import mended
 from llm.wire.deltas import TextDelta, UsageDelta
+from llm.wire.mending import mended
 
 
 @dataclass(slots=True)

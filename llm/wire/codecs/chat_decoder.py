@@ -31,7 +31,6 @@ from llm.wire.codecs.chat_reasoning import (
     ThinkTags,
     blocks_of,
     joined,
-    mended,
     thought_of,
     words,
 )
@@ -49,6 +48,7 @@ from llm.wire.deltas import (
     TextDelta,
     UsageDelta,
 )
+from llm.wire.mending import mended
 from llm.wire.sse import ServerSentEvent
 
 TEXT, REASONING = "text", "reasoning"
@@ -119,7 +119,7 @@ class ChatDecoder:
             if event.data.startswith(b"[DONE]"):
                 self._done = True
                 return ()
-            chunk = _mended(event)
+            chunk = _forgiven(event)
         if event.event == "error":
             raise classify_error(chunk)
         if not isinstance(chunk, dict):
@@ -408,7 +408,7 @@ class ChatDecoder:
         return _finish(raw) or ("tool_calls" if self._calls else "stop")
 
 
-def _mended(event: ServerSentEvent) -> Any:
+def _forgiven(event: ServerSentEvent) -> Any:
     """The data as JSON after all, or as the text that it is."""
     try:
         return event.json()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from llm.wire.mending import mended
+
 #: Fields for plain text. Hosts who fill two of them repeat themselves.
 THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
 #: Fields that must go back as they are; Copilot's and Venice's.
@@ -62,13 +64,6 @@ def joined(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             blocks.append([piece])
     return [_block(block) for block in blocks]
-
-
-def mended(text: str) -> str:
-    """With the pairs of surrogates joined that a host cut in two."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class ThinkTags:

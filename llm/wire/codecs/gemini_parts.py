@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from llm.wire.mending import mended
+
 Part = dict[str, Any]
 
 
@@ -44,7 +46,7 @@ class Parts:
 
     def _join(self) -> None:
         if self._texts:
-            text = _mended("".join(self._texts))
+            text = mended("".join(self._texts))
             self._whole[-1] = {**self._whole[-1], "text": text}
 
 
@@ -62,10 +64,3 @@ def _goes_on(last: Part, part: Part) -> bool:
     if len(part) == 1:
         return True
     return all(last[name] == part[name] for name in last if name != "text")
-
-
-def _mended(text: str) -> str:
-    """Without halves of surrogate pairs, which no database takes."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -9,19 +9,21 @@ from typing import Any
 
 import orjson
 
+from llm.wire.mending import mended_json
+
 DONE = b"data: [DONE]\n\n"
 
 
 def dumps(value: Any) -> bytes:
     """`value` as JSON that anybody can read.
 
-    Text has been mended by the builder; ids, names and receipts are as a provider sent
-    them, and half a surrogate pair in one of them must not end the stream.
+    What a provider said has been mended; what a program sent comes back in echoes, and
+    half a surrogate pair in one of them must not end the stream.
     """
     try:
         return orjson.dumps(value)
     except TypeError:
-        return orjson.dumps(_mended(value))
+        return orjson.dumps(mended_json(value))
 
 
 def data_frame(value: Any) -> bytes:
@@ -31,14 +33,3 @@ def data_frame(value: Any) -> bytes:
 def event_frame(value: dict[str, Any]) -> bytes:
     """Named by its own `type`."""
     return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))
-
-
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        whole = value.encode("utf-16-le", "surrogatepass")
-        return whole.decode("utf-16-le", "replace")
-    if isinstance(value, list | tuple):
-        return [_mended(each) for each in value]
-    if isinstance(value, dict):
-        return {_mended(name): _mended(each) for name, each in value.items()}
-    return value

@@ -1,0 +1,51 @@
+"""Text that can be kept and sent on, whoever wrote it. Pure.
+
+In: what a provider, a tool or a program said. Out: the same without two things that
+JSON can say. NUL is kept nowhere by PostgreSQL, and half of a surrogate pair has no
+bytes in UTF-8; both become U+FFFD. Two halves that met are made one letter.
+
+Source: https://www.postgresql.org/docs/current/datatype-json.html
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+NUL = b"\\u0000"  # as JSON writes it
+
+
+def mended(text: str) -> str:
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def mended_json(value: Any) -> Any:
+    """A JSON value with its texts and names mended; itself where nothing is to mend."""
+    if isinstance(value, str):
+        return mended(value)
+    try:
+        if NUL not in orjson.dumps(value):
+            return value
+    except TypeError:  # half a pair
+        pass
+    return _mended(value)
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return mended(value)
+        case list() | tuple():
+            return [_mended(each) for each in value]
+        case dict():
+            return {_mended(name): _mended(each) for name, each in value.items()}
+    return value

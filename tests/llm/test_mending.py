@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm.errors import LLMError, ProviderDown
+from llm.forms import can_be_kept
+from llm.wire.deltas import (
+    AnnotationDelta,
+    Delta,
+    FinishDelta,
+    ItemDelta,
+    ProofDelta,
+    StartDelta,
+    ToolCallDelta,
+)
+from llm.wire.mending import NUL, mended, mended_json
+from llm.wire.model_lists import models
+from llm.wire.reading import whole
+from llm.wire.response import arguments_of
+
+TEXT = st.text(st.characters(codec=None))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_what_is_mended_can_be_kept_and_sent_on(value: Any):
+    assert can_be_kept(orjson.dumps(mended_json(value)).decode())
+
+
+@given(JSON)
+def test_only_what_cannot_be_kept_is_changed(value: Any):
+    once = mended_json(value)
+    assert mended_json(once) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("a\0b", "a\ufffdb"),
+        ("a\ud83d", "a\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("naïve 😀", "naïve 😀"),
+    ],
+)
+def test_a_letter_that_cannot_be_kept_is_seen_to_be_missing(text: str, kept: str):
+    assert mended(text) == kept
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        StartDelta("r\0", "m\ud800"),
+        ToolCallDelta(0, "c\0", "f\ud800"),
+        AnnotationDelta(0, {"url": "\0", "\ud800": 1}),
+        ItemDelta(0, {"type": "web_search_call", "action": {"query": ["\0\ud800"]}}),
+        ProofDelta(0, {"encrypted_content": "\0", "summary": [{"text": "\ud800"}]}),
+        FinishDelta("stop", "\0\ud800"),
+    ],
+)
+def test_what_a_provider_says_whole_is_mended_as_it_is_read(delta: Delta):
+    whole(lambda body: [delta], b"")
+    told = {n: getattr(delta, n) for n in type(delta).__slots__}
+    assert NUL not in orjson.dumps(told)
+
+
+def test_an_error_can_be_kept_whatever_was_said_in_it():
+    words = {"detail": "\0", "upstream_type": "\0", "upstream_code": "\ud800"}
+    error: LLMError = ProviderDown("a\0b\ud800", param="\0", request_id="\0", **words)
+    told = [str(error), *vars(error).values()]
+    assert NUL not in orjson.dumps(told)
+
+
+def test_a_tool_is_given_no_nul():
+    call = {"arguments": r'{"text": "a\u0000b", "code": "\\u0000"}'}
+    assert arguments_of(call) == {"text": "a\ufffdb", "code": "\\u0000"}
+
+
+def test_a_listed_model_has_no_nul_in_its_name():
+    [model] = models(rb'{"data": [{"id": "m\u0000"}]}')
+    assert model.name == "m\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (r'{"a": "\u0000"}', False),
+        (r'{"\u0000": 1}', False),
+        (r'"\ud800"', False),
+        (r'"\\u0000"', True),
+        (r'"\ud83d\ude00"', True),
+    ],
+)
+def test_json_that_people_write_holds_only_what_can_be_kept(text: str, kept: bool):
+    assert can_be_kept(text) is kept
