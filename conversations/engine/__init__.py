@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import orjson
@@ -96,9 +96,23 @@ def is_draining() -> bool:
 
 
 def submit(turn_id: str, conversation_id: str = "") -> None:
-    """A committed turn waits to be run. Where no engine runs here, a sweep finds it."""
-    if _engine is not None:
+    """A committed turn waits to be run. Where no engine runs here, a sweep finds it.
+
+    In the engine's own loop it is taken up at once: who follows it next waits for its
+    run, and need not look for it in the rows.
+    """
+    if _engine is None:
+        return
+    if _running_loop() is _engine.loop:
+        _engine.submitted(turn_id, conversation_id)
+    else:
         _engine.loop.call_soon_threadsafe(_engine.submitted, turn_id, conversation_id)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None
 
 
 async def open(open_turn: Callable[[], Turn]) -> Turn:

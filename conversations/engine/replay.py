@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from conversations.engine.log import Entry, Position, TurnLog, entries_after
 from conversations.models import Item, Turn
-from llm.errors import LLMError
+from llm.wire.facades.errors import recorded
 from llm.wire.response import ResponseBuilder
 
 
@@ -22,14 +22,6 @@ class Over:
         if after and self.end <= after < self.entries[0].place:
             return []
         return entries_after(self.entries, after)
-
-
-class _Recorded(LLMError):
-    """An error as it was told."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def replay(turn_id: str) -> Over | None:
@@ -50,6 +42,9 @@ def replay(turn_id: str) -> Over | None:
     events = builder.start()
     events += builder.restore([row.payload for row in rows], turn.usage)
     events += _ending(turn, builder)
+    if turn.status == Turn.Status.COMPLETED and turn.finished_at:
+        ended = events[-1]["response"]
+        ended["completed_at"] = int(turn.finished_at.timestamp())
     log = TurnLog(turn.pk)
     end = Position(turn.epoch, turn.last_sequence or 0)
     told = {n: Position(row.epoch, row.sequence) for n, row in enumerate(rows)}
@@ -61,11 +56,8 @@ def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:
     match turn.status:
         case Turn.Status.FAILED:
             error = turn.error or {}
-            return builder.fail(
-                _Recorded(
-                    error.get("code", "E_INTERNAL"), error.get("message", "Failed.")
-                )
-            )
+            code, message = error.get("code"), error.get("message")
+            return builder.fail(recorded(code or "E_INTERNAL", message or "Failed."))
         case Turn.Status.CANCELLED:
             return builder.cancel()
         case Turn.Status.INCOMPLETE:

@@ -22,8 +22,8 @@ from conversations.gateway.faults import GoingDown
 from conversations.gateway.http import EventStream
 from conversations.gateway.kept_rows import Kept
 from conversations.gateway.means import Means
-from llm.errors import BadRequest, LLMError, ProviderDown
-from llm.wire.facades.errors import openai_error_of
+from llm.errors import BadRequest, LLMError
+from llm.wire.facades.errors import openai_error_of, recorded
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
@@ -212,13 +212,8 @@ def _says_something(event: Event) -> bool:
 def as_error(response: Mapping[str, Any], told: Mapping[str, Any] | None) -> LLMError:
     """The error of a turn that came to nothing, with the status it has elsewhere."""
     error = openai_error_of(response, told)
-    kinds: list[type[LLMError]] = [LLMError]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-    code = (response.get("error") or {}).get("code")
-    # The more special where two share a code.
-    fitting = {kind.code: kind for kind in kinds}.get(str(code), ProviderDown)
-    raised = fitting(error["message"], param=error["param"])
+    code = str((response.get("error") or {}).get("code"))
+    raised = recorded(code, error["message"], error["param"])
     raised.type, raised.openai_code = error["type"], error["code"]
     headers = (told or {}).get("headers") or {}
     if (seconds := headers.get("retry-after")) is not None:

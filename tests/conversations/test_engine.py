@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -14,12 +14,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations import engine
-from conversations.engine import load, rows
+from conversations.engine import core, load, rows
 from conversations.engine.log import Fenced, Position
 from conversations.engine.replay import replay
 from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.presets import PresetNotAvailable
 from llm import client
-from llm.errors import ProviderDown
+from llm.errors import BadRequest, ProviderDown, ProviderTimeout, RateLimited
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.deltas import (
     FinishDelta,
@@ -41,6 +42,7 @@ ANSWER = [
     UsageDelta(10, 2),
     FinishDelta("stop"),
 ]
+LONG_AGO = datetime(2001, 2, 3, tzinfo=UTC)
 CALL = [ToolCallDelta(0, "c1", "count", "{}"), FinishDelta("tool_calls")]
 
 
@@ -170,12 +172,43 @@ async def test_replayed_from_rows_the_items_are_the_same(conversation, say, runn
     last, again = live[-1].event["response"], over.entries[-1].event["response"]
     assert again["output"] == last["output"]
     assert (again["status"], again["usage"]) == (last["status"], last["usage"])
+    await Turn.objects.filter(pk=turn.pk).aupdate(finished_at=LONG_AGO)
+    later = await sync_to_async(replay)(turn.pk)
+    ended = later.entries[-1].event["response"]
+    assert ended["completed_at"] == LONG_AGO.timestamp()
     numbers = [entry.place for entry in over.entries]
     assert numbers == [Position(turn.epoch + 1, n) for n in range(len(numbers))]
     assert over.after(live[-1].place) == []
     for entry in live[2:-1]:
         seen = [e for e in live if e.place <= entry.place]
         assert text_of([*seen, *over.after(entry.place)]) == text_of(live)
+
+
+@pytest.mark.parametrize(
+    "error", [BadRequest(), RateLimited(), PresetNotAvailable(), ProviderTimeout()]
+)
+async def test_replayed_from_rows_an_error_is_what_it_was(
+    conversation, say, running, error
+):
+    say([error])
+    turn, live = await answer(conversation)
+    over = await sync_to_async(replay)(turn.pk)
+    told = [[e.event for e in each][-2:] for each in (live, over.entries)]
+    assert told[0][0]["error"] == told[1][0]["error"]
+    assert told[0][1]["response"]["error"] == told[1][1]["response"]["error"]
+
+
+@pytest.mark.skipif(bool(settings.REDIS_URL), reason="a worker may take it up")
+async def test_who_submits_a_turn_follows_its_run_and_does_not_read_the_rows(
+    conversation, say, running, monkeypatch
+):
+    def read(turn_id):
+        raise AssertionError("the run is ours")
+
+    say(ANSWER)
+    monkeypatch.setattr(core, "replay", read)
+    _, entries = await answer(conversation)
+    assert text_of(entries) == "Hello there."
 
 
 async def test_messages_sent_meanwhile_are_answered_in_their_order(

@@ -79,7 +79,7 @@ def openai_error_of(
     if told:
         return {name: told.get(name) for name in ("message", "type", "param", "code")}
     code, message = _said(response)
-    known = _classes().get(code, LLMError)
+    known = class_of(code)
     return {
         "message": message,
         "type": known.type,
@@ -93,7 +93,7 @@ def anthropic_error_of(
 ) -> dict[str, Any]:
     """The `error` event of a response that failed."""
     code, message = _said(response)
-    return anthropic_body(_classes().get(code, LLMError).status, message, request_id)
+    return anthropic_body(class_of(code).status, message, request_id)
 
 
 def _said(response: Mapping[str, Any]) -> tuple[str, str]:
@@ -101,9 +101,18 @@ def _said(response: Mapping[str, Any]) -> tuple[str, str]:
     return error.get("code") or LLMError.code, error.get("message") or str(LLMError())
 
 
-def _classes() -> dict[str, type[LLMError]]:
-    """Every class of errors by its code; the more special where two share one."""
+def class_of(code: str) -> type[LLMError]:
+    """The class of errors with our `code`, the more special where two share one."""
     found: list[type[LLMError]] = [LLMError]
     for kind in found:
         found += kind.__subclasses__()
-    return {kind.code: kind for kind in found}
+    return {kind.code: kind for kind in found}.get(code, LLMError)
+
+
+def recorded(code: str, message: str, param: str | None = None) -> LLMError:
+    """An error of which our `code` and its words are left."""
+    kind = class_of(code)
+    error = LLMError(message, param=param)
+    error.code, error.status, error.type = code, kind.status, kind.type
+    error.openai_code, error.retryable = kind.openai_code, kind.retryable
+    return error
