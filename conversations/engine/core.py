@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -361,7 +361,7 @@ def _is_at_end(log: TurnLog, after: Position | None) -> bool:
 
 
 def _from_stand_in(
-    stand_in: list[Entry], entries: list[Entry], after: Position | None
+    stand_in: list[Entry], entries: Sequence[Entry], after: Position | None
 ) -> list[Entry]:
     """For who has been told exactly what `stand_in` goes on from, or part of it."""
     known = [entry.place for entry in stand_in]

@@ -13,109 +13,31 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import orjson
-
-from llm.wire import sse, websocket
+from conversations.engine.entries import Entries, Entry, Position, encoded
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
+__all__ = [
+    "KEEP",
+    "WRITE",
+    "Entries",
+    "Entry",
+    "EventLog",
+    "Fenced",
+    "Form",
+    "Journal",
+    "MemoryLog",
+    "Position",
+    "TurnLog",
+    "Way",
+    "Write",
+    "encoded",
+    "entries_after",
+    "reset",
+    "told_before",
+]
+
 KEEP = 60.0  # seconds a turn that is over can be followed without its rows
-
-
-class Position(NamedTuple):
-    epoch: int
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.epoch}-{self.sequence}"
-
-    @classmethod
-    def parse(cls, text: str) -> Position:
-        """Raises ValueError for anything but `<epoch>-<sequence>`."""
-        epoch, dash, sequence = text.partition("-")
-        if not (dash and epoch.isdecimal() and sequence.isdecimal()):
-            raise ValueError(f"{text!r} is not a position such as '1-42'.")
-        if len(text) > 30:
-            raise ValueError("The position is too long.")
-        return cls(int(epoch), int(sequence))
-
-
-class Entry:
-    """An event with its place.
-
-    Of the event only its bytes are kept: a log holds a word an entry, by the thousand,
-    and the collector looks through all that is an object of its own.
-    """
-
-    __slots__ = ("data", "epoch", "sequence", "told_at", "turn_id", "type")
-
-    def __init__(
-        self,
-        turn_id: str,
-        place: tuple[int, int],
-        type: str,
-        data: bytes,
-        told_at: Position | None = None,
-    ) -> None:
-        self.turn_id = turn_id
-        self.epoch, self.sequence = place
-        self.type = type
-        self.data = data  # the event as JSON
-        self.told_at = told_at  # where an earlier epoch told the same
-
-    @classmethod
-    def of(
-        cls,
-        turn_id: str,
-        place: tuple[int, int],
-        event: Event,
-        told_at: Position | None = None,
-    ) -> Entry:
-        return cls(turn_id, place, event["type"], encoded(event), told_at)
-
-    @property
-    def place(self) -> Position:
-        return Position(self.epoch, self.sequence)
-
-    @property
-    def position(self) -> str:
-        return f"{self.epoch}-{self.sequence}"
-
-    @property
-    def event(self) -> Event:
-        event: Event = orjson.loads(self.data)
-        return event
-
-    @property
-    def is_last(self) -> bool:
-        return self.type in TERMINAL
-
-    @property
-    def frame(self) -> bytes:
-        """The event as Server-Sent Event."""
-        return sse.encode({"type": self.type}, self.data, self.position)
-
-    @property
-    def ws(self) -> str:
-        """The event as WebSocket message, with its turn and position."""
-        return (self.data[:-1] + self._address()).decode()
-
-    def ws_frame(self) -> bytes:
-        """The same as it goes over the wire."""
-        data, address = self.data, self._address()
-        head = websocket.text_head(len(data) - 1 + len(address))
-        return b"".join((head, data[:-1], address))
-
-    def _address(self) -> bytes:
-        place = f',"turn":"{self.turn_id}","position":"{self.epoch}-{self.sequence}"}}'
-        return place.encode()
-
-
-def encoded(event: Event) -> bytes:
-    """As JSON. A copy, because orjson's own bytes hold on to the 4 KB that it wrote
-    them in."""
-    return orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)[:-1]
-
 
 Form = Callable[[Entry], bytes]
 #: Writes to a connection what its protocol sends over the wire: whole frames, or chunks
@@ -197,7 +119,7 @@ class TurnLog:
     def __init__(self, turn_id: str) -> None:
         self.turn_id = turn_id
         self.epoch = 0
-        self.entries: list[Entry] = []
+        self.entries = Entries(turn_id)
         self.ended = False
         self.is_over = False  # by its rows, whatever the entries say
         #: Made from rows, for followers at the end of `entries` while the log itself
@@ -218,7 +140,7 @@ class TurnLog:
             raise Fenced
         if epoch > self.epoch:
             self.wake()
-            self.epoch, self.entries, self.ended = epoch, [], False
+            self.begin(epoch)
         new: list[Entry] = []
         for event in events:
             place, type = (epoch, event["sequence_number"]), event["type"]
@@ -226,8 +148,13 @@ class TurnLog:
             new.append(Entry(self.turn_id, place, type, encoded(event), told_at))
             if type in TERMINAL:
                 self.ended = True
-        self.entries += new
+        self.entries.extend(new)
         self.tell(new)
+
+    def begin(self, epoch: int) -> None:
+        """What was said in earlier ones is forgotten."""
+        self.epoch, self.ended = epoch, False
+        self.entries = Entries(self.turn_id, epoch)
 
     def tell(self, new: Sequence[Entry]) -> None:
         """Those are the last of `entries`. The end is for tasks to tell, which then end
@@ -349,16 +276,16 @@ class MemoryLog:
             self.drop(turn_id)
 
 
-def entries_after(entries: list[Entry], after: Position | None) -> list[Entry]:
+def entries_after(entries: Sequence[Entry], after: Position | None) -> list[Entry]:
     """What a follower at `after` has not been told yet.
 
     One who comes from an earlier epoch is told to drop what was not committed there.
     """
     if after is None:
         return list(entries)
-    epoch = entries[0].epoch
+    epoch = entries[-1].epoch
     if after.epoch >= epoch:
-        return entries[after.sequence + 1 :] if after.epoch == epoch else []
+        return list(entries[after.sequence + 1 :]) if after.epoch == epoch else []
     fresh = [e for e in entries if e.told_at is None or e.told_at > after]
     if not fresh:
         return []  # the reset comes with the first that is new

@@ -50,17 +50,21 @@ class Mirror(TurnLog):
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Entries as they are in Redis, perhaps some that are known."""
+        new: list[Entry] = []
         for entry in entries:
             epoch, sequence = entry.place
             if epoch > self.epoch and sequence == 0:
-                self.epoch, self.entries, self.ended = epoch, [], False
-            if epoch == self.epoch and sequence == len(self.entries):
-                self.entries.append(entry)
+                self.begin(epoch)
+                new = []
+            end = len(self.entries) + len(new)
+            if epoch == self.epoch and sequence == end:
+                new.append(entry)
                 self.ended = self.ended or entry.is_last
                 self.has_gap = False
-            elif entry.place > self.place:
+            elif entry.place > (self.epoch, end - 1):
                 self.has_gap = True
-                return
+                break
+        self.entries.extend(new)
 
     def continues_at(self, start: Position) -> bool:
         """Whether nothing is missing between the entries and a batch from here on."""

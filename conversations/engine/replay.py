@@ -49,7 +49,7 @@ def replay(turn_id: str) -> Over | None:
     end = Position(turn.epoch, turn.last_sequence or 0)
     told = {n: Position(row.epoch, row.sequence) for n, row in enumerate(rows)}
     log.append(turn.epoch + 1, events, told)
-    return Over(log.entries, end)
+    return Over(list(log.entries), end)
 
 
 def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 
 import orjson
 import pytest
@@ -19,7 +21,7 @@ from conversations.engine.log import (
     entries_after,
 )
 from llm.wire import websocket
-from llm.wire.deltas import TextDelta
+from llm.wire.deltas import CloseDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.response import ResponseBuilder
 
 
@@ -80,6 +82,56 @@ def test_an_entry_is_the_event_with_its_place():
     assert orjson.loads(entry.ws) == {**event, "turn": "resp_1", "position": "1-5"}
     assert entry.ws_frame() == websocket.frame(entry.ws.encode())
     assert entry.frame.startswith(b"id: 1-5\nevent: " + event["type"].encode())
+
+
+pieces = st.sampled_from(["a", "", "\\n", '","delta":"', "\u00e9\n", "x" * 50])
+batches = st.lists(
+    st.lists(
+        st.one_of(
+            pieces.map(lambda text: TextDelta(0, text)),
+            pieces.map(lambda text: ReasoningDelta("r", text)),
+            pieces.map(lambda text: ToolCallDelta("c", "call_1", "add", text)),
+            st.just(CloseDelta(0)),
+        ),
+        max_size=3,
+    ),
+    max_size=100,
+)
+
+
+@given(batches, st.data())
+def test_what_was_said_is_kept_to_the_byte(batches, data):
+    log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
+    builder.merges = False
+    told = []
+    for events in [builder.start(), *map(builder.feed, batches), builder.complete()]:
+        told += [Entry.of("resp_1", (3, e["sequence_number"]), e) for e in events]
+        log.append(3, events)
+        assert len(log.entries) == len(told)
+        assert log.entries[-2:] == told[-2:]
+    assert list(log.entries) == told
+    assert [e.type for e in log.entries] == [e.type for e in told]
+    start = data.draw(st.integers(0, len(told)))
+    stop = data.draw(st.integers(start, len(told)))
+    assert log.entries[start:stop] == told[start:stop]
+    place = data.draw(st.integers(-len(told), len(told) - 1))
+    assert log.entries[place] == told[place]
+    with pytest.raises(IndexError):
+        log.entries[len(told)]
+
+
+def test_of_a_long_text_hardly_more_is_kept_than_the_text():
+    log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
+    log.append(1, builder.start())
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(2_000):
+        log.append(1, builder.feed([TextDelta(0, "a word and another ")]))
+        builder._open[0].text.clear()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 2_000 * 40
+    assert len(log.entries[1_000:1_500]) == 500
 
 
 async def test_whoever_waits_is_woken():

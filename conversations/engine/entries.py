@@ -1,0 +1,291 @@
+"""Events with their places, and how a log keeps many of them in little memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+import orjson
+
+from llm.wire import sse, websocket
+from llm.wire.items import Event
+from llm.wire.response import TERMINAL
+
+_BLOCK = 64  # pieces of text
+_DELTA = b',"delta":'
+#: What follows the text in an event that tells some.
+_ENDS = (b',"logprobs":[]}', b"}")
+
+
+class Position(NamedTuple):
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Raises ValueError for anything but `<epoch>-<sequence>`."""
+        epoch, dash, sequence = text.partition("-")
+        if not (dash and epoch.isdecimal() and sequence.isdecimal()):
+            raise ValueError(f"{text!r} is not a position such as '1-42'.")
+        if len(text) > 30:
+            raise ValueError("The position is too long.")
+        return cls(int(epoch), int(sequence))
+
+
+class Entry:
+    """An event with its place.
+
+    Of the event only its bytes are kept: a log holds a word an entry, by the thousand,
+    and the collector looks through all that is an object of its own.
+    """
+
+    __slots__ = ("data", "epoch", "sequence", "told_at", "turn_id", "type")
+
+    def __init__(
+        self,
+        turn_id: str,
+        place: tuple[int, int],
+        type: str,
+        data: bytes,
+        told_at: Position | None = None,
+    ) -> None:
+        self.turn_id = turn_id
+        self.epoch, self.sequence = place
+        self.type = type
+        self.data = data  # the event as JSON
+        self.told_at = told_at  # where an earlier epoch told the same
+
+    @classmethod
+    def of(
+        cls,
+        turn_id: str,
+        place: tuple[int, int],
+        event: Event,
+        told_at: Position | None = None,
+    ) -> Entry:
+        return cls(turn_id, place, event["type"], encoded(event), told_at)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Entry):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.turn_id, self.epoch, self.sequence, self.data, self.told_at
+
+    @property
+    def place(self) -> Position:
+        return Position(self.epoch, self.sequence)
+
+    @property
+    def position(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+    @property
+    def event(self) -> Event:
+        event: Event = orjson.loads(self.data)
+        return event
+
+    @property
+    def is_last(self) -> bool:
+        return self.type in TERMINAL
+
+    @property
+    def frame(self) -> bytes:
+        """The event as Server-Sent Event."""
+        return sse.encode({"type": self.type}, self.data, self.position)
+
+    @property
+    def ws(self) -> str:
+        """The event as WebSocket message, with its turn and position."""
+        return (self.data[:-1] + self._address()).decode()
+
+    def ws_frame(self) -> bytes:
+        """The same as it goes over the wire."""
+        data, address = self.data, self._address()
+        head = websocket.text_head(len(data) - 1 + len(address))
+        return b"".join((head, data[:-1], address))
+
+    def _address(self) -> bytes:
+        place = f',"turn":"{self.turn_id}","position":"{self.epoch}-{self.sequence}"}}'
+        return place.encode()
+
+
+def encoded(event: Event) -> bytes:
+    """As JSON. A copy, because orjson's own bytes hold on to the 4 KB that it wrote
+    them in."""
+    return orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)[:-1]
+
+
+class Entries(Sequence[Entry]):
+    """What was said in one epoch of a turn, each event at its sequence number.
+
+    Nearly all events tell a piece of text, and differ in nothing else but their number.
+    Of those only the pieces stay, side by side; an `Entry` is made anew for who comes
+    late. What came last stays as it is, for those who follow.
+    """
+
+    __slots__ = (
+        "_epoch",
+        "_firsts",
+        "_kept",
+        "_packed",
+        "_recent",
+        "_texts",
+        "_turn_id",
+    )
+
+    def __init__(self, turn_id: str = "", epoch: int = 0) -> None:
+        self._turn_id, self._epoch = turn_id, epoch
+        self._kept: list[_Whole | _Texts] = []
+        self._firsts: list[int] = []  # sequence number of each one's first event
+        self._packed = 0  # number of events in those
+        self._texts: _Texts | None = None  # the last of them, where it may grow
+        self._recent: list[Entry] = []
+
+    def extend(self, entries: list[Entry]) -> None:
+        """The events that come next."""
+        if not entries:
+            return
+        for entry in self._recent:
+            if self._texts is None or not self._texts.takes(entry):
+                self._keep(entry)
+            self._packed += 1
+        self._recent = entries
+
+    def __len__(self) -> int:
+        return self._packed + len(self._recent)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._between(0, len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Entry: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Entry]: ...
+    def __getitem__(self, place: int | slice) -> Entry | list[Entry]:
+        if isinstance(place, slice):
+            start, stop, step = place.indices(len(self))
+            return self._between(start, stop)[::step]
+        place = place + len(self) if place < 0 else place
+        if place >= self._packed:
+            return self._recent[place - self._packed]
+        if found := self._between(place, place + 1):
+            return found[0]
+        raise IndexError(place)
+
+    def _between(self, start: int, stop: int) -> list[Entry]:
+        if start >= self._packed:  # as who follows asks
+            return self._recent[start - self._packed : stop - self._packed]
+        found: list[Entry] = []
+        at = bisect_right(self._firsts, start) - 1
+        while at < len(self._kept) and self._firsts[at] < stop:
+            first, kept = self._firsts[at], self._kept[at]
+            for number, data in enumerate(kept.told(first), first):
+                if start <= number < stop:
+                    found.append(self._entry(number, kept, data))
+            at += 1
+        return found + self._recent[: max(stop - self._packed, 0)]
+
+    def _entry(self, number: int, kept: _Whole | _Texts, data: bytes) -> Entry:
+        place = (self._epoch, number)
+        return Entry(self._turn_id, place, kept.type, data, kept.told_at)
+
+    def _keep(self, entry: Entry) -> None:
+        kept: _Whole | _Texts | None = _Texts.begun(entry)
+        self._texts = kept if isinstance(kept, _Texts) else None
+        if kept is None:
+            last = self._kept[-1] if self._kept else None
+            kept = _Whole(entry, last if isinstance(last, _Whole) else None)
+        self._kept.append(kept)
+        self._firsts.append(self._packed)
+
+
+class _Whole:
+    """An event that is kept by itself."""
+
+    __slots__ = ("_rest", "told_at", "type")
+
+    def __init__(self, entry: Entry, before: _Whole | None) -> None:
+        self.type, self.told_at = entry.type, entry.told_at
+        self._rest = entry.data[len(_beginning(entry.type, entry.sequence)) :]
+        # `created` and `in_progress` tell the same response.
+        if before is not None and before._rest == self._rest:
+            self._rest = before._rest
+
+    def told(self, first: int) -> Iterator[bytes]:
+        yield _beginning(self.type, first) + self._rest
+
+
+class _Texts:
+    """Events that tell a text, piece by piece, one after another."""
+
+    __slots__ = (
+        "_address",
+        "_begins",
+        "_blocks",
+        "_digits",
+        "_end",
+        "_pieces",
+        "told_at",
+        "type",
+    )
+
+    def __init__(self, entry: Entry, begins: int, address: bytes, end: bytes) -> None:
+        self.type, self.told_at = entry.type, entry.told_at
+        self._begins = begins  # bytes up to the number's end
+        self._digits = 10 ** len(str(entry.sequence))  # the first number with more
+        self._address = address  # what stands between the number and the piece
+        self._end = end
+        self._blocks: list[bytes] = []  # of pieces, which hold no line break
+        self._pieces: list[bytes] = []
+
+    @classmethod
+    def begun(cls, entry: Entry) -> _Texts | None:
+        """None where it is no such event."""
+        begins = len(_beginning(entry.type, entry.sequence))
+        address, delta, _ = entry.data[begins:].partition(_DELTA)
+        if not delta:
+            return None
+        end = next(end for end in _ENDS if entry.data.endswith(end))
+        texts = cls(entry, begins, address + delta, end)
+        return texts if texts.takes(entry) else None
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether it is one of them, which it is from then on."""
+        if entry.sequence >= self._digits:
+            self._digits *= 10
+            self._begins += 1
+        data, begins, address = entry.data, self._begins, self._address
+        if (
+            entry.type != self.type
+            or entry.told_at != self.told_at
+            or not data.startswith(address, begins)
+            or not data.endswith(self._end)
+            or b"\n" in data
+        ):
+            return False
+        pieces = self._pieces
+        pieces.append(data[begins + len(address) : -len(self._end)])
+        if len(pieces) == _BLOCK:
+            self._blocks.append(b"\n".join(pieces))
+            pieces.clear()
+        return True
+
+    def told(self, first: int) -> Iterator[bytes]:
+        pieces = [piece for block in self._blocks for piece in block.split(b"\n")]
+        for number, piece in enumerate([*pieces, *self._pieces], first):
+            begins = _beginning(self.type, number)
+            yield b"".join((begins, self._address, piece, self._end))
+
+
+def _beginning(type: str, number: int) -> bytes:
+    """How every event begins as JSON."""
+    return b'{"type":"%b","sequence_number":%d' % (type.encode(), number)
