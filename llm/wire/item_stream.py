@@ -196,6 +196,8 @@ class ItemStream:
         """False where the call must never be run."""
         text = "".join(opened.arguments)
         if complete and text.strip() in ("", "null"):
+            if not text:
+                self._arguments(opened, "{}")  # the pieces are the whole
             text = "{}"
         opened.item = {**opened.item, "arguments": text}
         self._emit(

@@ -173,11 +173,13 @@ def test_usage_of_all_calls_is_added_up():
 
 def test_a_call_without_arguments_gets_an_empty_object():
     made = builder()
-    made.feed(
+    events = made.feed(
         [ToolCallDelta(0, "c1", "now", ""), ToolCallDelta(1, "c2", "now", "null")]
     )
-    made.end_call()
+    events += made.end_call()
     assert [item["arguments"] for item in made.output] == ["{}", "{}"]
+    pieces = [e["delta"] for e in events if e["type"].endswith("arguments.delta")]
+    assert pieces == ["null", "{}"]  # the first is told when both end
 
 
 def test_two_calls_never_share_an_id():
