@@ -7,11 +7,12 @@ wrong. The estimate only refuses what is hopeless; the provider has the last wor
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from llm.errors import ContextTooLarge
 from llm.wire.items import Item, function_call_output, text_of
+from llm.wire.past import Past, Thread, folded
 
 BYTES_A_TOKEN = 4
 IMAGE_TOKENS = 1000  # a large image at high detail
@@ -19,6 +20,8 @@ FILE_TOKENS = 1000  # a short PDF; its bytes say nothing of its length
 ITEM_TOKENS = 4  # role and framing
 #: Fields in which text stands.
 _TEXTS = ("arguments", "output", "content", "summary")
+#: Fields in which it is named by another, or names one.
+_NAMES = ("call_id", "approval_request_id")
 _STOPPED = "Error: the call was stopped before it had a result."
 
 
@@ -44,28 +47,93 @@ def render_prompt(
     tools: Sequence[dict[str, Any]] = (),
     context_window: int | None = None,
     max_output_tokens: int | None = None,
+    story: Story | None = None,
 ) -> Prompt:
     """System prompt first, then context, then the conversation without old system
     turns.
 
-    Raises ContextTooLarge where prompt and answer cannot fit `context_window` (tokens).
+    `story` is what is known of how `items` begin. Raises ContextTooLarge where prompt
+    and answer cannot fit `context_window` (tokens).
     """
-    system = [i for i in items if i.get("role") == "system"]
-    if system:
-        items = [i for i in items if i.get("role") != "system"]
+    told, newest = _told(items, story)
     blocks = [f"### {block.title}\n\n{block.text}" for block in context if block.text]
     heading = ["## Context\n\n" + "\n\n".join(blocks)] if blocks else []
-    newest = [text_of(item) for item in system[-1:]]
-    whole = "\n\n".join(filter(None, [instructions, *newest, *heading]))
-    kept = mended(items)
+    whole = "\n\n".join(filter(None, [instructions, newest, *heading]))
     if context_window:
         room = max(context_window - (max_output_tokens or 0), context_window // 2)
-        if (tokens := estimate(whole, kept, tools)) > room:
+        if (tokens := estimate(whole, told, tools)) > room:
             raise ContextTooLarge(
                 f"The conversation needs about {tokens} tokens and the model takes"
                 f" {context_window}; shorten it or choose a larger model."
             )
-    return Prompt(whole, kept)
+    return Prompt(whole, told)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """How the items of a conversation begin, as far as nothing leads across."""
+
+    past: Past = field(default_factory=Past)  # mended, without system turns
+    length: int = 0  # of the items as they were
+    system: str = ""  # what the last system turn said
+    ids: frozenset[str] = frozenset()  # by which items name each other
+
+    def longer(self, items: Sequence[Item]) -> Story:
+        """Up to the last of `items`, of which these are the first; the same where a
+        call or half an answer stands at the end."""
+        system, rest = _parted(items[self.length :])
+        told, ids = mended(rest), _ids(rest)
+        if not self.is_followed_by(rest) or told[-1] is not rest[-1]:
+            return self
+        if not _speaks(rest[-1], "assistant"):
+            return self
+        return Story(
+            self.past.plus(told),
+            len(items),
+            text_of(system[-1]) if system else self.system,
+            self.ids | ids,
+        )
+
+    def is_followed_by(self, items: Sequence[Item]) -> bool:
+        """Whether they say nothing about what came before them."""
+        begins = bool(items) and _speaks(items[0], "user")
+        return begins and self.ids.isdisjoint(_ids(items))
+
+
+def _told(items: Sequence[Item], story: Story | None) -> tuple[Sequence[Item], str]:
+    """What the model is told of them, and what the last system turn said."""
+    if story and story.length:
+        system, rest = _parted(items[story.length :])
+        if story.is_followed_by(rest):
+            newest = text_of(system[-1]) if system else story.system
+            return Thread(story.past, mended(rest)), newest
+    system, rest = _parted(items)
+    return mended(rest), text_of(system[-1]) if system else ""
+
+
+def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
+    """The system turns, and the others."""
+    system = [item for item in items if item.get("role") == "system"]
+    if not system:
+        return (), items
+    return system, [item for item in items if item.get("role") != "system"]
+
+
+def _ids(items: Sequence[Item]) -> frozenset[str]:
+    """By which an item is named by another, or names it."""
+    found = [item.get(name) for item in items for name in _NAMES]
+    asked = [i.get("id") for i in items if i.get("type") == "mcp_approval_request"]
+    return frozenset(id for id in (*found, *asked) if id)
+
+
+def _speaks(item: Item, role: str) -> bool:
+    """Whether it is a message of this role that says something in words, which no
+    provider leaves out or takes for another's."""
+    if item["type"] != "message" or item.get("role") != role:
+        return False
+    if item.get("parley:interrupted") or (role == "user" and "provider_data" in item):
+        return False
+    return bool(text_of(item).strip())
 
 
 def mended(items: Iterable[Item]) -> list[Item]:
@@ -109,18 +177,28 @@ def estimate(
     instructions: str, items: Sequence[Item], tools: Sequence[dict[str, Any]] = ()
 ) -> int:
     """Tokens, roughly."""
-    size = len(instructions.encode()) + sum(len(str(tool)) for tool in tools)
-    files = 0
+    size, tokens = folded(items, "size", _sizes, _sum)
+    size += _size(instructions) + sum(len(str(tool)) for tool in tools)
+    return size // BYTES_A_TOKEN + tokens
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _sizes(items: Sequence[Item]) -> tuple[int, int]:
+    """Bytes of text, and tokens of what is none."""
+    size, files = 0, 0
     for item in items:
-        for field in _TEXTS:
-            value = item.get(field)
+        for name in _TEXTS:
+            value = item.get(name)
             if isinstance(value, str):
                 size += _size(value)
             elif isinstance(value, list):
                 for text, tokens in map(_part, value):
                     size += _size(text)
                     files += tokens
-    return size // BYTES_A_TOKEN + files + len(items) * ITEM_TOKENS
+    return size, files + len(items) * ITEM_TOKENS
 
 
 def _size(text: str) -> int:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import add
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +24,7 @@ from llm.fetch import Fetched, Unfetched, fetch
 from llm.options import question_at
 from llm.provider import Endpoint
 from llm.wire.items import Item
+from llm.wire.past import folded
 from llm.wire.request import Request
 
 Part = Mapping[str, Any]
@@ -102,17 +104,28 @@ def address_in(part: Part) -> str:
     return url if isinstance(url, str) and _ADDRESS.match(url) else ""
 
 
-def _unfollowed(items: Iterable[Item], endpoint: Endpoint) -> Iterator[str]:
+def _unfollowed(items: Sequence[Item], endpoint: Endpoint) -> Iterator[str]:
+    for part in folded(items, "addresses", _with_addresses, add):
+        url = address_in(part)
+        if not follows(endpoint, part, url):
+            yield url
+
+
+def _with_addresses(items: Sequence[Item]) -> list[Part]:
+    found: list[Part] = []
     for item in items:
         parts = item.get(_place(item))
         if not isinstance(parts, list):
             continue
         for part in parts:
             # Asked of every part of a long conversation, so by the cheapest test first.
-            if isinstance(part, dict) and part.get("type") in _MEDIA:
-                url = address_in(part)
-                if url and not follows(endpoint, part, url):
-                    yield url
+            if (
+                isinstance(part, dict)
+                and part.get("type") in _MEDIA
+                and address_in(part)
+            ):
+                found.append(part)
+    return found
 
 
 def _parts(item: Item) -> list[Part]:

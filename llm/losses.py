@@ -8,10 +8,13 @@ marks that only one API has. None of it costs an answer, and all of it is told.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from operator import or_
 from typing import Any
 
 from llm.wire.codec import Codec
 from llm.wire.items import Item
+from llm.wire.past import folded, issuer
 from llm.wire.request import Request
 
 REASONING = "input (reasoning of another model)"
@@ -27,8 +30,16 @@ def losses(request: Request, codec: Codec) -> list[str]:
     """Each once, in the order in which they are found."""
     takes_phases = "phase" in getattr(codec, "options", ())
     by_text = codec.name.startswith("openai_chat")
+    find = partial(_found, request, takes_phases, by_text)
+    key = (takes_phases, by_text, issuer(request))
+    return list(folded(request.items, "losses", find, or_, key))
+
+
+def _found(
+    request: Request, takes_phases: bool, by_text: bool, items: Sequence[Item]
+) -> dict[str, None]:
     found: dict[str, None] = {}
-    for item in request.items:
+    for item in items:
         # Most of a long conversation is plain messages; most have only text to lose.
         kind = item.get("type", "message")
         if kind != "message":
@@ -39,7 +50,7 @@ def losses(request: Request, codec: Codec) -> list[str]:
             continue
         if names and (names[0] == SHOWN_LATER or request.proof(item) is None):
             found |= dict.fromkeys(names)
-    return list(found)
+    return found
 
 
 def _of(item: Item, kind: str, by_text: bool) -> Sequence[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from llm import hosted
@@ -25,6 +26,7 @@ from llm.errors import BadRequest
 from llm.wire.codec import Codec
 from llm.wire.codecs.dialects import is_forced
 from llm.wire.items import Item, message
+from llm.wire.past import holds
 from llm.wire.request import Request
 
 
@@ -408,10 +410,10 @@ def _input(fitting: _Fitting) -> None:
 
 def _blind(fitting: _Fitting, sight: _Sight) -> None:
     items = fitting.request.items
+    if not holds(items, sight.field, partial(_shows, sight)):
+        return
     told = [_blinded(item, sight) for item in items]
     hidden = [n for n, item in enumerate(items) if told[n] is not item]
-    if not hidden:
-        return
     became = f"without {sight.part_type}"
     if hidden[-1] >= question_at(items):
         fitting.refuse("input", sight.why, legal=sight.legal, became=became, items=told)
@@ -425,15 +427,29 @@ def _is_asked(item: Item) -> bool:
 
 def _blinded(item: Item, sight: _Sight) -> Item:
     """`item` with words in place of what cannot be seen; itself where all can."""
-    kind = item.get("type", "message")
-    if kind == "computer_call_output" and sight.part_type == "input_image":
-        return message("user", sight.stand_in)
-    field = "output" if kind == "function_call_output" else "content"
-    parts = item.get(field)
-    if not isinstance(parts, list) or not any(_is_hidden(p, sight) for p in parts):
+    if not _shows(sight, item):
         return item
-    told = {"type": "input_text", "text": sight.stand_in}
-    return {**item, field: [told if _is_hidden(p, sight) else p for p in parts]}
+    if _is_screenshot(item, sight):
+        return message("user", sight.stand_in)
+    told, field = {"type": "input_text", "text": sight.stand_in}, _place(item)
+    return {**item, field: [told if _is_hidden(p, sight) else p for p in item[field]]}
+
+
+def _shows(sight: _Sight, item: Item) -> bool:
+    """Whether there is something in it that cannot be seen."""
+    parts = item.get(_place(item))
+    return _is_screenshot(item, sight) or (
+        isinstance(parts, list) and any(_is_hidden(part, sight) for part in parts)
+    )
+
+
+def _place(item: Item) -> str:
+    return "output" if item.get("type") == "function_call_output" else "content"
+
+
+def _is_screenshot(item: Item, sight: _Sight) -> bool:
+    kind = item.get("type", "message")
+    return kind == "computer_call_output" and sight.part_type == "input_image"
 
 
 def _is_hidden(part: Mapping[str, Any], sight: _Sight) -> bool:

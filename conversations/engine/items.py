@@ -14,17 +14,20 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 
 import orjson
 
 from conversations.engine import sql
+from conversations.history import Story
 from conversations.models import Item, Turn
 from llm.wire.items import Item as ItemPayload
 
-KEPT = 4_000_000  # characters of JSON, which take some three bytes each
+#: Characters of JSON: as items they take some three bytes each, and as the last
+#: provider was told them one more.
+KEPT = 3_000_000
 KEPT_FROM = 20  # items; to read fewer is cheap
 
 _PARENTS = "SELECT id, parent_id FROM conversations_turn WHERE conversation_id = %s"
@@ -59,6 +62,8 @@ class Items:
     outputs: Sequence[Row]
     before: Sequence[ItemPayload]  # of the turns that it follows from, with proofs
     may_have_files: bool  # False where none of them can name a file of ours
+    #: What is known of how those before begin.
+    story: Story | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class Kept:
     parent_id: str | None
     rewritten: int
     before: Sequence[ItemPayload]
+    story: Story
     may_have_files: bool
     size: int  # characters of JSON
 
@@ -139,15 +145,18 @@ def _read_items(
     if kept is not None:
         before = [*kept.before, *before]
         may_have_files = may_have_files or kept.may_have_files
+    story = kept.story if kept else None
     # One that is to be stopped may be loaded before its turn has come.
     if len(before) >= KEPT_FROM and not turn.cancel_requested:
         size = sum(len(row[5]) + len(row[6] or "") for row in found[:own])
         size += kept.size if kept else 0
+        story = (story or Story()).longer(before)
         new = Kept(
             turn.pk,
             turn.parent_id,
             turn.conversation.rewritten,
             before,
+            story,
             may_have_files,
             size,
         )
@@ -157,6 +166,7 @@ def _read_items(
         outputs=[row for row in rows if row.origin != Item.Origin.INPUT],
         before=before,
         may_have_files=may_have_files,
+        story=story,
     )
 
 

@@ -18,7 +18,7 @@ from conversations.engine.gathering import Gathering, gathering
 from conversations.engine.items import items_of
 from conversations.engine.log import Position
 from conversations.engine.rows import Asked, Claim
-from conversations.history import ContextBlock, render_prompt
+from conversations.history import ContextBlock, Story, render_prompt
 from conversations.loop import PLACEHOLDER, Stream, Task
 from conversations.metering import Meter
 from conversations.models import ToolCall, Turn
@@ -164,6 +164,7 @@ def load(claim: Claim) -> Work:
         history,
         question,
         route,
+        story=items.story if history is items.before else None,
     )
     meter = Meter.of(turn.access_token, route)
     return Work(
@@ -426,6 +427,8 @@ def _prepare(
     route: Route,
     answered: Sequence[ItemPayload],
     context: Sequence[ContextBlock] = (),
+    *,
+    story: Story | None = None,
 ) -> Request:
     prompt = render_prompt(
         instructions,
@@ -434,6 +437,7 @@ def _prepare(
         tools=template.tools,
         context_window=route.context_window,
         max_output_tokens=template.max_output_tokens,
+        story=story,
     )
     return replace(
         template,

@@ -36,6 +36,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.items import Item, message
 from llm.wire.json_reader import JsonReader, Member
+from llm.wire.past import Thread
 from llm.wire.request import Request
 
 # The request
@@ -48,7 +49,7 @@ def prompted(request: Request) -> Request:
     return replace(
         request,
         instructions="\n\n".join(filter(None, [request.instructions, manual])),
-        items=list(_in_words(request.items)),
+        items=_all_in_words(request.items),
         tools=(),
         tool_choice=None,
         parallel_tool_calls=None,
@@ -115,6 +116,17 @@ def _described(tool: Mapping[str, Any]) -> str:
         f"JSON Schema of its input: {json.dumps(schema, ensure_ascii=False)}",
     ]
     return "\n".join(filter(None, lines))
+
+
+def _all_in_words(items: Sequence[Item]) -> Sequence[Item]:
+    """What is past stays so where no tool was called in it."""
+    if isinstance(items, Thread) and not items.past.holds("tools", _is_of_tools):
+        return Thread(items.past, list(_in_words(items.new)))
+    return list(_in_words(items))
+
+
+def _is_of_tools(item: Item) -> bool:
+    return item.get("type") in ("function_call", "function_call_output")
 
 
 def _in_words(items: Sequence[Item]) -> Iterator[Item]:

@@ -63,6 +63,24 @@ def test_the_next_turn_follows_from_what_is_kept(
     assert read(turn) == expected  # taken up once more
 
 
+def test_what_is_known_of_its_beginning_grows_with_it(conversation, monkeypatch):
+    first = read(said(conversation, "last")).story
+    turn = said(conversation, "next")
+    story = read(turn).story
+    assert story is not None
+    assert story.length == len(read(turn).before) == first.length + 2
+    assert story.past.items == list(anew(turn, monkeypatch).story.past.items)
+
+
+def test_half_an_answer_is_not_known_as_over(conversation):
+    asked = conversation.open_turn([user_message("?")])
+    Turn.objects.filter(pk=asked.pk).update(status=Turn.Status.CANCELLED)
+    assert read(said(conversation, "next")).story.length == 0
+    # With the answer to what came after it, all is over.
+    found = read(said(conversation, "and on"))
+    assert found.story.length == len(found.before)
+
+
 def test_a_sibling_follows_from_what_is_kept(conversation, monkeypatch):
     turn = said(conversation, "one way")
     read(turn)

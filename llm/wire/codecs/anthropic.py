@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from operator import or_
 from typing import Any
 
 import orjson
@@ -25,12 +27,14 @@ from llm.errors import LLMError
 from llm.wire.body import object_of
 from llm.wire.classify import classify
 from llm.wire.codecs.anthropic_decoder import AnthropicDecoder
-from llm.wire.codecs.anthropic_messages import CACHED, MessagesInput
+from llm.wire.codecs.anthropic_messages import CACHED, MessagesInput, earlier
 from llm.wire.codecs.anthropic_models import Traits, traits_of
 from llm.wire.codecs.anthropic_parts import text_block
 from llm.wire.codecs.anthropic_schema import closed
 from llm.wire.codecs.anthropic_tools import Tools, chosen
 from llm.wire.deltas import Delta
+from llm.wire.items import Item
+from llm.wire.past import Told, folded, issuer, new_of, told
 from llm.wire.request import Request
 
 VERSION = "2026-10-21"
@@ -126,9 +130,8 @@ class _Body:
         self._effort = ""
         choice, offered = chosen(request.tool_choice, request.tools)
         self._tools = Tools.of(offered)
-        self._input = MessagesInput(
-            request, system_messages=self._traits.system_messages
-        )
+        self._earlier = told(request, codec, self._written_earlier)
+        self._input = self._written_input()
         self._max_tokens = request.max_output_tokens or self._usual_length()
         self._thinking = self._think()
         self.fields = {
@@ -153,21 +156,38 @@ class _Body:
 
     # The conversation
 
+    def _written_input(self) -> MessagesInput:
+        whole, earlier = self._request, self._earlier
+        has_notes = self._traits.system_messages
+        if earlier is None:
+            return MessagesInput(whole, system_messages=has_notes)
+        new = MessagesInput(new_of(whole), system_messages=has_notes)
+        if new.is_cut or not earlier.ids.isdisjoint(new.ids()):
+            self._earlier = None
+            return MessagesInput(whole, system_messages=has_notes)
+        new.container = new.container or earlier.container or None
+        new.degraded += earlier.notes
+        return new
+
+    def _written_earlier(self, request: Request) -> Told | None:
+        return earlier(request, system_messages=self._traits.system_messages)
+
     def _prompt(self) -> dict[str, Any]:
         prompt, output = self._input, {"effort": self._effort or None}
         form = self._form()
         if isinstance(form, str):
             prompt.system.append(text_block(form))
             self.degraded.append("text.format")
+        messages = prompt.messages
         if self._codec.caches:
-            prompt.cache()
+            prompt.cache(is_single=len(messages) == 1 and not self._earlier)
             if not prompt.system and self._tools.tools:
                 self._tools.tools[-1] = {**self._tools.tools[-1], **CACHED}
         told = {**output, "format": None if isinstance(form, str) else form}
         config = {name: value for name, value in told.items() if value is not None}
         return {
             "system": prompt.system or None,
-            "messages": prompt.messages,
+            "messages": self._earlier.before(messages) if self._earlier else messages,
             "output_config": config or None,
         }
 
@@ -315,7 +335,14 @@ def _telling(request: Request) -> Iterable[Any]:
     yield from request.extra
     for tool in request.tools:
         yield tool.get("type")
-    for item in request.items:
-        proof = request.proof(item)
-        if isinstance(proof, dict):
-            yield from (block["type"] for block in proof.get("content") or ())
+    yield from folded(
+        request.items, "blocks", partial(_blocks, request), or_, issuer(request)
+    )
+
+
+def _blocks(request: Request, items: Iterable[Item]) -> frozenset[str]:
+    """The types of those that go back as they came."""
+    proofs = [proof for item in items if isinstance(proof := request.proof(item), dict)]
+    return frozenset(
+        block["type"] for proof in proofs for block in proof.get("content") or ()
+    )

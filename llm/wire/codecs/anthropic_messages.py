@@ -20,7 +20,8 @@ from typing import Any
 from llm.errors import BadRequest
 from llm.wire.codecs.anthropic_parts import Block, blocks_of, plain, text_block
 from llm.wire.hosted_tools import RECEIPTS, screenshot_of
-from llm.wire.items import Item, answered_calls, is_portable_call_id
+from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
+from llm.wire.past import SENTINEL, Told, written
 from llm.wire.request import Request
 
 Message = dict[str, Any]
@@ -49,6 +50,7 @@ class MessagesInput:
         self.messages: list[Message] = []
         self.container: str | None = None
         self.degraded: list[str] = []
+        self.is_cut = False  # a hosted call without a result stays out
         self._request = request
         self._system_messages = system_messages
         self._assistant: list[Block] = []
@@ -65,11 +67,17 @@ class MessagesInput:
             self._add(item)
         self._finish()
 
-    def cache(self) -> None:
+    def ids(self) -> set[str]:
+        """Of calls, and of what they are named by."""
+        blocks = [block for message in self.messages for block in message["content"]]
+        named = [block.get(name) for block in blocks for name in ("id", "tool_use_id")]
+        return {id for id in named if id}
+
+    def cache(self, *, is_single: bool) -> None:
         """Mark where the prefix ends that later requests will repeat."""
         if self.system:
             self.system[-1] = {**self.system[-1], **CACHED}
-        if len(self.messages) == 1 and not self._request.tools:
+        if is_single and not self._request.tools:
             return  # a single question is not repeated
         for message in reversed(self.messages):
             if message["role"] == "user":
@@ -243,12 +251,26 @@ class MessagesInput:
         for message, answer in zip(self.messages, self.messages[1:], strict=False):
             if message["role"] != "assistant" or _is_results(answer):
                 continue
-            message["content"] = [
+            whole = [
                 block
                 for block in message["content"]
                 if block["type"] not in _HOSTED_CALLS or block["id"] in resolved
             ]
+            self.is_cut |= len(whole) < len(message["content"])
+            message["content"] = whole
         self.messages = [message for message in self.messages if message["content"]]
+
+
+def earlier(request: Request, *, system_messages: bool) -> Told | None:
+    """What is past, as it stands before others. None where the `SENTINEL` would not
+    stand alone, or something is missing that what follows could bring."""
+    wire = MessagesInput(request, system_messages=system_messages)
+    *messages, last = wire.messages
+    if last["content"] != [text_block(text_of(SENTINEL))] or wire.is_cut:
+        return None
+    wire.messages = messages
+    notes = frozenset(wire.degraded)
+    return Told(written(messages), frozenset(wire.ids()), notes, wire.container or "")
 
 
 def _calls(blocks: list[Block]) -> bool:

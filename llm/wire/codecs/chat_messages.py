@@ -17,13 +17,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from llm.errors import BadRequest
 from llm.wire.codecs.chat_reasoning import THOUGHTS, joined
+from llm.wire.codecs.dialects import has_late_instructions
 from llm.wire.hosted_tools import RECEIPTS, screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id
+from llm.wire.past import Told, new_of, told, written
 from llm.wire.request import Request
 
 if TYPE_CHECKING:
@@ -39,12 +42,18 @@ _TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 
 def messages(request: Request, codec: OpenAIChatCodec) -> list[Message]:
     """Raises BadRequest for what this host cannot be told."""
-    writer = _Writer(request, codec)
-    if request.instructions:
-        writer.system(request.instructions)
-    for item in request.items:
-        writer.item(item)
-    return writer.finish()
+    if (earlier := told(request, codec, partial(_earlier, codec))) is None:
+        return _Writer(request, codec).all()
+    new = _Writer(new_of(request), codec).all()
+    begins = next(n for n, each in enumerate(new) if each["role"] == "user")
+    return earlier.before(new, begins)
+
+
+def _earlier(codec: OpenAIChatCodec, request: Request) -> Told | None:
+    *messages, _ = _Writer(request, codec).all()
+    # What a host wants in front does not stay in its place.
+    is_moved = codec.merge_system and has_late_instructions(request.items)
+    return None if is_moved else Told(written(messages))
 
 
 def wire_call_id(call_id: str, length: int | None = None) -> str:
@@ -103,6 +112,13 @@ class _Writer:
         self._order: dict[str, int] = {}  # of the calls now being answered
         self._outputs: list[Message] = []
         self._pictures: list[Part] = []
+
+    def all(self) -> list[Message]:
+        if self._request.instructions:
+            self.system(self._request.instructions)
+        for item in self._request.items:
+            self.item(item)
+        return self.finish()
 
     def item(self, item: Item) -> None:
         match item.get("type", "message"):

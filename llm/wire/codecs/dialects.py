@@ -7,7 +7,11 @@ in them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import or_
 from typing import Any
+
+from llm.wire.items import Item
+from llm.wire.past import folded, holds
 
 Tool = dict[str, Any]
 Choice = str | Mapping[str, Any] | None
@@ -38,8 +42,13 @@ def _is_meant(tool: Tool, choice: Mapping[str, Any]) -> bool:
     return tool.get("type") == choice.get("type") and name in (None, tool.get("name"))
 
 
-def has_late_instructions(items: Sequence[Mapping[str, Any]]) -> bool:
+def has_late_instructions(items: Sequence[Item]) -> bool:
     """Whether instructions stand behind what somebody has said."""
+    both = folded(items, "late instructions", _has_late_instructions, or_)
+    return bool(both)
+
+
+def _has_late_instructions(items: Sequence[Item]) -> bool:
     spoken = False
     for item in items:
         if item.get("role") not in ("system", "developer"):
@@ -49,10 +58,13 @@ def has_late_instructions(items: Sequence[Mapping[str, Any]]) -> bool:
     return False
 
 
-def has_detail(items: Sequence[Mapping[str, Any]]) -> bool:
+def has_detail(items: Sequence[Item]) -> bool:
     """Whether an image is to be seen in some detail of the caller's choice."""
-    parts = (part for item in items for part in _parts(item))
-    return any(part.get("detail") not in (None, "auto") for part in parts)
+    return holds(items, "detail", _has_detail)
+
+
+def _has_detail(item: Item) -> bool:
+    return any(part.get("detail") not in (None, "auto") for part in _parts(item))
 
 
 def _parts(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -21,11 +21,12 @@ from llm.wire.body import json_of
 from llm.wire.classify import classify
 from llm.wire.codecs import gemini_models
 from llm.wire.codecs.dialects import has_detail, has_late_instructions
-from llm.wire.codecs.gemini_contents import Contents
+from llm.wire.codecs.gemini_contents import Contents, earlier_contents
 from llm.wire.codecs.gemini_decoder import GeminiDecoder
 from llm.wire.codecs.gemini_parameters import SCHEMA_KEYWORDS, arguments_of
 from llm.wire.codecs.gemini_tools import hosted, is_degraded, runs_there
 from llm.wire.deltas import Delta
+from llm.wire.past import new_of, told
 from llm.wire.request import Request
 from llm.wire.schema import cut_down
 
@@ -49,13 +50,18 @@ class GeminiCodec:
         return f"/{model}:generateContent"
 
     def encode(self, request: Request) -> dict[str, Any]:
-        told = Contents(request)
+        earlier = told(request, self, earlier_contents)
+        said = Contents(new_of(request) if earlier else request)
+        contents, ran_there = said.contents, said.hosted
+        if earlier:
+            contents = earlier.before(contents)
+            ran_there = ran_there or "hosted" in earlier.notes
         tools = self._tools(request)
         body: dict[str, Any] = {
-            "contents": told.contents,
-            "systemInstruction": _instruction(told.system),
+            "contents": contents,
+            "systemInstruction": _instruction(said.system),
             "tools": tools,
-            "toolConfig": self._tool_config(request, tools, told.hosted),
+            "toolConfig": self._tool_config(request, tools, ran_there),
             "generationConfig": self._generation(request, tools),
             "serviceTier": _TIERS.get(request.service_tier or ""),
             "labels": _labels(request.metadata) if self.vertex else None,

@@ -24,6 +24,7 @@ from llm.wire.codecs import gemini_models
 from llm.wire.codecs.gemini_parts import Part
 from llm.wire.hosted_tools import RECEIPTS, screenshot_message
 from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
+from llm.wire.past import SENTINEL, Told, written
 from llm.wire.request import Request
 
 Content = dict[str, Any]
@@ -240,6 +241,18 @@ class Contents:
         if not isinstance(text, str):
             raise _unsupported(f"a part of the type {part['type']!r}")
         return {"text": text}
+
+
+def earlier_contents(request: Request) -> Told | None:
+    """What is past, as it stands before others. None where the `SENTINEL` would not
+    stand alone; Gemma has its instructions inside."""
+    told = Contents(request)
+    *contents, last = told.contents
+    is_alone = last["parts"] == [{"text": text_of(SENTINEL)}]
+    if not is_alone or gemini_models.is_gemma(request.model):
+        return None
+    notes = frozenset({"hosted"} if told.hosted else ())
+    return Told(written(contents), notes=notes)
 
 
 def _sign(content: Content) -> None:

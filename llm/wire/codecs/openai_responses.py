@@ -23,6 +23,7 @@ from llm.wire.codecs.responses_input import ResponsesInput, without_ours
 from llm.wire.codecs.responses_tools import Dialect, hosted, includes, is_degraded
 from llm.wire.deltas import Delta
 from llm.wire.hosted_tools import is_hosted
+from llm.wire.past import Told, new_of, told, written
 from llm.wire.request import Request
 
 #: What OpenAI takes and compatible servers may not know.
@@ -65,11 +66,7 @@ class OpenAIResponsesCodec:
 
     def encode(self, request: Request) -> dict[str, Any]:
         _refuse_unsayable(request)
-        wire = ResponsesInput(
-            request,
-            developer_role=self.developer_role,
-            phases="phase" in self.options,
-        )
+        wire = self._input(request)
         known: dict[str, Any] = {
             "instructions": request.instructions or None,
             **self._sampling(request),
@@ -122,6 +119,29 @@ class OpenAIResponsesCodec:
         return classify(status, headers, body)
 
     # The body
+
+    def _input(self, request: Request) -> ResponsesInput:
+        earlier = told(request, self, self._earlier)
+        wire = self._written(new_of(request) if earlier else request)
+        if earlier is None:
+            return wire
+        if not earlier.ids.isdisjoint(wire.taken):
+            return self._written(request)
+        wire.items = earlier.before(wire.items)
+        wire.reasoned = wire.reasoned or "reasoned" in earlier.notes
+        return wire
+
+    def _earlier(self, request: Request) -> Told:
+        wire = self._written(request)
+        notes = frozenset({"reasoned"} if wire.reasoned else ())
+        return Told(written(wire.items[:-1]), frozenset(wire.taken), notes)
+
+    def _written(self, request: Request) -> ResponsesInput:
+        return ResponsesInput(
+            request,
+            developer_role=self.developer_role,
+            phases="phase" in self.options,
+        )
 
     def _sampling(self, request: Request) -> dict[str, Any]:
         return {

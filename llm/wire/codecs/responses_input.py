@@ -43,11 +43,11 @@ class ResponsesInput:
     def __init__(self, request: Request, *, developer_role: bool, phases: bool) -> None:
         self.items: list[dict[str, Any]] = []
         self.reasoned = False  # encrypted reasoning is among them
+        self.taken: set[str] = set()  # call ids on the wire
         self._request = request
         self._developer_role = developer_role
         self._phases = phases
         self._call_ids: dict[str, str] = {}  # ours to the wire's
-        self._taken: set[str] = set()  # call ids on the wire
         self._answered = answered_calls(request.items)
         self._asked: dict[str, str] = {}  # approval requests, our ids to the wire's
         self._elsewhere = {
@@ -86,7 +86,7 @@ class ResponsesInput:
         if kind not in _CALLS:
             return raw
         call_id = raw["call_id"]
-        if not call_id or call_id in self._taken:
+        if not call_id or call_id in self.taken:
             call_id = self._free_id(item["call_id"])
             raw = {**raw, "call_id": call_id}
         self._name(item, call_id)
@@ -101,13 +101,13 @@ class ResponsesInput:
 
     def _name(self, call: Item, call_id: str) -> None:
         self._call_ids[call["call_id"]] = call_id
-        self._taken.add(call_id)
+        self.taken.add(call_id)
 
     def _free_id(self, call_id: str) -> str:
         """`call_id` as it is taken, and not yet: some hosts count their calls anew with
         every answer."""
         id, count = _portable(call_id), 0
-        while id in self._taken:
+        while id in self.taken:
             id, count = _portable(f"{call_id} {count}"), count + 1
         return id
 
