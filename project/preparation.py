@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,6 +17,8 @@ from django.db.migrations.executor import MigrationExecutor
 from project.environment import ConfigurationError
 from project.files import InUse, lock_folder
 from project.first_start import Outcome, first_start
+
+logger = logging.getLogger(__name__)
 
 _PREPARING = 7_262_317  # the number of PostgreSQL's lock; any that nobody else uses
 _PAUSE = 0.1  # seconds
@@ -37,6 +40,8 @@ def prepare() -> Outcome:
     """Migrations, then the first start. Of processes that start at once, one does it
     and the others wait."""
     _connect()
+    if settings.REDIS_URL:
+        _greet_redis()
     _apart(migrate)
     with _one_after_another():
         return first_start()
@@ -79,6 +84,29 @@ def _connect() -> None:
         raise ConfigurationError(
             "DATABASE_URL", f"cannot use {path} ({exc}); name another file."
         ) from exc
+
+
+def _greet_redis() -> None:
+    """One that refuses us will go on with that, and is for a person to mend. One that
+    is away may come back, as it may while we run."""
+    from redis import Redis
+    from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL, socket_timeout=3, socket_connect_timeout=3
+        ) as client:
+            client.ping()
+    except (AuthenticationError, ResponseError) as exc:
+        raise ConfigurationError(
+            "REDIS_URL",
+            "Redis refuses us there; mend the password, or the database's number.",
+        ) from exc
+    except (RedisError, OSError):
+        logger.warning(
+            "REDIS_URL: cannot reach Redis there; until it can be reached, answers"
+            " are told from the database, once a second"
+        )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from project.preparation import _greet_redis
 from project.scaled import database
 from tests.scaled import POSTGRES as SERVER
 from tests.scaled import REDIS, Database, need_servers
@@ -45,6 +46,27 @@ def test_half_a_setting_stops_the_start_with_one_line(
     assert done.stderr.startswith(line)
     assert done.stderr.count("\n") == 1
     assert "planted-secret" not in done.stderr
+
+
+def test_a_redis_that_refuses_us_stops_the_start_with_one_line(tmp_path: Path):
+    need_servers()
+    database, nowhere = Database(), REDIS.rpartition("/")[0] + "/999999"
+    there = {"DATABASE_URL": database.url, "REDIS_URL": nowhere}
+    try:
+        told = ServerProcess(tmp_path / "data", there).refused()
+    finally:
+        database.drop()
+    assert told.startswith("REDIS_URL: Redis refuses us there; mend the password, or")
+    assert told.count("\n") == 1
+
+
+def test_a_redis_that_is_away_is_told_of_and_waited_for(settings, caplog):
+    settings.REDIS_URL = f"redis://:planted-secret@127.0.0.1:{free_port()}/0"
+    _greet_redis()
+    assert [record.getMessage()[:34] for record in caplog.records] == [
+        "REDIS_URL: cannot reach Redis ther"
+    ]
+    assert "planted-secret" not in caplog.text
 
 
 def test_postgresql_ends_what_a_process_that_stands_still_has_locked(settings):
@@ -101,7 +123,7 @@ def test_processes_that_start_at_once_make_the_tables_one_after_another(tmp_path
         empty.drop()
 
 
-def test_create_token_says_whether_tables_or_the_database_are_missing(tmp_path: Path):
+def test_commands_say_whether_tables_or_the_database_are_missing(tmp_path: Path):
     need_servers()
     database = Database()
     try:
@@ -114,6 +136,7 @@ def test_create_token_says_whether_tables_or_the_database_are_missing(tmp_path: 
         told = _refused(scaled)
         assert told.startswith("CommandError: The database does not answer: ")
         assert told.endswith(" is not currently accepting connections.\n")
+        assert _refused(scaled, "engine_status") == told
     finally:
         database.drop()
 
@@ -121,9 +144,9 @@ def test_create_token_says_whether_tables_or_the_database_are_missing(tmp_path: 
 NO_TABLES = "CommandError: There are no tables in the database yet; `make run` first.\n"
 
 
-def _refused(server: ServerProcess) -> str:
+def _refused(server: ServerProcess, *command: str) -> str:
     done = subprocess.run(
-        manage("create_token", "admin"),
+        manage(*(command or ("create_token", "admin"))),
         cwd=BASE,
         env=server.environment,
         capture_output=True,

@@ -5,7 +5,8 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 
 from conversations.engine_status import Status, rounded, status
 
@@ -21,7 +22,11 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="for programs")
 
     def handle(self, **options: Any) -> None:
-        found = status()
+        try:
+            found = status()
+        except OperationalError as exc:
+            told = str(exc).partition("\n")[0].rstrip(".")
+            raise CommandError(f"The database does not answer: {told}.") from exc
         if options["json"]:
             self.stdout.write(json.dumps(found.as_dict(), indent=2))
         else:
