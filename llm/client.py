@@ -103,6 +103,7 @@ async def stream(
             if reader.error:
                 raise reader.error
             try:
+                del chunk  # what comes next may take a while
                 chunk = await answer.read()
             except TryAgain as exc:
                 chunk, lost = b"", exc

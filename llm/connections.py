@@ -150,6 +150,7 @@ def _make_small(answer: Any) -> None:
     for queue in (answer.content, answer._protocol):
         if type(queue._buffer) is deque:
             queue._buffer = _Few(queue._buffer)
+    answer.content._http_chunk_splits = None  # begun before the content was of ours
     answer._cache.clear()
     answer._headers = _NO_HEADERS
     answer._raw_headers = ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, cast
 
-from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.conf import settings
 
@@ -34,14 +34,12 @@ _people = AllowedHostsOriginValidator(signed_in(URLRouter(websocket_urlpatterns)
 _judge = lru_cache(maxsize=1024)(_people.valid_origin)
 _people.valid_origin = _judge
 
-_application = ProtocolTypeRouter(
-    {
-        "http": Gateway(http),
-        "websocket": programs_first(_people),
-        "lifespan": lifespan,
-    }
-)
+_applications: dict[str, Any] = {
+    "http": Gateway(http),
+    "websocket": programs_first(_people),
+    "lifespan": lifespan,
+}
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    await _application(with_write(scope, send), receive, send)
+    await _applications[scope["type"]](with_write(scope, send), receive, send)

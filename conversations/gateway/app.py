@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from conversations import admission, engine
 from conversations.gateway import (
@@ -46,15 +46,14 @@ class Gateway:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope["path"]
         if path.startswith(PREFIX) or path == "/v1":
-            await serve(Exchange(scope, receive, send))
-        elif path == "/" and scope["method"] == "HEAD":
+            return serve(Exchange(scope, receive, send))
+        if path == "/" and scope["method"] == "HEAD":
             # Coding agents look whether anybody is there before they ask.
-            await Exchange(scope, receive, send).answer(200, None)
-        else:
-            await self._app(scope, receive, send)
+            return Exchange(scope, receive, send).answer(200, None)
+        return self._app(scope, receive, send)
 
 
 async def serve(exchange: Exchange) -> None:

@@ -6,7 +6,7 @@ goes on until the model has its last word or the client has calls to answer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,6 @@ from django.conf import settings
 
 from conversations.gateway.asked import Asked
 from conversations.gateway.http import EventStream, Exchange
-from conversations.gateway.names import AllBut
 from conversations.gateway.records import Records
 from conversations.gateway.stops import Stops, stopping
 from conversations.loop import Task, respond
@@ -35,6 +34,7 @@ from tools.registry import Context
 
 #: For the loop, which asks where somebody has; the model is told the request's items.
 _SOMEBODY_ASKS = [user_message("")]
+_ANY_NAME = AllBut()
 
 
 class Builder(ResponseBuilder):
@@ -107,7 +107,7 @@ class Answer:
             stream=stopping(begun, self._stops) if self._stops else begun,
             tools=asked.own_tools,
             # Without tools of ours all calls are the client's, whatever their names.
-            client_tools=asked.client_tools if asked.own_tools else AllBut(),
+            client_tools=asked.client_tools if asked.own_tools else _ANY_NAME,
             context=Context(user_id=asked.token.user_id),
             parallel=asked.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,
@@ -172,10 +172,10 @@ def _ignores(asked: Asked) -> bool:
     return ours or asked.wishes.ignore_invalid_options
 
 
-async def answer(exchange: Exchange, asked: Asked, records: Records) -> None:
+def answer(exchange: Exchange, asked: Asked, records: Records) -> Awaitable[None]:
     """Raises LLMError where nothing has been told yet."""
     reply = _stream if asked.request.stream else _whole
-    await reply(exchange, asked, Answer(asked, records))
+    return reply(exchange, asked, Answer(asked, records))
 
 
 async def _whole(exchange: Exchange, asked: Asked, answer: Answer) -> None:
