@@ -14,6 +14,7 @@ from typing import Any
 from conversations.engine.database import Database
 from conversations.gateway import routes, tokens
 from conversations.gateway.dialects import Dialect, unreadable
+from conversations.gateway.names import AllBut
 from conversations.gateway.proofs import proven
 from conversations.gateway.routes import Way
 from conversations.metering import Meter

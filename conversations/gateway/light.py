@@ -16,6 +16,7 @@ from django.conf import settings
 
 from conversations.gateway.asked import Asked
 from conversations.gateway.http import EventStream, Exchange
+from conversations.gateway.names import AllBut
 from conversations.gateway.records import Records
 from conversations.gateway.stops import Stops, stopping
 from conversations.loop import Task, respond
