@@ -1,19 +1,26 @@
 """Django under ASGI, at one change of thread a request and on few threads.
 
-Django's own handler makes a thread for every request, and lets each middleware change
-between it and the event loop. All our middleware and views are synchronous, so here
-they run as one call; and a few threads serve all requests, so that a hundred requests
-at once do not open a hundred connections that fight for SQLite's one write lock.
+Django's own handler makes a thread for every request, and changes between it and the
+event loop for each middleware, and before and after it for its signals. All our
+middleware and views are synchronous, so here they run as one call, from the signal that
+a request has begun to the one that it is over; and a few threads serve all requests, so
+that a hundred requests at once do not open a hundred connections that fight for
+SQLite's one write lock.
 """
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import suppress
+from typing import IO, Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.handlers.asgi import ASGIHandler
-from django.http import HttpRequest, HttpResponseBase
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.signals import request_started
+from django.http import FileResponse, HttpResponseBase
+from django.urls import set_script_prefix
 
 THREADS = 8
 
@@ -26,6 +33,7 @@ class Handler(ASGIHandler):
             for _ in range(THREADS)
         ]
         self._requests = [0] * THREADS  # of each
+        self._answer_in_thread = sync_to_async(self._answer)
 
     def load_middleware(self, is_async: bool = False) -> None:
         super().load_middleware(is_async=False)
@@ -39,5 +47,41 @@ class Handler(ASGIHandler):
         finally:
             self._requests[number] -= 1
 
-    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        return await sync_to_async(self.get_response)(request)
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        with suppress(RequestAborted):
+            body = await self.read_body(receive)
+            response = await self._answer_in_thread(scope, body)
+            if response.streaming:
+                await self._stream(response, receive, send)
+            else:
+                await self.send_response(response, send)
+
+    def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
+        """A response, which is over for Django unless it is streamed."""
+        set_script_prefix(get_script_prefix(scope))
+        request_started.send(sender=type(self), scope=scope)
+        request, refused = self.create_request(scope, body)
+        response = self.get_response(request) if request else refused
+        assert response is not None
+        # Its own end is told by its `close`.
+        vars(response)["_handler_class"] = type(self)
+        if isinstance(response, FileResponse):
+            response.block_size = self.chunk_size
+        if not response.streaming:
+            response.close()
+        body.close()
+        return response
+
+    async def _stream(self, response: Any, receive: Any, send: Any) -> None:
+        """Until all is sent, or the caller has hung up."""
+        sending = asyncio.ensure_future(self.send_response(response, send))
+        watching = asyncio.ensure_future(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (sending, watching):
+                task.cancel()
+            await asyncio.gather(sending, watching, return_exceptions=True)
+            await sync_to_async(response.close)()
