@@ -242,14 +242,15 @@ class _Loop:
         yield builder.extension(
             "parley:step.started", step=self._steps, kind="generate"
         )
-        request = self._prepare(tuple(builder.output))
         resumption, self._resumption = self._resumption, None
         feed = resumption.feed if resumption else builder.feed
         tell = self._tell
         call = Call()
         builder.begin_call()
+        # The request is nobody's but the stream's, which drops it when it can.
+        answer = task.stream(self._prepare(tuple(builder.output)), call)
         try:
-            async with aclosing(task.stream(request, call)) as batches:
+            async with aclosing(answer) as batches:
                 async for deltas in batches:
                     if not (events := feed(deltas)):
                         continue

@@ -18,6 +18,7 @@ def piece_by_piece(stream: Stream) -> Stream:
 
     async def cut(request: Request, call: Call) -> AsyncGenerator[list[Delta], None]:
         batches = stream(request, call)
+        del request  # which may be large
         async with aclosing(batches):
             async for deltas in batches:
                 for delta in deltas:

@@ -40,6 +40,9 @@ _UNASKED: dict[str, Any] = {
 } | {"extra": {}}
 
 
+NOTHING = Request(model="", items=())
+
+
 def addressed(request: Request, route: Route, meant_for: Route) -> Request:
     """`request`, made for one model, made out to another.
 
@@ -161,6 +164,10 @@ class Adaptation:
             self.request = forced.demanded(self.request, self._asked.tool_choice)
         if in_words or self.request.tools:
             self._demand = Demand(holds_thoughts=in_words)
+
+    def settle(self) -> None:
+        """Something was told, so nothing is asked again: let go of what was asked."""
+        self.request = self._asked = NOTHING
 
     # Its answer
 

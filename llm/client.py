@@ -84,11 +84,13 @@ async def stream(
     answer: Answer | None = None
     try:
         answer = await _asked(endpoint, request, call)
-        begun = await _beginning(answer) if request.stream else b""
+        streams = request.stream
+        del request  # which may be large; the answer may take long
+        begun = await _beginning(answer) if streams else b""
         # Some hosts stream as application/json, others answer a stream with one JSON
         # object (an error as a rule): what comes first tells them apart, and not the
         # header.
-        if not request.stream or begun.lstrip()[:1] in (b"{", b"[", b"<"):
+        if not streams or begun.lstrip()[:1] in (b"{", b"[", b"<"):
             deltas = _whole(endpoint, await answer.rest(begun))
             call.saw(deltas)
             yield deltas

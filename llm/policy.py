@@ -23,7 +23,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from llm import client, repairs, router
-from llm.adapt import Adaptation, added, addressed, heard
+from llm.adapt import NOTHING, Adaptation, added, addressed, heard
 from llm.client import Call
 from llm.errors import BadRequest, LLMError
 from llm.inline import Files, inlined
@@ -131,6 +131,7 @@ async def stream(
     policy = policy if policy is not None else policy_of(routes[0])
     form = form or form_of(request)
     trials = _Trials(routes, request, policy, form, held, ignore_invalid)
+    del request  # which may be large, and is of no use once something is told
     adaptation = trials.adaptation
     files = files if files is not None else Files()
     call.route = trials.route
@@ -144,6 +145,8 @@ async def stream(
                         if attempt.passes:  # nearly all there is
                             yield deltas
                         elif told := attempt.heard(deltas):
+                            if attempt.has_told:
+                                trials.settle()
                             yield told
         except LLMError as exc:
             attempt.error = exc
@@ -204,7 +207,7 @@ class _Trials:
     ) -> None:
         self._first = self.route = routes[0]
         self._others = iter(routes[1:])
-        self._request = request
+        self._request: Request | None = request
         self._policy = policy
         self._form = form
         self._held = held
@@ -212,6 +215,10 @@ class _Trials:
         self._asked = 1  # of this route
         self._is_mended = False
         self.adaptation = self._adapted(self.route, ignore_invalid)
+
+    def settle(self) -> None:
+        """Nothing is asked anew: something has been told."""
+        self._request = None
 
     def after(self, attempt: _Attempt) -> tuple[float, Adaptation] | None:
         """Seconds to wait and what to ask next, of `route`; None where all is said."""
@@ -258,6 +265,7 @@ class _Trials:
         return False
 
     def _adapted(self, route: Route, ignore_invalid: bool) -> Adaptation:
+        assert self._request is not None, "nothing has been told"
         request = addressed(self._request, route, self._first)
         return Adaptation(
             request,
@@ -387,6 +395,9 @@ class _Attempt:
         if not any(map(_says_something, deltas)):
             return []
         self.has_told = True
+        self._adaptation.settle()
+        if self._portioned is None:
+            self._request = NOTHING
         self.passes = self._adaptation.is_plain and self._portioned is None
         if not self._spent:  # from here on the caller hears it all
             call = self._call

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -70,6 +72,27 @@ async def listen(*routes: Any, call: Call, asked: Request | None = None, **optio
 
 def text(deltas: list[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+class Items(list):
+    """Whose end can be seen."""
+
+
+async def test_what_was_asked_is_let_go_of_once_something_is_told(web):
+    Host(web, "a", says("Hello"))
+    items = Items([user_message("Hi")])
+    asked = weakref.ref(items)
+    stream = policy.stream(
+        [route()], Request(model="m", items=items), Call(), policy=THRICE, wait=Waits()
+    )
+    del items
+    async with aclosing(stream) as batches:
+        told = await anext(batches)
+        gc.collect()
+        assert asked() is None
+        async for deltas in batches:
+            told += deltas
+    assert text(told) == "Hello"
 
 
 # Attempts
