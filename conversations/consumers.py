@@ -16,11 +16,13 @@ from typing import Any
 import orjson
 from channels.consumer import get_handler_name
 from channels.db import database_sync_to_async
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
 from conversations import engine
+from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
 from conversations.engine import WRITE, Entry, Way, hints
 from conversations.engine.hints import group_of
 from conversations.models import Conversation, Question, Turn
@@ -47,11 +49,12 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         if not user.is_authenticated:
             await self.close(code=4401)
             return
-        find = database_sync_to_async(Conversation.objects.one_of)
-        self.conversation = await find(user, conversation_id)
-        if self.conversation is None:
+        find = Conversation.objects.one_of
+        found = await engine.read(find, user, conversation_id)
+        if found is None:
             await self.close(code=4404)
             return
+        self.conversation = found
         self._group = group_of(conversation_id)
         hints.listeners[conversation_id] += 1
         await self.channel_layer.group_add(self._group, self.channel_name)
@@ -64,6 +67,10 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         if self._group:
             hints.left(self.conversation.pk)
             await self.channel_layer.group_discard(self._group, self.channel_name)
+
+    async def websocket_disconnect(self, message: Any) -> None:
+        await self.disconnect(message["code"])
+        raise StopConsumer  # what Channels would do besides, nobody needs
 
     async def dispatch(self, message: Any) -> None:
         """Channels looks for old connections to the database first, in a thread; who
@@ -102,9 +109,17 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
         try:
-            return orjson.loads(text_data)  # no NaN, no bottomless nesting
+            told = orjson.loads(text_data)  # no NaN, no half surrogate pairs
         except ValueError as exc:
             raise InvalidMessage("The message is not valid JSON.") from exc
+        if is_deeper(told):
+            problem = f"The message is nested more than {MAX_DEPTH} levels deep."
+            raise InvalidMessage(problem)
+        try:
+            without_nul(told, text_data.encode())
+        except InputError as exc:
+            raise InvalidMessage(str(exc), exc.param) from exc
+        return told
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
         self._key = content.get("key") if isinstance(content, dict) else None

@@ -31,7 +31,7 @@ def database(url: str) -> dict[str, Any]:
         raise ValueError("it names no database")
     return {
         **found,
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "project.postgresql",
         # The server's threads stay, and so do their connections; one that PostgreSQL
         # has closed is noticed before it is used.
         "CONN_MAX_AGE": 600,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from llm.wire.mending import NUL, mended
+
 MAX_DEPTH = 64  # levels of a JSON value
 
 Check = Callable[[Any, str], Any]
@@ -71,6 +73,26 @@ def string(value: Any, where: str) -> str:
     except UnicodeEncodeError as exc:
         raise InputError(where, "holds half a surrogate pair.") from exc
     return value
+
+
+def without_nul(told: Any, body: bytes) -> None:
+    """Raises InputError for the first NUL in `told`, which `body` was read as."""
+    if NUL in body:
+        _without_nul(told, "")
+
+
+def _without_nul(value: Any, where: str) -> None:
+    match value:
+        case str():
+            string(value, where)
+        case list():
+            for place, each in enumerate(value):
+                _without_nul(each, f"{where}[{place}]")
+        case dict():
+            for name, each in value.items():
+                at = f"{where}.{mended(name[:100])}".removeprefix(".")
+                string(name, at)
+                _without_nul(each, at)
 
 
 def filled_string(value: Any, where: str) -> str:

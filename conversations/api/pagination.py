@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ValidationError as DjangoValidationError
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
@@ -18,6 +19,12 @@ class _Cursor(CursorPagination):
         try:
             return super().decode_cursor(request)
         except NotFound as exc:
+            raise ValidationError({"cursor": "This is no cursor of ours."}) from exc
+
+    def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
+        try:
+            return super().paginate_queryset(*args, **kwargs)
+        except DjangoValidationError as exc:  # it names no place in the order
             raise ValidationError({"cursor": "This is no cursor of ours."}) from exc
 
     def get_page_size(self, request: Request) -> int | None:

@@ -8,13 +8,13 @@ from django.conf import settings
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
-from conversations.api.checks import MAX_DEPTH, is_deeper
-from conversations.api.errors import PayloadTooLarge
+from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
+from conversations.api.errors import PayloadTooLarge, Refused
 
 
 class JSONParser(BaseParser):
     """Takes what can be kept and sent again: UTF-8 without half surrogate pairs, no
-    NaN, no bottomless nesting. DRF's own reads a body of any size."""
+    NUL, no NaN, no bottomless nesting. DRF's own reads a body of any size."""
 
     media_type = "application/json"
 
@@ -36,4 +36,8 @@ class JSONParser(BaseParser):
             raise ParseError("The body must be a JSON object.")
         if is_deeper(data):
             raise ParseError(f"The body is nested more than {MAX_DEPTH} levels deep.")
+        try:
+            without_nul(data, body)
+        except InputError as exc:
+            raise Refused(exc) from exc
         return data

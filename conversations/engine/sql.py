@@ -16,6 +16,7 @@ from django.db import connection
 
 from llm import statements
 from llm.statements import adapted
+from llm.wire.mending import mended_json, without_nul
 
 _UNFINISHED = "('queued', 'in_progress', 'waiting')"
 
@@ -122,11 +123,11 @@ _RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
 
 
 def written(value: Any) -> str:
-    """As JSON."""
+    """As JSON that PostgreSQL takes: one beat that it refuses would end them all."""
     try:
-        return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # half a character, which Python's own JSON takes
-        return json.dumps(value)
+        return without_nul(orjson.dumps(value)).decode()
+    except orjson.JSONEncodeError:  # half a letter, or a number that is too large
+        return json.dumps(mended_json(value))
 
 
 def _column(name: str, value: Any) -> Any:

@@ -31,6 +31,7 @@ from conversations.gateway.means import means
 from conversations.tokens import AccessToken
 from llm.errors import BadRequest, LLMError
 from llm.wire.items import Event, Item
+from llm.wire.mending import without_nul
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
 def _body(message: str) -> dict[str, Any]:
     """Raises BadRequest."""
     try:
-        told = orjson.loads(message)
+        told = orjson.loads(without_nul(message.encode()))
     except orjson.JSONDecodeError as exc:
         raise BadRequest("The message is not valid JSON.") from exc
     if not isinstance(told, dict) or told.get("type") != "response.create":

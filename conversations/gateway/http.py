@@ -18,6 +18,7 @@ from conversations.sse import HEARTBEAT, Receive, Scope, Send
 from llm.errors import BadRequest
 from llm.wire import sse
 from llm.wire.items import new_id
+from llm.wire.mending import without_nul
 
 PATIENCE = 1.0  # seconds an error may take to be told by its status
 _JSON = (b"content-type", b"application/json")
@@ -83,7 +84,7 @@ class Exchange:
         if not (body := await self.body()):
             return {}
         try:
-            told = orjson.loads(body)
+            told = orjson.loads(without_nul(body))
         except orjson.JSONDecodeError as exc:
             raise BadRequest(f"The body is not valid JSON: {exc}.") from exc
         if not isinstance(told, dict):

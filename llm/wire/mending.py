@@ -9,11 +9,13 @@ Source: https://www.postgresql.org/docs/current/datatype-json.html
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 
 NUL = b"\\u0000"  # as JSON writes it
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # behind no odd backslash
 
 
 def mended(text: str) -> str:
@@ -33,11 +35,15 @@ def mended_json(value: Any) -> Any:
     if isinstance(value, str):
         return mended(value)
     try:
-        if NUL not in orjson.dumps(value):
-            return value
+        told = orjson.dumps(value)
     except TypeError:  # half a pair
-        pass
-    return _mended(value)
+        return _mended(value)
+    return orjson.loads(without_nul(told)) if NUL in told else value
+
+
+def without_nul(told: bytes) -> bytes:
+    """The same JSON with U+FFFD for each NUL in its texts and names."""
+    return _NUL.sub(rb"\1\\ufffd", told) if NUL in told else told
 
 
 def _mended(value: Any) -> Any:

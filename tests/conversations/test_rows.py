@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -14,7 +13,6 @@ from llm.wire.items import user_message
 
 pytestmark = pytest.mark.django_db
 
-HALF = "half a character: \ud83d"
 
 
 def running() -> Claim:
@@ -69,12 +67,3 @@ def test_beats_of_many_runs_are_of_all(monkeypatch, django_assert_num_queries):
     assert sorted(heard.stopped) == sorted(claim.turn_id for claim in claims[3:])
     assert [turn_of(claim).partial for claim in claims] == [[1]] * 5
     assert rows.heartbeat({}) == rows.Heard([], [])
-
-
-@pytest.mark.skipif(
-    settings.REDIS_URL != "", reason="PostgreSQL keeps whole characters"
-)
-def test_half_a_character_is_kept():
-    claim = running()
-    rows.heartbeat({claim: Snapshot([{"text": HALF}], 1)})
-    assert turn_of(claim).partial == [{"text": HALF}]

@@ -18,17 +18,24 @@ from llm.wire.deltas import (
     StartDelta,
     ToolCallDelta,
 )
-from llm.wire.mending import NUL, mended, mended_json
+from llm.wire.mending import NUL, mended, mended_json, without_nul
 from llm.wire.model_lists import models
 from llm.wire.reading import whole
 from llm.wire.response import arguments_of
 
 TEXT = st.text(st.characters(codec=None))
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
-    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
-    max_leaves=10,
-)
+
+
+def json_of(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+        lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
+        max_leaves=10,
+    )
+
+
+JSON = json_of(TEXT)
+WHOLE = json_of(st.text(st.sampled_from('\0\\u0a😀"')))
 
 
 @given(JSON)
@@ -101,3 +108,20 @@ def test_a_listed_model_has_no_nul_in_its_name():
 )
 def test_json_that_people_write_holds_only_what_can_be_kept(text: str, kept: bool):
     assert can_be_kept(text) is kept
+
+
+@given(WHOLE)
+def test_json_is_mended_alike_where_it_is_written_and_where_it_is_read(value: Any):
+    assert orjson.loads(without_nul(orjson.dumps(value))) == mended_json(value)
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        (rb'"\u0000"', rb'"\ufffd"'),
+        (rb'"\\u0000"', rb'"\\u0000"'),
+        (rb'"\\\u0000\u0000"', rb'"\\\ufffd\ufffd"'),
+    ],
+)
+def test_what_looks_like_nul_is_let_be(told: bytes, kept: bytes):
+    assert without_nul(told) == kept

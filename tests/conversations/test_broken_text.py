@@ -1,0 +1,184 @@
+"""NUL and halves of letters, which PostgreSQL keeps nowhere: on SQLite, and with
+tests.settings_scaled on PostgreSQL, doors answer alike and turns go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from conversations.consumers import ConversationConsumer, InvalidMessage
+from conversations.engine import rows
+from conversations.engine.rows import Claim, Progress, Snapshot
+from conversations.gateway import kept_rows
+from conversations.gateway.consumer import _body
+from conversations.gateway.http import Exchange
+from conversations.models import Conversation, Item, ToolCall, Turn
+from llm import router
+from llm.errors import ModelNotAvailable
+from llm.wire.items import user_message
+from tools.execute import Outcome
+
+from .scene import a_model, a_user, program, signed_in
+
+pytestmark = pytest.mark.django_db
+
+BROKEN = "a\0b"
+NUL_IN_JSON = r'{"input": "a\u0000b \\u0000", "metadata": {"\u0000": "c"}}'
+
+
+@pytest.fixture
+def ada() -> Any:
+    return a_user("ada", is_staff=True, is_superuser=True)
+
+
+@pytest.fixture
+def page(ada: Any) -> Client:
+    return signed_in(ada)
+
+
+def claimed(owner: Any) -> Claim:
+    conversation = Conversation.objects.create(owner=owner)
+    claim = rows.claim(conversation.open_turn([user_message("hello")]).pk)
+    assert claim is not None
+    return claim
+
+
+# What a turn keeps
+
+
+def test_a_beat_that_no_database_takes_ends_no_other(ada: Any):
+    said = [Snapshot([{"text": text}], 3) for text in (BROKEN, "\ud83d", "plain")]
+    beats = {claimed(ada): each for each in said}
+    heard = rows.heartbeat(beats)
+    assert (heard.lost, heard.stopped) == ([], [])
+    told = [Turn.objects.get(pk=claim.turn_id).partial for claim in beats]
+    kept = ["a\ufffdb", "\ufffd", "plain"]
+    assert told == [[{"text": text}] for text in kept]
+
+
+def test_what_reached_a_row_all_the_same_ends_no_turn(ada: Any):
+    """By a way that nobody thought of: SQLite keeps it, PostgreSQL a mended one."""
+    claim = claimed(ada)
+    call = {"type": "function_call", "call_id": "c1", "name": "f\0", "arguments": ""}
+    failed = Outcome("c1", "failed", BROKEN, BROKEN, 0.1)
+    progress = Progress(
+        items=[(call, {"raw": BROKEN}, 1)], first_position=1, executing=[call]
+    )
+    rows.advance(claim, progress)
+    rows.advance(claim, Progress(outcomes=[failed]))
+    assert Item.objects.get(type="function_call").payload["call_id"] == "c1"
+    assert ToolCall.objects.get().error in (BROKEN, "a\ufffdb")
+
+
+# Programs
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body", "param"),
+    [
+        ("post", "conversations/", {"title": BROKEN}, "title"),
+        ("post", "conversations/", {"model": BROKEN}, "model"),
+        ("post", "conversations/", {"preset": BROKEN}, "preset"),
+        ("post", "conversations/", {BROKEN: 1}, "a\ufffdb"),
+        ("post", "turns/", {"input": [{"role": BROKEN}]}, "input[0].role"),
+        ("post", "turns/", {"input": "x", "model": BROKEN}, "model"),
+        (
+            "post",
+            "turns/",
+            {"options": {"text": {"format": {"schema": {"title": BROKEN}}}}},
+            "options.text.format.schema.title",
+        ),
+        (
+            "post",
+            "turns/",
+            {"options": {"metadata": {BROKEN: "x"}}},
+            "options.metadata.a\ufffdb",
+        ),
+        ("get", "conversations/?cursor=cD0lMDA%3D", None, "cursor"),
+    ],
+)
+def test_a_program_is_told_where_its_nul_is(
+    ada: Any, method: str, url: str, body: Any, param: str
+):
+    conversation = Conversation.objects.create(owner=ada)
+    url = url.replace("turns/", f"conversations/{conversation.pk}/turns/")
+    ask: Callable[..., Any] = getattr(program(ada), method)
+    told = ask(f"/api/{url}", body, content_type="application/json")
+    assert (told.status_code, told.json()["error"]["param"]) == (400, param)
+
+
+async def test_a_socket_is_told_where_its_nul_is():
+    message = json.dumps({"type": "turn.cancel", "turn": BROKEN})
+    with pytest.raises(InvalidMessage) as refused:
+        await ConversationConsumer.decode_json(message)
+    assert refused.value.param == "turn"
+    with pytest.raises(InvalidMessage):
+        await ConversationConsumer.decode_json(r'{"turn": "\ud83d"}')
+    with pytest.raises(InvalidMessage):
+        await ConversationConsumer.decode_json("[" * 500 + r'"\u0000"' + "]" * 500)
+
+
+async def test_the_gateway_mends_what_is_sent_to_a_model():
+    """A program's tool may have read a binary file; the model need not go without."""
+    mended = {"input": "a\ufffdb \\u0000", "metadata": {"\ufffd": "c"}}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": NUL_IN_JSON.encode()}
+
+    scope = {"method": "POST", "path": "/v1/responses", "headers": []}
+    assert await Exchange(scope, receive, receive).json() == mended
+    over_socket = _body('{"type": "response.create",' + NUL_IN_JSON[1:])
+    assert over_socket == {**mended, "stream": True}
+
+
+def test_the_gateway_finds_nothing_of_such_a_name(ada: Any):
+    a_model()
+    with pytest.raises(kept_rows.ResponseNotFound):
+        kept_rows.find(ada.pk, BROKEN)
+    with pytest.raises(ModelNotAvailable):
+        router.resolve(BROKEN, user=ada)
+
+
+# People
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/chat/%00/",
+        "/chat/a%00b/turns/c%00d/",
+        "/questions/%00/",
+        "/chat/{}/turns/%00/",
+    ],
+)
+def test_an_address_with_nul_leads_nowhere(ada: Any, page: Client, url: str):
+    own = Conversation.objects.create(owner=ada)
+    assert page.get(url.format(own.pk)).status_code == 404
+
+
+@pytest.mark.parametrize("query", ["?at=%00", "?before=%00", "?q=%00", "?chats=%00"])
+def test_a_query_with_nul_asks_for_nothing(ada: Any, page: Client, query: str):
+    own = Conversation.objects.create(owner=ada)
+    assert page.get(f"/chat/{own.pk}/{query}").status_code == 200
+
+
+@pytest.mark.parametrize("name", ["conversation", "turn", "attachment", "question"])
+def test_the_admin_finds_no_row_of_such_a_key(page: Client, name: str):
+    assert page.get(f"/admin/conversations/{name}/%00/change/").status_code == 302
+
+
+def test_a_form_with_nul_is_refused(page: Client):
+    a_model()
+    for field in ("text", "preset", "model", "key"):
+        told = page.post("/", {"text": "hello", field: BROKEN})
+        assert told.status_code == 400, field
+
+
+def test_a_cookie_with_nul_signs_nobody_in():
+    client = Client()
+    client.cookies["sessionid"] = "\0aaaaaaaaaaaa"
+    assert client.get("/").status_code == 302
