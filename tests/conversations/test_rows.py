@@ -14,7 +14,6 @@ from llm.wire.items import user_message
 pytestmark = pytest.mark.django_db
 
 
-
 def running() -> Claim:
     owner, _ = User.objects.get_or_create(username="anna")
     conversation = Conversation.objects.create(owner=owner)
