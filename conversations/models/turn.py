@@ -127,6 +127,12 @@ class Turn(models.Model):
                 condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
                 name="conversations_turn_unfinished",
             ),
+            # By which SQLite finds whom a turn waits for without looking at all others.
+            models.Index(
+                fields=["conversation"],
+                condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
+                name="conversations_turn_in_line",
+            ),
         ]
         permissions = [
             ("inspect_turn", "Can read other people's turns"),
