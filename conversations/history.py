@@ -82,10 +82,13 @@ class Story:
         """Up to the last of `items`, of which these are the first; the same where a
         call or half an answer stands at the end."""
         system, rest = _parted(items[self.length :])
-        told, ids = mended(rest), _ids(rest)
-        if not self.is_followed_by(rest) or told[-1] is not rest[-1]:
+        if not rest or not _speaks(rest[-1], "assistant"):
             return self
-        if not _speaks(rest[-1], "assistant"):
+        ids = _ids(rest)
+        if not self._is_followed_by(rest, ids):
+            return self
+        told = mended(rest)
+        if told[-1] is not rest[-1]:
             return self
         return Story(
             self.past.plus(told),
@@ -96,8 +99,11 @@ class Story:
 
     def is_followed_by(self, items: Sequence[Item]) -> bool:
         """Whether they say nothing about what came before them."""
+        return self._is_followed_by(items, _ids(items))
+
+    def _is_followed_by(self, items: Sequence[Item], ids: frozenset[str]) -> bool:
         begins = bool(items) and _speaks(items[0], "user")
-        return begins and self.ids.isdisjoint(_ids(items))
+        return begins and self.ids.isdisjoint(ids)
 
 
 def _told(items: Sequence[Item], story: Story | None) -> tuple[Sequence[Item], str]:
@@ -121,8 +127,9 @@ def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
 
 def _ids(items: Sequence[Item]) -> frozenset[str]:
     """By which an item is named by another, or names it."""
-    found = [item.get(name) for item in items for name in _NAMES]
-    asked = [i.get("id") for i in items if i.get("type") == "mcp_approval_request"]
+    others = [item for item in items if item["type"] != "message"]
+    found = [item.get(name) for item in others for name in _NAMES]
+    asked = [i.get("id") for i in others if i["type"] == "mcp_approval_request"]
     return frozenset(id for id in (*found, *asked) if id)
 
 

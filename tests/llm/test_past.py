@@ -155,8 +155,8 @@ def _raw(item: Item, party: Party) -> Any:
         block = {"type": "tool_use", "id": item["call_id"], "name": "look", "input": {}}
     elif kind == "web_search_call":
         id = item["_of"]
-        used = {"type": "server_tool_use", "id": id, "name": "web_search", "input": {}}
-        result = {"type": "web_search_tool_result", "tool_use_id": id, "content": []}
+        used = {"type": "mcp_tool_use", "id": id, "name": "search", "input": {}}
+        result = {"type": "mcp_tool_result", "tool_use_id": id, "content": []}
         return {"content": [used, *([result] if item["_found"] else [])]}
     return {"content": [block], "container": f"of {text}"}
 
@@ -339,7 +339,7 @@ def test_what_is_sent_is_what_would_have_been_sent(party, turns, are_distinct, m
     for turn in turns:
         turn = [with_proof(item, party) for item in turn]
         # A model of the same wire, now and then: a proof of ours is another's to it.
-        asked = more.draw(st.sampled_from([party, party, *others]))
+        asked = more.draw(st.sampled_from([party] * len(others) * 2 + others))
         options: dict[str, Any] = more.draw(
             st.sampled_from(
                 [
@@ -387,6 +387,31 @@ def test_an_ordinary_conversation_is_written_once(party, monkeypatch):
         told = body.get("messages") or body.get("input") or body["contents"]
         assert any(isinstance(each, orjson.Fragment) for each in told)
     assert written == [len(before) // 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("host", "models", "efforts"),
+    [
+        ("anthropic", ["claude-opus-4-6", "claude-opus-5-5"], ["high", "high"]),
+        ("gemini", ["gemini-2.0-flash", "gemini-3-pro"], ["high", "high"]),
+        ("deepseek", ["deepseek-chat"] * 2, ["none", "high"]),
+    ],
+)
+def test_what_was_written_for_another_is_written_anew(host, models, efforts):
+    provider = all_providers()[host]
+    endpoint = Endpoint(provider=provider, codec=provider.codec(), route="1:1")
+    before = [
+        said("user", "?"),
+        said("developer", "Hm."),
+        call("1"),
+        output("1", "12°"),
+    ]
+    before += [said("assistant", "So.")]
+    story = Story().longer(before)
+    items = [*before, said("user", "And?")]
+    for model, effort in zip(models, efforts, strict=True):
+        asked, options = Party(endpoint, model, {}), {"reasoning": {"effort": effort}}
+        assert asked.says(items, story, **options) == asked.says(items, None, **options)
 
 
 def test_a_thread_is_a_sequence_of_all_its_items():
