@@ -6,8 +6,9 @@ the client owes, a cancelled stream) goes on by asking again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from llm.wire.items import Item
 
@@ -74,6 +75,29 @@ def next_step(
     if goes_in_circles(items):
         return Finish("repeated_tool_calls")
     return Generate() if steps_left > 0 else Finish("max_steps")
+
+
+def is_limited(choice: Any) -> bool:
+    return isinstance(choice, Mapping) and choice.get("type") == "allowed_tools"
+
+
+def is_allowed(name: str, choice: Any) -> bool:
+    """False for a function that a choice among some tools leaves out.
+
+    Not every host heeds the choice, so we do: a call of such a function is one of a
+    tool that nobody has.
+    """
+    return not is_limited(choice) or any(
+        tool.get("name") == name and tool.get("type") in ("function", "custom")
+        for tool in choice["tools"]
+    )
+
+
+def choice_after_calls(choice: Any) -> Any:
+    """A tool that must be called is called once; then the model may answer."""
+    if is_limited(choice):
+        return {**choice, "mode": "auto"}
+    return choice if choice in (None, "none", "auto") else "auto"
 
 
 def unanswered_calls(items: Sequence[Item]) -> list[Item]:

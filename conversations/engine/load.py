@@ -22,8 +22,10 @@ from conversations.history import ContextBlock, Story, render_prompt
 from conversations.loop import PLACEHOLDER, Stream, Task
 from conversations.metering import Meter
 from conversations.models import ToolCall, Turn
+from conversations.names import AllBut
 from conversations.pieces import piece_by_piece
 from conversations.presets import Preset, PresetNotAvailable
+from conversations.steps import choice_after_calls, is_allowed, is_limited
 from conversations.tokens import AccessToken
 from llm import hosted, policy, router
 from llm.capabilities import Capabilities
@@ -173,8 +175,8 @@ def load(claim: Claim) -> Work:
             question=question,
             prepare=partial(prepare, context=told.blocks),
             stream=_stream(turn, route, options, offer, meter),
-            tools=offer.tools,
-            client_tools=offer.client,
+            tools=_allowed_tools(offer, template.tool_choice),
+            client_tools=_client_tools(turn, offer, template.tool_choice),
             parallel=options.get("parallel_tool_calls") is not False,
         ),
         prepare=prepare,
@@ -404,6 +406,19 @@ def _tools(turn: Turn) -> ToolOffer:
     return ToolOffer.of(_OFFERED.all(owner.pk))
 
 
+def _allowed_tools(offer: Offer, choice: Any) -> Mapping[str, Tool]:
+    return {n: tool for n, tool in offer.tools.items() if is_allowed(n, choice)}
+
+
+def _client_tools(turn: Turn, offer: Offer, choice: Any) -> Collection[str]:
+    """Where a program asks and no tools are ours, all calls are the client's, whatever
+    their names: as where nothing is kept."""
+    if "gateway" in turn.options and not (offer.tools or is_limited(choice)):
+        return AllBut()
+    hosted_ones = hosted.client_functions(offer.declared)
+    return hosted_ones | {name for name in offer.client if is_allowed(name, choice)}
+
+
 def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request:
     chosen = {k: options[k] for k in REQUEST_OPTIONS if options.get(k) is not None}
     return Request(
@@ -439,18 +454,14 @@ def _prepare(
         max_output_tokens=template.max_output_tokens,
         story=story,
     )
+    called = any(item["type"] == "function_call" for item in answered)
+    choice = template.tool_choice
     return replace(
         template,
         instructions=prompt.instructions,
         items=prompt.items,
-        tool_choice=_still_forced(template.tool_choice, answered),
+        tool_choice=choice_after_calls(choice) if called else choice,
     )
-
-
-def _still_forced(choice: Any, answered: Sequence[ItemPayload]) -> Any:
-    """A tool that must be called is called once; then the model may answer."""
-    called = any(item["type"] == "function_call" for item in answered)
-    return "auto" if called and choice not in (None, "none", "auto") else choice
 
 
 def _outcomes(turn: Turn, tools: Mapping[str, Tool]) -> dict[str, Outcome]:

@@ -14,11 +14,12 @@ from typing import Any
 from conversations.engine.database import Database
 from conversations.gateway import routes, tokens
 from conversations.gateway.dialects import Dialect, unreadable
-from conversations.gateway.names import AllBut
 from conversations.gateway.proofs import proven
 from conversations.gateway.routes import Way
 from conversations.metering import Meter
 from conversations.models import AccessToken
+from conversations.names import AllBut
+from conversations.steps import is_allowed, is_limited
 from llm import hosted
 from llm.capabilities import Capabilities
 from llm.errors import BadRequest
@@ -154,8 +155,17 @@ class Asked:
     @property
     def client_tools(self) -> frozenset[str]:
         """Names of the functions that the client runs."""
+        choice = self.request.tool_choice
         named = {str(tool.get("name")) for tool in self.request.tools}
-        return frozenset(named - self.own_tools.keys())
+        theirs = named - self.own_tools.keys()
+        return frozenset(name for name in theirs if is_allowed(name, choice))
+
+    @property
+    def server_tools(self) -> Collection[str]:
+        """Names of the functions whose calls are answered here."""
+        if is_limited(self.request.tool_choice):
+            return AllBut(self.client_tools)
+        return self.own_tools
 
     @property
     def custom_tools(self) -> frozenset[str]:

@@ -101,7 +101,7 @@ class Chat(Dialect):
             created=response["created_at"],
             include_usage=options.get("include_usage") is True,
             buffer_tool_calls=asked.wishes.buffer_tool_calls,
-            server_tools=asked.own_tools,
+            server_tools=asked.server_tools,
             custom_tools=asked.custom_tools,
             receipts=asked.wishes.receipts,
         )
@@ -111,7 +111,7 @@ class Chat(Dialect):
         return chat_completion_of(
             response,
             id=_chat_id(response["id"]),
-            server_tools=asked.own_tools,
+            server_tools=asked.server_tools,
             custom_tools=asked.custom_tools,
             receipts=asked.wishes.receipts,
         )
@@ -144,7 +144,7 @@ class Messages(Dialect):
             request_id=request_id,
             buffer_tool_calls=asked.wishes.buffer_tool_calls,
             proofs=answer.builder.proofs if asked.is_spoken_there else None,
-            server_tools=asked.own_tools,
+            server_tools=asked.server_tools,
             custom_tools=asked.custom_tools,
             receipts=asked.wishes.receipts,
         )
@@ -155,7 +155,7 @@ class Messages(Dialect):
             response,
             id=_message_id(response["id"]),
             proofs=answer.builder.proofs if asked.is_spoken_there else None,
-            server_tools=asked.own_tools,
+            server_tools=asked.server_tools,
             custom_tools=asked.custom_tools,
             receipts=asked.wishes.receipts,
             stop_sequence=answer.stop_sequence,
@@ -183,7 +183,7 @@ class Responses(Dialect):
 
     def writer(self, asked: Asked, answer: Answer, request_id: str) -> ResponsesWriter:
         told: dict[str, Any] = {
-            "server_tools": asked.own_tools,
+            "server_tools": asked.server_tools,
             "receipts": asked.wishes.receipts,
             "buffer_tool_calls": asked.wishes.buffer_tool_calls,
         }

@@ -14,9 +14,10 @@ from conversations.engine.load import REQUEST_OPTIONS
 from conversations.engine.replay import replay
 from conversations.gateway.asked import Asked
 from conversations.gateway.history import check_outputs, history_of, turn_of, unasked
-from conversations.gateway.names import AllBut
 from conversations.gateway.records import Records
 from conversations.models import Conversation, Item, Turn
+from conversations.names import AllBut
+from conversations.steps import is_allowed, is_limited
 from llm.errors import BadRequest
 from llm.models import LanguageModel
 from llm.wire.facades.responses_writer import ResponsesWriter
@@ -167,11 +168,11 @@ def _kept(turn: Turn, *, whole: bool = False) -> Kept:
 
 def _server_tools(turn: Turn) -> Collection[str]:
     """A chat's turn may call all of ours."""
-    named = turn.options.get("server_tools")
-    if named is not None:
+    named, choice = turn.options.get("server_tools"), turn.options.get("tool_choice")
+    if named is not None and not is_limited(choice):
         return frozenset(named)
-    declared = turn.options.get("tools") or ()
-    return AllBut([str(tool.get("name")) for tool in declared])
+    declared = [str(tool.get("name")) for tool in turn.options.get("tools") or ()]
+    return AllBut([name for name in declared if is_allowed(name, choice)])
 
 
 def _model(asked: Asked) -> LanguageModel:

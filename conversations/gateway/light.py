@@ -16,10 +16,11 @@ from django.conf import settings
 
 from conversations.gateway.asked import Asked
 from conversations.gateway.http import EventStream, Exchange
-from conversations.gateway.names import AllBut
 from conversations.gateway.records import Records
 from conversations.gateway.stops import Stops, stopping
 from conversations.loop import Task, respond
+from conversations.names import AllBut
+from conversations.steps import choice_after_calls, is_allowed, is_limited
 from llm import policy
 from llm.client import Call
 from llm.errors import LLMError
@@ -102,13 +103,15 @@ class Answer:
             self._call = call
             return counted(request, call)
 
+        own, choice = asked.own_tools, asked.request.tool_choice
+        limited = is_limited(choice)
         return Task(
             question=_SOMEBODY_ASKS,
             prepare=self._prepare,
             stream=stopping(begun, self._stops) if self._stops else begun,
-            tools=asked.own_tools,
+            tools={n: own[n] for n in own if is_allowed(n, choice)} if limited else own,
             # Without tools of ours all calls are the client's, whatever their names.
-            client_tools=asked.client_tools if asked.own_tools else _ANY_NAME,
+            client_tools=asked.client_tools if own or limited else _ANY_NAME,
             context=Context(user_id=asked.token.user_id),
             parallel=asked.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,
@@ -120,8 +123,7 @@ class Answer:
             return request
         choice = request.tool_choice
         if any(item["type"] == "function_call" for item in answered):
-            # A tool that must be called is called once; then the model may answer.
-            choice = choice if choice in (None, "none", "auto") else "auto"
+            choice = choice_after_calls(choice)
         return replace(request, items=[*request.items, *answered], tool_choice=choice)
 
     # Record

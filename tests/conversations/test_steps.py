@@ -7,6 +7,8 @@ from conversations.steps import (
     CallTools,
     Finish,
     Generate,
+    choice_after_calls,
+    is_allowed,
     next_step,
     unanswered_calls,
 )
@@ -77,3 +79,32 @@ def test_a_model_in_circles_is_stopped():
 
 def test_a_call_cut_short_is_never_run():
     assert unanswered_calls([USER, CUT, call(2)]) == [call(2)]
+
+
+ALLOWED = {
+    "type": "allowed_tools",
+    "mode": "required",
+    "tools": [
+        {"type": "function", "name": "a"},
+        {"type": "custom", "name": "b"},
+        {"type": "mcp", "server_label": "s", "name": "c"},
+        {"type": "web_search"},
+    ],
+}
+
+
+def test_a_choice_among_some_tools_leaves_out_the_others():
+    assert [name for name in "abcd" if is_allowed(name, ALLOWED)] == ["a", "b"]
+    for choice in (None, "auto", "required", {"type": "function", "name": "a"}):
+        assert all(is_allowed(name, choice) for name in "abcd")
+
+
+def test_after_a_call_the_model_may_answer_and_call_what_was_allowed():
+    assert choice_after_calls(ALLOWED) == {**ALLOWED, "mode": "auto"}
+    assert [choice_after_calls(c) for c in (None, "none", "auto")] == [
+        None,
+        "none",
+        "auto",
+    ]
+    assert choice_after_calls("required") == "auto"
+    assert choice_after_calls({"type": "function", "name": "a"}) == "auto"

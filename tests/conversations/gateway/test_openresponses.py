@@ -138,6 +138,37 @@ async def test_every_event_over_a_websocket(
     assert kinds(events[-1]["response"]) == ["reasoning", "message", "function_call"]
 
 
+@EVERY_WIRE
+@BOTH_STORES
+def test_a_call_that_is_not_allowed_never_reaches_the_client(
+    gateway: Gateway, hosts: Hosts, model: str, store: bool
+):
+    """Two of these hosts call `look` whatever they are told."""
+    asked = {
+        **called(),
+        "model": model,
+        "store": store,
+        "tools": [LOOK, WEATHER],
+        "tool_choice": {**ALLOWED, "mode": "auto"},
+    }
+    whole = checked(respond(gateway, **asked))
+    last = streamed(gateway, asked)[-1]["response"]
+    for response in (whole, last):
+        assert "look" not in [item.get("name") for item in response["output"]]
+
+
+@BOTH_STORES
+def test_a_call_of_what_nobody_declared_is_the_client_s(
+    gateway: Gateway, hosts: Hosts, store: bool
+):
+    response = respond(
+        gateway,
+        **{**called(), "model": MODELS["gemini"], "tools": [WEATHER], "store": store},
+    )
+    assert kinds(response) == ["reasoning", "message", "function_call"]
+    assert response["status"] == "completed"
+
+
 def called() -> dict[str, Any]:
     return {"input": ASKED, "tools": [LOOK], "reasoning": {"effort": "low"}}
 
