@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, Literal
 
 import orjson
@@ -80,6 +80,8 @@ def _kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 class _Stream:
+    __slots__ = ("_after", "_form", "_headers", "_turn_id", "_write")
+
     def __init__(
         self,
         turn_id: str,
@@ -95,20 +97,32 @@ class _Stream:
         self._write = write
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """Ends with the turn, with the server, or at once when the caller hangs up."""
-        answer = self._respond if self._form == "response" else self._stream
-        answering = asyncio.ensure_future(answer(send))
-        watching = asyncio.ensure_future(_hang_up(receive))
-        try:
-            await asyncio.wait(
-                {answering, watching}, return_when=asyncio.FIRST_COMPLETED
-            )
-            if answering.done():
-                answering.result()
-        finally:
-            for task in (answering, watching):
+        """Ends with the turn, with the server, or at once when the caller hangs up.
+
+        We are cancelled then: to wait for both as equals would take two tasks more.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        is_over = has_left = False
+
+        def leave(_: object) -> None:
+            nonlocal has_left
+            if not is_over:
+                has_left = True
                 task.cancel()
-            await asyncio.gather(answering, watching, return_exceptions=True)
+
+        watching = asyncio.ensure_future(_hang_up(receive))
+        watching.add_done_callback(leave)
+        answer = self._respond if self._form == "response" else self._stream
+        try:
+            await answer(send)
+        except asyncio.CancelledError:
+            if not has_left or task.uncancel():
+                raise
+        finally:
+            is_over = True
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     async def _respond(self, send: Send) -> None:
         try:
@@ -127,7 +141,8 @@ class _Stream:
             await send({"type": "http.response.body", "body": b""})
             return
         await self._start(send, 200, b"text/event-stream; charset=utf-8")
-        beating = asyncio.ensure_future(_beat(send))
+        beats = _Beats(send, self._write)
+        await beats.begin()
         frame = _text_frame if self._form == "text" else _event_frame
         followed = engine.follow(self._turn_id, self._after, self._way())
         try:
@@ -138,9 +153,7 @@ class _Stream:
                     if entries[-1].is_last:
                         last = b"data: [DONE]\n\n" if self._form == "text" else b""
         finally:
-            beating.cancel()
-            with suppress(asyncio.CancelledError):
-                await beating
+            await beats.end()
         await send({"type": "http.response.body", "body": last})
 
     def _way(self) -> Way | None:
@@ -195,11 +208,47 @@ async def _send_body(send: Send, body: bytes) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _beat(send: Send) -> None:
-    """Something from second 0, so that no proxy takes silence for death."""
-    while True:
-        await _send_body(send, sse.comment("heartbeat"))
-        await asyncio.sleep(HEARTBEAT)
+class _Beats:
+    """Something from second 0, so that no proxy takes silence for death.
+
+    A connection that is written to directly needs no task for that: where it takes no
+    more, there is no silence.
+    """
+
+    __slots__ = ("_send", "_task", "_timer", "_write")
+
+    def __init__(self, send: Send, write: Write | None) -> None:
+        self._send, self._write = send, write
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def begin(self) -> None:
+        await _send_body(self._send, sse.comment("heartbeat"))
+        if self._write is None:
+            self._task = asyncio.ensure_future(self._beat())
+        else:
+            self._wait()
+
+    async def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            await _send_body(self._send, sse.comment("heartbeat"))
+
+    def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HEARTBEAT, self._beat_now)
+
+    def _beat_now(self) -> None:
+        assert self._write is not None
+        self._write(_chunk(sse.comment("heartbeat")))
+        self._wait()
 
 
 async def _hang_up(receive: Receive) -> None:

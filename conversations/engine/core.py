@@ -9,8 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Sequence,
+)
 from contextlib import nullcontext, suppress
+from contextvars import Context
 from typing import Any
 
 from django.conf import settings
@@ -338,10 +345,12 @@ class Engine:
                 # The database may be back at the next beat; leases outlast a few.
                 logger.error("the engine's %s failed: %s", act.__name__, where(exc))
 
-    def _keep(self, coroutine: Awaitable[None], *, name: str) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(coroutine)
-        assert isinstance(task, asyncio.Task)
-        task.set_name(name)
+    def _keep(
+        self, coroutine: Coroutine[Any, Any, None], *, name: str
+    ) -> asyncio.Task[None]:
+        # In a context of its own: a run would hold on to all that belongs to the
+        # request it was begun by.
+        task = self.loop.create_task(coroutine, name=name, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

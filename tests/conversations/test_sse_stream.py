@@ -1,0 +1,141 @@
+"""A stream's way to one caller: who hangs up ends it, and who is silent is told so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from conversations import engine, sse
+from conversations.engine import WRITE
+from conversations.engine.log import TurnLog
+from conversations.sse import FollowResponse, Streams
+
+BEAT = b": heartbeat\n\n"
+
+
+class Caller:
+    """One who hears a stream, over a server that may have a way past ASGI."""
+
+    def __init__(self, *, has_way: bool) -> None:
+        self.gone = asyncio.Event()
+        self.messages: list[Any] = []
+        self.chunks: list[bytes] = []
+        self.scope: dict[str, Any] = {"type": "http"}
+        if has_way:
+            self.scope["extensions"] = {WRITE: self.write}
+
+    def write(self, chunk: bytes) -> bool:
+        self.chunks.append(chunk)
+        return True
+
+    async def receive(self) -> Any:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.messages.append(message)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.messages)
+
+
+async def admitted(scope: Any, receive: Any, send: Any) -> None:
+    answer: HttpResponse = FollowResponse("resp_1")
+    headers = [(k.lower().encode(), v.encode()) for k, v in answer.items()]
+    start = {"type": "http.response.start", "status": 202, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> TurnLog:
+    """What is followed: all that is said in it, until it ends."""
+    log = TurnLog("resp_1")
+
+    async def follow(turn_id: str, after: Any, way: Any) -> Any:
+        told = 0
+        while not log.ended or told < len(log.entries):
+            if batch := log.entries[told:]:
+                told += len(batch)
+                yield batch
+            else:
+                await log.changed()
+
+    monkeypatch.setattr(engine, "follow", follow)
+    return log
+
+
+def said(number: int, type: str = "response.output_text.delta") -> Any:
+    return {"type": type, "sequence_number": number}
+
+
+def served(caller: Caller) -> asyncio.Task[None]:
+    streams = Streams(admitted)
+    return asyncio.ensure_future(streams(caller.scope, caller.receive, caller.send))
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("has_way", [True, False])
+async def test_the_stream_ends_with_the_turn(log, has_way):
+    before = asyncio.all_tasks()
+    caller = Caller(has_way=has_way)
+    serving = served(caller)
+    log.append(1, [said(0), said(1, "response.completed")])
+    await serving
+    assert caller.body == BEAT + b"".join(e.frame for e in log.entries)
+    assert caller.messages[-1].get("more_body", False) is False
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("has_way", [True, False])
+async def test_who_hangs_up_ends_it_at_once(log, has_way):
+    before = asyncio.all_tasks()
+    caller = Caller(has_way=has_way)
+    serving = served(caller)
+    await until(lambda: caller.body == BEAT)
+    caller.gone.set()
+    await serving  # well, as the server wishes
+    assert asyncio.all_tasks() == before
+    log.append(1, [said(0)])
+    assert caller.body == BEAT
+
+
+async def test_a_server_that_ends_it_is_obeyed(log):
+    caller = Caller(has_way=True)
+    serving = served(caller)
+    await until(lambda: caller.body == BEAT)
+    caller.gone.set()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+@pytest.mark.parametrize("has_way", [True, False])
+async def test_silence_is_told(log, has_way, monkeypatch):
+    monkeypatch.setattr(sse, "HEARTBEAT", 0.0)
+    caller = Caller(has_way=has_way)
+    serving = served(caller)
+
+    def beats() -> int:
+        return (caller.body + b"".join(caller.chunks)).count(BEAT)
+
+    await until(lambda: beats() > 3)
+    caller.gone.set()
+    await serving
+    after = beats()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert beats() == after
+
+
+def test_a_beat_is_a_chunk_of_its_own():
+    assert sse._chunk(BEAT) == b"d\r\n" + BEAT + b"\r\n"
