@@ -62,7 +62,19 @@ class ErrorSerializer(serializers.Serializer[Any]):
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    if "oneOf" in schema:
+        return {**schema, "oneOf": [*schema["oneOf"], {"type": "null"}]}
     return {**schema, "type": [schema["type"], "null"]}
+
+
+def _omissible(properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Fields, those of fields as well, where null is the same as leaving them out."""
+    told = {}
+    for name, schema in properties.items():
+        told[name] = _nullable(schema)
+        if "properties" in schema:
+            told[name]["properties"] = _omissible(schema["properties"])
+    return told
 
 
 ITEM: dict[str, Any] = {
@@ -107,54 +119,56 @@ INPUT = {
 }
 OPTIONS: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
-        "max_output_tokens": {"type": "integer", "minimum": 1},
-        "reasoning": {
-            "type": "object",
-            "properties": {
-                "effort": {"type": "string"},
-                "summary": {"type": "string"},
+    "properties": _omissible(
+        {
+            "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+            "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+            "max_output_tokens": {"type": "integer", "minimum": 1},
+            "reasoning": {
+                "type": "object",
+                "properties": {
+                    "effort": {"type": "string"},
+                    "summary": {"type": "string"},
+                },
             },
-        },
-        "text": {
-            "type": "object",
-            "properties": {
-                "format": {"type": "object"},
-                "verbosity": {"type": "string"},
+            "text": {
+                "type": "object",
+                "properties": {
+                    "format": {"type": "object"},
+                    "verbosity": {"type": "string"},
+                },
             },
-        },
-        "tool_choice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
-        "parallel_tool_calls": {"type": "boolean"},
-        "stop": {
-            "oneOf": [
-                {"type": "string"},
-                {"type": "array", "items": {"type": "string"}, "maxItems": 4},
-            ]
-        },
-        "seed": {"type": "integer"},
-        "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-        "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
-        "ignore_invalid_options": {"type": "boolean"},
-        "tools": {
-            "type": "array",
-            "items": {"type": "object"},
-            "maxItems": 128,
-            "description": "Functions that the client runs, in the Responses shape,"
-            " and tools that the model's provider runs.",
-        },
-        "server_tools": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Which tools of this server may be called; [] for none.",
-        },
-        "disabled_tools": {"type": "array", "items": {"type": "string"}},
-        "metadata": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-        },
-    },
+            "tool_choice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
+            "parallel_tool_calls": {"type": "boolean"},
+            "stop": {
+                "oneOf": [
+                    {"type": "string"},
+                    {"type": "array", "items": {"type": "string"}, "maxItems": 4},
+                ]
+            },
+            "seed": {"type": "integer"},
+            "presence_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+            "frequency_penalty": {"type": "number", "minimum": -2, "maximum": 2},
+            "ignore_invalid_options": {"type": "boolean"},
+            "tools": {
+                "type": "array",
+                "items": {"type": "object"},
+                "maxItems": 128,
+                "description": "Functions that the client runs, in the Responses shape,"
+                " and tools that the model's provider runs.",
+            },
+            "server_tools": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Which tools of this server may be called; [] for none.",
+            },
+            "disabled_tools": {"type": "array", "items": {"type": "string"}},
+            "metadata": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+            },
+        }
+    ),
     "additionalProperties": False,
 }
 USAGE = _nullable(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from conversations.api.checks import InputError, InputTooLarge, is_deeper
 from conversations.api.inputs import items_of, options_of
+from conversations.api.schema import OPTIONS
 from llm.wire.items import text_of
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -127,6 +128,15 @@ def test_options_are_kept_as_they_came():
     assert options_of({"tool_choice": "required", "text": None}) == {
         "tool_choice": "required"
     }
+
+
+def test_null_is_the_same_as_nothing_and_the_document_says_so():
+    for name, schema in OPTIONS["properties"].items():
+        assert {"type": "null"} in schema.get("oneOf", ()) or "null" in schema["type"]
+        assert options_of({name: None}) == {}
+        for inner, inner_schema in schema.get("properties", {}).items():
+            assert "null" in inner_schema["type"]
+            assert options_of({name: {inner: None}}) == {name: {}}
 
 
 def test_a_schema_may_be_deep_but_not_bottomless():
