@@ -58,6 +58,7 @@ class Dialect:
     errors: errors.Dialect = "openai"
     wire_is_ours = False  # its tools are spelled as ours are
     names_stops = False  # its answers say which stop sequence ended them
+    tells_failures = False  # an answer that failed tells what was said before that
 
     def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
         """Raises BadRequest for what cannot be read or is not for us to do."""
@@ -172,6 +173,7 @@ class Responses(Dialect):
     """Open Responses, which is our own."""
 
     name, wire, wire_is_ours = "responses", "openai_responses", True
+    tells_failures = True
 
     def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
         checks.check_responses(body, server_tools=own_tools)

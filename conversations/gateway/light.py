@@ -185,9 +185,13 @@ async def _whole(exchange: Exchange, asked: Asked, answer: Answer) -> None:
     async with aclosing(answer.events()) as batches:
         async for _ in batches:
             pass
-    if answer.builder.error:
-        raise answer.builder.error
-    await exchange.answer(200, asked.dialect.whole(asked, answer))
+    error = answer.builder.error
+    if error and not asked.dialect.tells_failures:
+        raise error
+    told = asked.dialect.whole(asked, answer)
+    if error and not told["output"]:
+        raise error
+    await exchange.answer(200, told)
 
 
 async def _stream(exchange: Exchange, asked: Asked, answer: Answer) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conversations.gateway.programs import FAST, Gateway
+from tests.conversations.gateway.programs import FAST, Gateway, text_of
 
 MESSAGE = [{"role": "user", "content": "hi"}]
 BODIES: dict[str, dict[str, Any]] = {
@@ -125,6 +125,56 @@ def test_an_error_after_it_is_an_event_and_an_ending(gateway: Gateway, store: bo
     body = {"model": FAST, "input": "/fail stream Count from 1 to 40", "store": store}
     events = [frame.event for frame in gateway.stream("/responses", body)]
     assert events[-3:-1] == ["error", "response.failed"]
+
+
+NUMBER = {"type": "json_schema", "name": "number", "schema": {"type": "integer"}}
+AS_NUMBER = {"text": {"format": NUMBER}}
+MISFIT = ("E_LLM_BAD_RESPONSE", "two")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        (
+            {"input": "/fail stream Count from 1 to 9", "store": True},
+            "E_LLM_PROVIDER_DOWN",
+            "1, 2",
+        ),
+        ({"input": "/echo two", "store": True, **AS_NUMBER}, *MISFIT),
+        ({"input": "/echo two", "store": False, **AS_NUMBER}, *MISFIT),
+    ],
+)
+def test_a_response_that_fails_tells_what_was_said(
+    gateway: Gateway, asked: dict[str, Any], code: str, said: str
+):
+    answer = gateway.post("/responses", {"model": FAST, **asked})
+    told = answer.json()
+    assert (answer.status_code, told["status"]) == (200, "failed")
+    assert told["error"]["code"] == code
+    assert text_of(told).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (
+            "/chat/completions",
+            {"response_format": {"type": "json_schema", "json_schema": NUMBER}},
+        ),
+        ("/messages", {"output_config": {"format": NUMBER}}),
+    ],
+)
+def test_other_apis_have_only_a_status_for_it(
+    gateway: Gateway, path: str, asked: dict[str, Any]
+):
+    said = {"messages": [{"role": "user", "content": "/echo two"}]}
+    answer = gateway.post(path, {**BODIES[path], **said, **asked})
+    assert told(answer, path)[0] == 502
+
+
+def test_a_plain_answer_that_is_cut_has_no_first_word(gateway: Gateway):
+    body = {"model": FAST, "input": "/cut Count from 1 to 9", "store": False}
+    assert gateway.post("/responses", body).status_code == 503
 
 
 def test_a_cut_answer_is_no_clean_end(gateway: Gateway):
