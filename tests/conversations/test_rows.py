@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models.signals import post_save, pre_save
 from django.utils import timezone
 
 from conversations.engine import rows
 from conversations.engine.rows import Claim, Snapshot
-from conversations.models import Conversation, Turn
+from conversations.models import Conversation, Item, Turn
+from llm.models import ModelCall
 from llm.wire.items import user_message
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("model", [Turn, Item, ModelCall])
+@pytest.mark.parametrize("signal", [pre_save, post_save], ids=["before", "after"])
+def test_nobody_waits_for_a_signal_that_no_insert_sends(model, signal):
+    """No app of ours or of others: `llm.prepared.Insert` would pass it by."""
+    assert not signal.has_listeners(model)
 
 
 def running() -> Claim:
