@@ -101,10 +101,12 @@ class ToolCall(models.Model):
             )
         ]
         indexes = [
+            # Named first, `delivered_in` keeps SQLite from its own index, in which all
+            # calls stand that nobody delivers.
             models.Index(
-                fields=["turn"],
+                fields=["delivered_in", "turn"],
                 condition=models.Q(blocking=False, delivered_in=None),
-                name="conversations_call_background",
+                name="conversations_call_untold",
             )
         ]
 

@@ -1,0 +1,37 @@
+"""What each turn asks looks at a few rows, however many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from conversations.engine import sql
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.skipif(
+        connection.vendor != "sqlite", reason="PostgreSQL plans by what there is."
+    ),
+]
+NOW = timezone.now()
+
+
+def plan(query: str, *values: Any) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {query}", values)
+        return " ".join(row[-1] for row in cursor.fetchall())
+
+
+@pytest.mark.parametrize(
+    ("query", "values", "index"),
+    [
+        (sql.CLAIM, (NOW, NOW, "turn", NOW), "conversations_turn_in_line"),
+        (sql.HAS_NEWS, ("conversation",), "conversations_call_untold"),
+        (sql.WAKES, ("conversation",), "conversations_call_untold"),
+    ],
+)
+def test_only_those_that_wait_are_looked_at(query, values, index):
+    assert index in plan(query, *values)
