@@ -34,7 +34,6 @@ from django.conf import settings
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from llm import prices
 from llm.addresses import is_public
 from llm.errors import BadRequest
 
@@ -218,8 +217,6 @@ def client(*, private: bool) -> Client:
         for ended in [other for other in _clients if other.is_closed()]:
             del _clients[ended]
         opened = _clients[loop] = {}
-        # At its end a call asks what it has cost, and should not wait for the list.
-        loop.run_in_executor(None, prices.warm)
     if private not in opened:
         opened[private] = _new_client(private)
     return opened[private]

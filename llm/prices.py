@@ -1,22 +1,21 @@
 """What a call costs in USD. None means unknown, which is not the same as free.
 
 What the provider says it bills wins; then the prices the staff set for the model; then
-the price list that genai-prices brings along. Nothing is ever fetched.
+the bundled list (`price_list`). Nothing is ever fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from functools import cache, lru_cache
-from importlib import import_module
 from typing import Any
 
+from llm import price_list
+from llm.price_list import MILLION
 from llm.wire.deltas import UsageDelta
 
 PRICE_NAMES = ("input", "cached_input", "cache_write", "output")
-MILLION = 1_000_000  # tokens, the unit of prices
 
 # Where the price list has another name for a provider than we.
 _LISTED_AS = {
@@ -44,18 +43,12 @@ def cost(
     tokens = _by_class(usage)
     if prices:
         return _by_own_prices(tokens, prices)
+    now, host = datetime.now(tz=UTC), _LISTED_AS.get(kind, kind)
     for model in dict.fromkeys(filter(None, models)):
-        if (listed := _by_list(tokens, kind, base_url, model)) is not None:
+        listed = price_list.cost(tokens, host, base_url, model, now)
+        if listed is not None:
             return listed
     return None
-
-
-def warm() -> None:
-    """Load the price list, which takes half a second, before a call has to wait.
-
-    It takes 6 MB as well, so not before there is a call.
-    """
-    import_module("genai_prices.data")
 
 
 def problems(prices: Mapping[str, Any]) -> list[str]:
@@ -111,53 +104,3 @@ def _by_own_prices(
             return None
         total += price * count
     return total / MILLION
-
-
-def _by_list(
-    tokens: Mapping[str, int], kind: str, base_url: str, model: str
-) -> Decimal | None:
-    # Importing it takes half a second, which a start need not wait for.
-    from genai_prices import Usage
-
-    usage = Usage(
-        input_tokens=tokens["input"] + tokens["cached_input"] + tokens["cache_write"],
-        cache_read_tokens=tokens["cached_input"],
-        cache_write_tokens=tokens["cache_write"],
-        output_tokens=tokens["output"],
-    )
-    for where in _places(kind, base_url):
-        if (entry := _entry(model, **where)) is None:
-            continue  # no such host or model in the list
-        provider, priced = entry
-        now = datetime.now(tz=UTC)
-        told = priced.calc_price(usage, provider, genai_request_timestamp=now)
-        return Decimal(told.total_price)
-    return None
-
-
-@lru_cache(maxsize=1_000)
-def _entry(model: str, **where: str) -> tuple[Any, Any] | None:
-    """A host and a model of the list, which is long and matched by patterns."""
-    from genai_prices.data_snapshot import get_snapshot
-
-    place = (where.get("provider_id"), where.get("provider_api_url"))
-    try:
-        return get_snapshot().find_provider_model(model, None, *place)
-    except LookupError:
-        return None
-
-
-def _places(kind: str, base_url: str) -> Iterator[dict[str, str]]:
-    """Where in the list to look; by address first, as many a host is asked through
-    another one's wire format."""
-    yield {"provider_api_url": base_url}
-    listed = _LISTED_AS.get(kind, kind)
-    if listed in _listed():  # it would take "openai_compatible" for OpenAI itself
-        yield {"provider_id": listed}
-
-
-@cache
-def _listed() -> frozenset[str]:
-    from genai_prices.data import providers
-
-    return frozenset(provider.id for provider in providers)

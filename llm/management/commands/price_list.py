@@ -1,0 +1,124 @@
+"""Write down the price list of the installed `genai-prices`: llm/data/prices.json.
+
+A package of the development environment. What it says in a way that is not known here
+is refused, so that no price is lost in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from importlib.metadata import version
+from typing import Any
+
+import orjson
+from django.core.management.base import BaseCommand
+from genai_prices import types as listed
+from genai_prices.data import providers
+
+from llm.price_list import DATA
+
+#: Of ours, by theirs. All else is counted in units that our calls do not tell.
+NAMES = {
+    "input_mtok": "input",
+    "cache_read_mtok": "cached_input",
+    "cache_write_mtok": "cache_write",
+    "output_mtok": "output",
+    "requests_kcount": "request",
+}
+
+
+class Command(BaseCommand):
+    help = "Write the installed genai-prices' list to llm/data/prices.json."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        DATA.write_bytes(written())
+        self.stdout.write(f"Wrote {DATA}.")
+
+
+def written() -> bytes:
+    """A line a model, so that changes can be read."""
+    hosts = b",\n".join(map(_host, providers))
+    source = _json(f"genai-prices {version('genai-prices')}")
+    return b'{"source": %b, "hosts": {\n%b\n}}\n' % (source, hosts)
+
+
+def _host(provider: listed.Provider) -> bytes:
+    head: dict[str, Any] = {"url": provider.api_pattern}
+    if others := provider.fallback_model_providers:
+        head |= {"others": [p.id for o in others for p in providers if p.id == o]}
+    lines = b",\n  ".join(
+        _json([_match(model.match), list(_tariffs(model.prices))])
+        for model in provider.models
+    )
+    fields = b"%b, " % _json(head)[1:-1]
+    return b'%b: {%b"models": [\n  %b\n]}' % (_json(provider.id), fields, lines)
+
+
+def _match(clause: Any) -> Any:
+    match clause:
+        case listed.ClauseEquals(equals=name):
+            return name.lower()
+        case listed.ClauseStartsWith(starts_with=text):
+            return {"starts_with": text.lower()}
+        case listed.ClauseEndsWith(ends_with=text):
+            return {"ends_with": text.lower()}
+        case listed.ClauseContains(contains=text):
+            return {"contains": text.lower()}
+        case listed.ClauseRegex(regex=pattern):
+            return {"regex": pattern}
+        case listed.ClauseOr(or_=clauses):
+            return [_match(each) for each in clauses]
+        case listed.ClauseAnd(and_=clauses):
+            return {"and": [_match(each) for each in clauses]}
+    raise TypeError(f"a condition of an unknown kind: {clause!r}")
+
+
+def _tariffs(
+    prices: listed.ModelPrice | Sequence[listed.ConditionalPrice],
+) -> Iterator[dict[str, Any]]:
+    if isinstance(prices, listed.ModelPrice):
+        yield {"prices": _prices(prices)}
+        return
+    for each in prices:
+        yield {**_when(each.constraint), "prices": _prices(each.prices)}
+
+
+def _when(constraint: Any) -> dict[str, Any]:
+    match constraint:
+        case None:
+            return {}
+        case listed.StartDateConstraint(start_date=day):
+            return {"since": day.isoformat()}
+        case listed.TimeOfDateConstraint(start_time=begin, end_time=end):
+            return {"between": [_utc(begin), _utc(end)]}
+    raise TypeError(f"a time of an unknown kind: {constraint!r}")
+
+
+def _utc(clock: time) -> str:
+    if clock.tzinfo is not None:
+        day = datetime.combine(date(1970, 1, 1), clock)
+        clock = day.astimezone(UTC).time()
+    return clock.isoformat()
+
+
+def _prices(prices: listed.ModelPrice) -> dict[str, Any]:
+    return {
+        NAMES[name]: _price(price)
+        for name, price in vars(prices).items()
+        if name in NAMES and price is not None
+    }
+
+
+def _price(price: Any) -> Any:
+    match price:
+        case Decimal():
+            return str(price)
+        case listed.TieredPrices(base=base, tiers=tiers):
+            return [str(base), *([tier.start, str(tier.price)] for tier in tiers)]
+    raise TypeError(f"a price of an unknown kind: {price!r}")
+
+
+def _json(told: Any) -> bytes:
+    return orjson.dumps(told)
