@@ -12,24 +12,29 @@ from typing import Any
 
 import orjson
 
-from llm.demo.problem import Problem, broken
-from llm.demo.prompt import (
-    ANY_OBJECT,
+from llm.demo.bodies import (
+    COMMON,
+    FUNCTION,
+    NAMED_SCHEMA,
+    OPTIONAL_COUNT,
+    OPTIONAL_OBJECT,
+    OPTIONAL_TEXT,
     PARTS,
-    TOOL_CHOICE,
-    Calls,
-    Message,
-    Offer,
-    Prompt,
     check,
-    choose,
+    form,
+    functions_of,
+    list_of_tools,
+    message_of,
+    prompt_of,
+    schema_of,
     spoken,
 )
+from llm.demo.problem import Problem, broken
+from llm.demo.prompt import Calls, Message, Prompt
 from llm.demo.steps import Call, Say, Script, Step, Think
 from llm.demo.wire import Frame, Ids, half
 from llm.demo.words import pieces, words
 
-_OPTIONAL_TEXT = {"type": ["string", "null"]}
 _FUNCTION_CALL = {
     "type": "object",
     "required": ["id", "function"],
@@ -50,70 +55,36 @@ _MESSAGE = {
     "required": ["role"],
     "properties": {
         "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
-        "content": {
-            "anyOf": [
-                {"type": ["string", "null"]},
-                PARTS,
-            ]
-        },
+        "content": {"anyOf": [OPTIONAL_TEXT, PARTS]},
         "tool_calls": {"type": ["array", "null"], "items": _FUNCTION_CALL},
         "tool_call_id": {"type": "string"},
     },
     "if": {"properties": {"role": {"const": "tool"}}},
     "then": {"required": ["content", "tool_call_id"]},
 }
+_OFFERED = {
+    "required": ["function"],
+    "properties": {
+        "function": {"type": "object", "required": ["name"], "properties": FUNCTION}
+    },
+}
+_FORM = {
+    "required": ["json_schema"],
+    "properties": {"json_schema": {"type": "object", **NAMED_SCHEMA}},
+}
 _BODY: Mapping[str, Any] = {
     "type": "object",
     "required": ["model", "messages"],
     "properties": {
-        "model": {"type": "string"},
+        **COMMON,
         "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
         "n": {"enum": [1, None]},
-        "stream": {"type": ["boolean", "null"]},
-        "stream_options": {"type": ["object", "null"]},
-        "tools": {
-            "type": ["array", "null"],
-            "items": {
-                "type": "object",
-                "required": ["type"],
-                "if": {"properties": {"type": {"const": "function"}}},
-                "then": {"required": ["function"]},
-                "properties": {
-                    "function": {
-                        "type": "object",
-                        "required": ["name"],
-                        "properties": {
-                            "name": {
-                                "type": "string",
-                                "pattern": "^[A-Za-z0-9_-]{1,64}$",
-                            },
-                            "description": _OPTIONAL_TEXT,
-                            "parameters": {"type": ["object", "null"]},
-                        },
-                    },
-                },
-            },
-        },
-        "tool_choice": TOOL_CHOICE,
-        "parallel_tool_calls": {"type": ["boolean", "null"]},
-        "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1},
-        "max_tokens": {"type": ["integer", "null"], "minimum": 1},
-        "reasoning_effort": _OPTIONAL_TEXT,
-        "response_format": {
-            "type": ["object", "null"],
-            "required": ["type"],
-            "if": {"properties": {"type": {"const": "json_schema"}}},
-            "then": {
-                "required": ["json_schema"],
-                "properties": {
-                    "json_schema": {
-                        "type": "object",
-                        "required": ["name", "schema"],
-                        "properties": {"schema": {"type": "object"}},
-                    }
-                },
-            },
-        },
+        "stream_options": OPTIONAL_OBJECT,
+        "tools": list_of_tools(_OFFERED),
+        "max_completion_tokens": OPTIONAL_COUNT,
+        "max_tokens": OPTIONAL_COUNT,
+        "reasoning_effort": OPTIONAL_TEXT,
+        "response_format": form(_FORM),
     },
 }
 
@@ -247,16 +218,14 @@ class ChatWire:
 
 def _read(body: Mapping[str, Any]) -> Prompt:
     messages, calls = _conversation(body["messages"])
-    tools, must_call = choose(_offers(body), body.get("tool_choice"))
-    effort = body.get("reasoning_effort") or ""
-    return Prompt(
-        messages=messages,
-        answered=calls.answered,
-        tools=tools,
-        must_call=must_call,
-        parallel=body.get("parallel_tool_calls") is not False,
-        effort="" if effort == "none" else effort,
-        schema=_schema(body.get("response_format") or {}),
+    wanted = body.get("response_format") or {}
+    return prompt_of(
+        body,
+        messages,
+        calls,
+        functions=[tool["function"] for tool in functions_of(body)],
+        effort=body.get("reasoning_effort"),
+        schema=schema_of(wanted, wanted.get("json_schema")),
         max_words=body.get("max_completion_tokens") or body.get("max_tokens"),
     )
 
@@ -295,26 +264,7 @@ def _message(message: Mapping[str, Any]) -> Message:
     content = message.get("content")
     if content is None and message["role"] != "assistant":
         raise _bad_messages("A message needs 'content'.")
-    attached = 0
-    if isinstance(content, list):
-        attached = sum(part["type"] in ("image_url", "file") for part in content)
-    return Message(message["role"], spoken(content), attached)
-
-
-def _offers(body: Mapping[str, Any]) -> list[Offer]:
-    tools = [t for t in body.get("tools") or () if t["type"] == "function"]
-    functions = [tool["function"] for tool in tools]
-    return [
-        Offer(f["name"], f.get("description") or "", f.get("parameters") or {})
-        for f in functions
-    ]
-
-
-def _schema(format: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if format.get("type") == "json_schema":
-        schema: Mapping[str, Any] = format["json_schema"]["schema"]
-        return schema
-    return ANY_OBJECT if format.get("type") == "json_object" else None
+    return message_of(message["role"], content, ("image_url", "file"))
 
 
 def _bad_messages(message: str) -> Problem:

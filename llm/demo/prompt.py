@@ -1,6 +1,7 @@
 """What the demo understands of a request, whichever wire brought it. Pure.
 
-The two wire files read a body into a `Prompt`; `script` knows nothing else.
+The two wire files read a body into a `Prompt` (see `bodies`); `script` knows nothing
+else.
 """
 
 from __future__ import annotations
@@ -12,50 +13,9 @@ from typing import Any
 
 import orjson
 
-from llm.demo.problem import Problem
 from llm.demo.words import words
-from llm.wire.validation import compiled
 
-#: What `json_object` asks for: any object will do.
-ANY_OBJECT: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {"answer": {"type": "string"}},
-    "required": ["answer"],
-}
 _FILES = re.compile(r'\A(?:<file name="[^"\n]*">\n.*?\n</file>\s*)+', re.DOTALL)
-
-#: JSON Schema of `tool_choice` on both wires.
-TOOL_CHOICE: Mapping[str, Any] = {
-    "anyOf": [
-        {"enum": ["none", "auto", "required", None]},
-        {
-            "type": "object",
-            "required": ["type"],
-            "properties": {
-                "type": {"type": "string"},
-                "tools": {"type": "array"},
-                "allowed_tools": {
-                    "type": "object",
-                    "properties": {"tools": {"type": "array"}},
-                },
-            },
-        },
-    ]
-}
-
-#: JSON Schema of a message's content on both wires, where it is no plain text.
-PARTS: Mapping[str, Any] = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["type"],
-        "properties": {
-            "type": {"type": "string"},
-            "text": {"type": "string"},
-            "refusal": {"type": "string"},
-        },
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,70 +111,6 @@ class Calls:
     @property
     def answered(self) -> list[Answered]:
         return list(self._answered)
-
-
-def choose(
-    tools: Sequence[Offer], choice: str | Mapping[str, Any] | None
-) -> tuple[Sequence[Offer], bool]:
-    """The tools that `tool_choice` leaves, and whether one of them must be called.
-
-    Takes the choices of both wires: Chat nests what Responses says flat.
-    """
-    if choice in (None, "auto"):
-        return tools, False
-    if choice == "none":
-        return (), False
-    required = True
-    allowed = list(tools)
-    if isinstance(choice, Mapping) and choice["type"] == "allowed_tools":
-        nested = choice.get("allowed_tools") or choice
-        names = [_name(tool) for tool in nested.get("tools") or ()]
-        allowed = [tool for tool in tools if tool.name in names]
-        required = nested.get("mode") == "required"
-    elif choice != "required":
-        allowed = [tool for tool in tools if tool.name == _name(choice)]
-    if not allowed:
-        raise Problem(
-            400, "'tool_choice' names no tool of 'tools'.", param="tool_choice"
-        )
-    return allowed, required
-
-
-def spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
-    """The words of a message's content."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
-
-
-def check(schema: Mapping[str, Any], body: Any) -> None:
-    """Raises Problem, naming the field, where `body` is not what the API takes."""
-    from jsonschema_rs import ValidationError  # not above: see `compiled`
-
-    try:
-        compiled(schema).validate(body)
-    except ValidationError as exc:
-        path = list(exc.instance_path)
-        missing = exc.kind.name == "required"
-        if missing:
-            path.append(exc.kind.as_dict()["property"])
-        param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
-        param = param.lstrip(".")
-        problem = "Missing required parameter:" if missing else "Invalid value for"
-        raise Problem(
-            400,
-            f"{problem} '{param}'." if param else "The body must be a JSON object.",
-            code="missing_required_parameter" if missing else "invalid_value",
-            param=param or None,
-        ) from exc
-
-
-def _name(choice: Any) -> Any:
-    """Of a tool that a choice names; None where it names none."""
-    if not isinstance(choice, Mapping):
-        return None
-    function = choice.get("function")
-    return (function if isinstance(function, Mapping) else choice).get("name")
 
 
 def _object(text: str) -> Mapping[str, Any]:

@@ -10,23 +10,30 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llm.demo.problem import Problem
-from llm.demo.prompt import (
-    ANY_OBJECT,
+from llm.demo.bodies import (
+    COMMON,
+    FUNCTION,
+    NAMED_SCHEMA,
+    OPTIONAL_COUNT,
+    OPTIONAL_OBJECT,
+    OPTIONAL_TEXT,
     PARTS,
-    TOOL_CHOICE,
-    Calls,
-    Message,
-    Offer,
-    Prompt,
     check,
-    choose,
+    form,
+    functions_of,
+    list_of_tools,
+    message_of,
+    prompt_of,
+    schema_of,
     spoken,
 )
+from llm.demo.problem import Problem
+from llm.demo.prompt import Calls, Message, Prompt
 from llm.wire.items import Item
 
 _CONTENT = {"anyOf": [{"type": "string"}, PARTS]}
 _TEXT = {"type": "string"}
+_FILES = ("input_image", "input_file")
 #: What an item of each type must have; types we do not know may come back as they went.
 _FIELDS: dict[str, dict[str, Any]] = {
     "message": {
@@ -65,53 +72,18 @@ _ITEM = {
     },
     "else": {"required": ["role", "content"], "properties": _FIELDS["message"]},
 }
-_OPTIONAL_TEXT = {"type": ["string", "null"]}
 _BODY: Mapping[str, Any] = {
     "type": "object",
     "required": ["model", "input"],
     "properties": {
-        "model": {"type": "string"},
-        "input": {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM}],
-        },
-        "instructions": _OPTIONAL_TEXT,
-        "stream": {"type": ["boolean", "null"]},
-        "tools": {
-            "type": ["array", "null"],
-            "items": {
-                "type": "object",
-                "required": ["type"],
-                "properties": {
-                    "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-                    "description": _OPTIONAL_TEXT,
-                    "parameters": {"type": ["object", "null"]},
-                },
-                "if": {"properties": {"type": {"const": "function"}}},
-                "then": {"required": ["name"]},
-            },
-        },
-        "tool_choice": TOOL_CHOICE,
-        "parallel_tool_calls": {"type": ["boolean", "null"]},
-        "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
-        "reasoning": {
-            "type": ["object", "null"],
-            "properties": {"effort": _OPTIONAL_TEXT},
-        },
+        **COMMON,
+        "input": {"anyOf": [_TEXT, {"type": "array", "items": _ITEM}]},
+        "instructions": OPTIONAL_TEXT,
+        "tools": list_of_tools({"required": ["name"], "properties": FUNCTION}),
+        "max_output_tokens": OPTIONAL_COUNT,
+        "reasoning": {**OPTIONAL_OBJECT, "properties": {"effort": OPTIONAL_TEXT}},
         "include": {"type": ["array", "null"]},
-        "text": {
-            "type": ["object", "null"],
-            "properties": {
-                "format": {
-                    "type": ["object", "null"],
-                    "required": ["type"],
-                    "if": {"properties": {"type": {"const": "json_schema"}}},
-                    "then": {
-                        "required": ["name", "schema"],
-                        "properties": {"schema": {"type": "object"}},
-                    },
-                }
-            },
-        },
+        "text": {**OPTIONAL_OBJECT, "properties": {"format": form(NAMED_SCHEMA)}},
     },
 }
 
@@ -127,16 +99,14 @@ def read(body: dict[str, Any]) -> Prompt:
             param="previous_response_id",
         )
     messages, calls = _conversation(body)
-    tools, must_call = choose(_offers(body), body.get("tool_choice"))
-    effort = (body.get("reasoning") or {}).get("effort") or ""
-    return Prompt(
-        messages=messages,
-        answered=calls.answered,
-        tools=tools,
-        must_call=must_call,
-        parallel=body.get("parallel_tool_calls") is not False,
-        effort="" if effort == "none" else effort,
-        schema=_schema((body.get("text") or {}).get("format") or {}),
+    wanted = (body.get("text") or {}).get("format") or {}
+    return prompt_of(
+        body,
+        messages,
+        calls,
+        functions=functions_of(body),
+        effort=(body.get("reasoning") or {}).get("effort"),
+        schema=schema_of(wanted, wanted),
         max_words=body.get("max_output_tokens"),
     )
 
@@ -155,7 +125,7 @@ def _conversation(body: Mapping[str, Any]) -> tuple[list[Message], Calls]:
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     for item in items:
         if item.get("type", "message") == "message":
-            messages.append(_message(item))
+            messages.append(message_of(item["role"], item["content"], _FILES))
             if item["role"] == "user":
                 calls.turn()
         else:
@@ -163,16 +133,6 @@ def _conversation(body: Mapping[str, Any]) -> tuple[list[Message], Calls]:
     if waiting := calls.waiting:
         raise _bad_input(f"No tool output found for function call {waiting[0]}.")
     return messages, calls
-
-
-def _message(item: Item) -> Message:
-    content = item["content"]
-    attached = 0
-    if not isinstance(content, str):
-        attached = sum(
-            part["type"] in ("input_image", "input_file") for part in content
-        )
-    return Message(item["role"], spoken(content), attached)
 
 
 def _take(item: Item, calls: Calls) -> None:
@@ -201,21 +161,6 @@ def _check_proof(item: Item) -> None:
             code="invalid_encrypted_content",
             param="input",
         )
-
-
-def _offers(body: Mapping[str, Any]) -> list[Offer]:
-    functions = [t for t in body.get("tools") or () if t["type"] == "function"]
-    return [
-        Offer(t["name"], t.get("description") or "", t.get("parameters") or {})
-        for t in functions
-    ]
-
-
-def _schema(format: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if format.get("type") == "json_schema":
-        schema: Mapping[str, Any] = format["schema"]
-        return schema
-    return ANY_OBJECT if format.get("type") == "json_object" else None
 
 
 def _bad_input(message: str) -> Problem:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm.demo.bodies import choose
 from llm.demo.calling import expression
 from llm.demo.places import ZONES, cities
 from llm.demo.problem import Problem
-from llm.demo.prompt import Answered, Message, Offer, Prompt, choose
+from llm.demo.prompt import Answered, Message, Offer, Prompt
 from llm.demo.script import MAX_DELAY, script_for
 from llm.demo.steps import Call, Say, Script, Think
 from llm.demo.texts import GREETING, HELP, INSTRUCTIONS, NO_TOOL, SHOWPIECE

@@ -1,0 +1,215 @@
+"""What bodies of both wires have in common, and how they become a `Prompt`. Pure.
+
+JSON Schemas of what they spell alike, and one reader of what they only nest otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from llm.demo.problem import Problem
+from llm.demo.prompt import Calls, Message, Offer, Prompt
+from llm.wire.validation import compiled
+
+Schema = Mapping[str, Any]
+
+OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
+OPTIONAL_OBJECT: Schema = {"type": ["object", "null"]}
+OPTIONAL_FLAG: Schema = {"type": ["boolean", "null"]}
+OPTIONAL_COUNT: Schema = {"type": ["integer", "null"], "minimum": 1}
+
+TOOL_CHOICE: Schema = {
+    "anyOf": [
+        {"enum": ["none", "auto", "required", None]},
+        {
+            "type": "object",
+            "required": ["type"],
+            "properties": {
+                "type": {"type": "string"},
+                "tools": {"type": "array"},
+                "allowed_tools": {
+                    "type": "object",
+                    "properties": {"tools": {"type": "array"}},
+                },
+            },
+        },
+    ]
+}
+
+#: Of a message's content, where it is no plain text.
+PARTS: Schema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "type": {"type": "string"},
+            "text": {"type": "string"},
+            "refusal": {"type": "string"},
+        },
+    },
+}
+
+#: The fields that every body may have.
+COMMON: Schema = {
+    "model": {"type": "string"},
+    "stream": OPTIONAL_FLAG,
+    "tool_choice": TOOL_CHOICE,
+    "parallel_tool_calls": OPTIONAL_FLAG,
+}
+
+#: The fields of a function that is offered.
+FUNCTION: Schema = {
+    "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    "description": OPTIONAL_TEXT,
+    "parameters": OPTIONAL_OBJECT,
+}
+
+#: What `json_object` asks for: any object will do.
+_ANY_OBJECT: Schema = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+}
+
+
+def list_of_tools(function: Schema) -> Schema:
+    """`function` is what a tool of that type is besides."""
+    tool = {
+        "type": "object",
+        "required": ["type"],
+        "if": {"properties": {"type": {"const": "function"}}},
+        "then": function,
+    }
+    return {"type": ["array", "null"], "items": tool}
+
+
+def form(named: Schema) -> Schema:
+    """Of what an answer must be; `named` is what one by a JSON Schema has besides."""
+    return {
+        **OPTIONAL_OBJECT,
+        "required": ["type"],
+        "if": {"properties": {"type": {"const": "json_schema"}}},
+        "then": named,
+    }
+
+
+#: What names the schema of an answer.
+NAMED_SCHEMA: Schema = {
+    "required": ["name", "schema"],
+    "properties": {"schema": {"type": "object"}},
+}
+
+
+def prompt_of(
+    body: Mapping[str, Any],
+    messages: Sequence[Message],
+    calls: Calls,
+    *,
+    functions: Sequence[Mapping[str, Any]],
+    effort: str | None,
+    schema: Schema | None,
+    max_words: int | None,
+) -> Prompt:
+    """Raises Problem."""
+    offers = [
+        Offer(f["name"], f.get("description") or "", f.get("parameters") or {})
+        for f in functions
+    ]
+    tools, must_call = choose(offers, body.get("tool_choice"))
+    return Prompt(
+        messages=messages,
+        answered=calls.answered,
+        tools=tools,
+        must_call=must_call,
+        parallel=body.get("parallel_tool_calls") is not False,
+        effort="" if effort in (None, "none") else effort,
+        schema=schema,
+        max_words=max_words,
+    )
+
+
+def functions_of(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [tool for tool in body.get("tools") or () if tool["type"] == "function"]
+
+
+def schema_of(form: Mapping[str, Any], named: Any) -> Schema | None:
+    """What the answer must fit; `named` is where its schema stands."""
+    match form.get("type"):
+        case "json_schema":
+            schema: Schema = named["schema"]
+            return schema
+        case "json_object":
+            return _ANY_OBJECT
+    return None
+
+
+def message_of(role: str, content: Any, files: Collection[str]) -> Message:
+    """`files`: types of parts that are attachments."""
+    parts = content if isinstance(content, list) else ()
+    return Message(role, spoken(content), sum(part["type"] in files for part in parts))
+
+
+def choose(
+    tools: Sequence[Offer], choice: str | Mapping[str, Any] | None
+) -> tuple[Sequence[Offer], bool]:
+    """The tools that `tool_choice` leaves, and whether one of them must be called.
+
+    Takes the choices of both wires: Chat nests what Responses says flat.
+    """
+    if choice in (None, "auto"):
+        return tools, False
+    if choice == "none":
+        return (), False
+    required = True
+    allowed = list(tools)
+    if isinstance(choice, Mapping) and choice["type"] == "allowed_tools":
+        nested = choice.get("allowed_tools") or choice
+        names = [_name(tool) for tool in nested.get("tools") or ()]
+        allowed = [tool for tool in tools if tool.name in names]
+        required = nested.get("mode") == "required"
+    elif choice != "required":
+        allowed = [tool for tool in tools if tool.name == _name(choice)]
+    if not allowed:
+        raise Problem(
+            400, "'tool_choice' names no tool of 'tools'.", param="tool_choice"
+        )
+    return allowed, required
+
+
+def spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
+    """The words of a message's content."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+
+
+def check(schema: Mapping[str, Any], body: Any) -> None:
+    """Raises Problem, naming the field, where `body` is not what the API takes."""
+    from jsonschema_rs import ValidationError  # not above: see `compiled`
+
+    try:
+        compiled(schema).validate(body)
+    except ValidationError as exc:
+        path = list(exc.instance_path)
+        missing = exc.kind.name == "required"
+        if missing:
+            path.append(exc.kind.as_dict()["property"])
+        param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
+        param = param.lstrip(".")
+        problem = "Missing required parameter:" if missing else "Invalid value for"
+        raise Problem(
+            400,
+            f"{problem} '{param}'." if param else "The body must be a JSON object.",
+            code="missing_required_parameter" if missing else "invalid_value",
+            param=param or None,
+        ) from exc
+
+
+def _name(choice: Any) -> Any:
+    """Of a tool that a choice names; None where it names none."""
+    if not isinstance(choice, Mapping):
+        return None
+    function = choice.get("function")
+    return (function if isinstance(function, Mapping) else choice).get("name")
