@@ -238,23 +238,35 @@ def _divided(
     types of those that this model cannot be given: agents offer all they know."""
     names: list[str] | None = []
     theirs, left = [], []
+    functions = [tool for tool in tools or () if _is_function(tool)]
     for tool in tools or ():
         if tool.get("type") == OWN_TOOLS:
             names = _named(tool, names)
-        elif _can_be_given(tool, dialect, route):
+        elif _is_function(tool) or _can_be_given(tool, dialect, route, functions):
             theirs.append(tool)
         else:
             left.append(f"tools ({tool['type']})")
     return names, theirs, left
 
 
-def _can_be_given(tool: Mapping[str, Any], dialect: Dialect, route: Route) -> bool:
-    if tool.get("type") in (None, "function", "custom"):
-        return True
-    if not (speaks(dialect, route) or (dialect.wire_is_ours and hosted.kind_of(tool))):
+def _is_function(tool: Mapping[str, Any]) -> bool:
+    return tool.get("type") in (None, "function", "custom")
+
+
+def _can_be_given(
+    tool: Mapping[str, Any],
+    dialect: Dialect,
+    route: Route,
+    functions: Sequence[dict[str, Any]],
+) -> bool:
+    if speaks(dialect, route):
+        beside: Sequence[dict[str, Any]] = ()  # its host says itself what it takes
+    elif dialect.wire_is_ours and hosted.kind_of(tool):
+        beside = functions
+    else:
         return False
-    can = Capabilities.read(route.capabilities)
-    return hosted.takes(route.endpoint.codec, can, tool, model=route.model) is None
+    can, codec = Capabilities.read(route.capabilities), route.endpoint.codec
+    return hosted.takes(codec, can, tool, model=route.model, beside=beside) is None
 
 
 def _named(tool: Mapping[str, Any], before: list[str] | None) -> list[str] | None:

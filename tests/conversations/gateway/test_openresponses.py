@@ -158,6 +158,21 @@ def test_a_call_that_is_not_allowed_never_reaches_the_client(
 
 
 @BOTH_STORES
+def test_a_model_of_functions_or_search_is_not_given_both(
+    gateway: Gateway, hosts: Hosts, store: bool
+):
+    """Agents offer all they know to every model."""
+    old = "Provider.objects.get(name='gemini-host').models"
+    gateway.rows(f"{old}.get_or_create(name='gemini-2.5-flash')")
+    body = {"model": "gemini-host/gemini-2.5-flash", "store": store, **called()}
+    body["tools"] = [LOOK, {"type": "web_search"}]
+    answer = gateway.post("/responses", body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-parley-degraded"] == "tools (web_search)"
+    assert kinds(checked(answer.json())) == ["reasoning", "message", "function_call"]
+
+
+@BOTH_STORES
 def test_a_call_of_what_nobody_declared_is_the_client_s(
     gateway: Gateway, hosts: Hosts, store: bool
 ):
