@@ -171,13 +171,13 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         # Its options may have changed since we were connected, or it is gone.
         user = self.scope["user"]
         found = Conversation.objects.one_of(user, self.conversation.pk)
-        if found is None:
+        if found is None or not found.owner.is_active:
             raise InvalidMessage("This conversation is gone.", "conversation")
         serializer = TurnRequestSerializer(
             data=asked,
             context={
                 "conversation": found,
-                "user": user,
+                "user": found.owner,  # with what they may now
                 "idempotency_key": fields.get("key"),
             },
         )

@@ -291,7 +291,7 @@ def model_of(name: str | None, user: Any) -> LanguageModel:
     """Raises LLMError where `user` may not use it, or nobody can."""
     try:
         model = router.model_called(name, user=user)
-        router.route_of(model)
+        model.way = router.route_of(model)
     except LLMError as exc:
         exc.param = exc.param or "model"
         raise

@@ -127,7 +127,7 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
         serializer = TurnRequestSerializer(data=request.data, context=self._context())
         serializer.is_valid(raise_exception=True)
         turn = serializer.save()
-        engine.submit(turn.pk, turn.conversation_id)
+        engine.submit(turn.pk, turn.conversation_id, turn)
         if serializer.validated_data["wait"]:
             return FollowResponse(turn.pk, form="response")
         if serializer.validated_data["stream"]:

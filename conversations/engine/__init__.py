@@ -95,18 +95,21 @@ def is_draining() -> bool:
     return _engine is not None and _engine.draining
 
 
-def submit(turn_id: str, conversation_id: str = "") -> None:
+def submit(turn_id: str, conversation_id: str = "", opened: Turn | None = None) -> None:
     """A committed turn waits to be run. Where no engine runs here, a sweep finds it.
 
+    One that was `opened` just now need not be read again, if it can run at once.
     In the engine's own loop it is taken up at once: who follows it next waits for its
     run, and need not look for it in the rows.
     """
     if _engine is None:
         return
     if _running_loop() is _engine.loop:
-        _engine.submitted(turn_id, conversation_id)
-    else:
-        _engine.loop.call_soon_threadsafe(_engine.submitted, turn_id, conversation_id)
+        _engine.submitted(turn_id, conversation_id, opened)
+        return
+    _engine.loop.call_soon_threadsafe(
+        _engine.submitted, turn_id, conversation_id, opened
+    )
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -96,23 +96,27 @@ class Engine:
 
     # Queue
 
-    def submitted(self, turn_id: str, conversation_id: str) -> None:
+    def submitted(
+        self, turn_id: str, conversation_id: str, opened: Turn | None = None
+    ) -> None:
         if conversation_id:
-            self.opened(turn_id, conversation_id)
+            self.opened(turn_id, conversation_id, opened)
         else:
             self.put(turn_id)
 
-    def opened(self, turn_id: str, conversation_id: str) -> None:
+    def opened(
+        self, turn_id: str, conversation_id: str, opened: Turn | None = None
+    ) -> None:
         """We have opened a turn ourselves; open pages are told, too."""
-        self.put(turn_id)
+        self.put(turn_id, opened)
         self._keep(announce(conversation_id, turn_id), name="hint")
 
-    def put(self, turn_id: str) -> None:
+    def put(self, turn_id: str, opened: Turn | None = None) -> None:
         """Take the turn up as soon as there is room; again is harmless."""
         if self.draining or turn_id in self._wanted:
             return
         self._wanted[turn_id] = self.loop.create_future()
-        self._keep(self._work(Taken(turn_id)), name="queued")
+        self._keep(self._work(Taken(turn_id, opened=opened)), name="queued")
 
     async def admit(self, turn_id: str) -> None:
         """As `put`; returns once the turn is taken up, or need not be."""
@@ -191,6 +195,8 @@ class Engine:
     ) -> None:
         """`loading`: the turn has been claimed, and has a slot."""
         turn_id, next_turn = taken.turn_id, None
+        if not loading and self._slots.locked():
+            taken.opened = None  # by then it may have changed
         try:
             async with nullcontext() if loading else self._slots:
                 if loading or not self.draining:

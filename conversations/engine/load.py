@@ -115,6 +115,7 @@ class Taken:
 
     turn_id: str = ""
     claim: Claim | None = None
+    opened: Turn | None = None  # as it was opened here, if that was just now
 
 
 def take(taken: Taken) -> Work | None:
@@ -127,7 +128,9 @@ def take(taken: Taken) -> Work | None:
 
 
 def load_taken(taken: Taken) -> Work | None:
-    return faults.around(load, taken.claim) if taken.claim else None
+    if taken.claim is None:
+        return None
+    return faults.around(load, taken.claim, taken.opened)
 
 
 def open_taken(
@@ -140,15 +143,16 @@ def open_taken(
         turn = open_turn()
         if turn.status == Turn.Status.QUEUED and turn.pk not in wanted:
             claim = rows.claim(turn.pk)
-    taken.turn_id, taken.claim = turn.pk, claim
+    taken.turn_id, taken.claim, taken.opened = turn.pk, claim, turn
     return turn
 
 
-def load(claim: Claim) -> Work:
-    """Raises LLMError where the turn cannot run: no model, no key, too long."""
-    turn = _TURN.first(claim.turn_id)
+def load(claim: Claim, opened: Turn | None = None) -> Work:
+    """`opened`: the turn as it was opened just now. Raises LLMError where the turn
+    cannot run: no model, no key, too long."""
+    turn, way = _as_opened(claim, opened) or (_TURN.first(claim.turn_id), None)
     assert turn is not None, "who has claimed it has seen it"
-    preset, route = _preset(turn), _route(turn)
+    preset, route = _preset(turn), way or _route(turn)
     options = _options(turn, preset, route)
     offer = _offer(turn, options, preset, route)
     template = _template(route, options, offer)
@@ -197,6 +201,18 @@ def load(claim: Claim) -> Work:
         has_news=background_rows.has_news(turn.conversation_id),
         meter=meter,
     )
+
+
+def _as_opened(claim: Claim, opened: Turn | None) -> tuple[Turn, Route] | None:
+    """The turn and the way to its model, which whoever opened it has found: nothing can
+    have become of them since. None where they must be read."""
+    if opened is None or not opened.opened_with or claim.epoch != 1:
+        return None
+    model = opened.language_model
+    if model is None or model.way is None:
+        return None
+    opened.epoch = claim.epoch
+    return opened, model.way
 
 
 def _options(turn: Turn, preset: Preset | None, route: Route) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
@@ -21,6 +22,9 @@ from conversations.engine.jobs import Jobs, clean_up, enqueue
 from conversations.engine.redis_log import RedisLog
 from conversations.engine.redis_wire import stream_of
 from tools.execute import where
+
+if TYPE_CHECKING:
+    from conversations.models import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +69,14 @@ class ScaledEngine(Engine):
 
     # Queue
 
-    def submitted(self, turn_id: str, conversation_id: str) -> None:
+    def submitted(
+        self, turn_id: str, conversation_id: str, opened: Turn | None = None
+    ) -> None:
         """The turn's job was committed with it; only the pages are to be told."""
         if conversation_id:
             self._keep(announce(conversation_id, turn_id), name="hint")
 
-    def put(self, turn_id: str) -> None:
+    def put(self, turn_id: str, opened: Turn | None = None) -> None:
         if self._works:
             super().put(turn_id)
         elif not self.draining:

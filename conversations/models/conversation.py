@@ -32,7 +32,7 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
         return self.filter(owner_id=user.pk, deleted_at=None)
 
     def one_of(self, user: Any, pk: str) -> Conversation | None:
-        """As `of`, for each message to a conversation."""
+        """As `of`, with its owner, for each message to a conversation."""
         return _ONE_OF.first(user.pk, pk)
 
 
@@ -90,7 +90,7 @@ class Conversation(models.Model):
         preset_model = self.preset.language_model if self.preset else None
         return self.language_model or preset_model
 
-    @transaction.atomic
+    @transaction.atomic(savepoint=False)  # all or nothing of the caller's, too
     def open_turn(
         self,
         items: Sequence[ItemPayload],
@@ -154,7 +154,9 @@ _TOUCH = (
 )
 _write_turn, _write_items = Insert(Turn), Insert(Item)
 _ONE_OF = Prepared[Conversation](
-    lambda user, pk: Conversation.objects.filter(owner_id=user, deleted_at=None, pk=pk),
+    lambda user, pk: Conversation.objects.filter(
+        owner_id=user, deleted_at=None, pk=pk
+    ).select_related("owner"),
     -1,
     "a conversation",
 )

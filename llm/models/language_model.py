@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
@@ -14,6 +14,9 @@ from llm import prices, providers
 from llm.models.provider import Provider, is_disabled
 from llm.validators import validate_model_options, validate_object
 from llm.wire.request import Request
+
+if TYPE_CHECKING:
+    from llm.provider import Route
 
 #: What staff may set for every request of a model; the turn says the rest.
 REQUEST_OPTIONS = frozenset(field.name for field in fields(Request)) - {
@@ -106,6 +109,9 @@ class LanguageModel(models.Model):
         Group, blank=True, help_text=_("Who may use it; nobody named means everybody.")
     )
     created_at = models.DateTimeField(auto_now_add=True)
+
+    #: The way to it, where it was found just now; no column here.
+    way: Route | None = None
 
     objects = LanguageModelQuerySet.as_manager()
 

@@ -34,7 +34,7 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "submit", lambda turn, conversation: None)
+    monkeypatch.setattr(engine, "submit", lambda *_: None)
 
 
 @pytest.fixture

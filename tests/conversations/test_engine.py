@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations import engine
+from conversations.api.serializers import TurnRequestSerializer
 from conversations.engine import core, load, rows
 from conversations.engine.log import Fenced, Position
 from conversations.engine.replay import replay
@@ -273,8 +274,8 @@ async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
 ):
     script, read, loop = say([HANG]), load.load, asyncio.get_running_loop()
 
-    def read_and_stopped(claim):
-        work = read(claim)
+    def read_and_stopped(claim, opened=None):
+        work = read(claim, opened)
         engine.cancel(Turn(pk=claim.turn_id))
         heard = threading.Event()
         loop.call_soon_threadsafe(heard.set)  # behind the engine's own
@@ -286,6 +287,72 @@ async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
     assert turn.status == Turn.Status.CANCELLED
     assert entries[-1].type == "response.incomplete"
     assert script.requests == []
+
+
+def _opened_over_a_page(conversation):
+    """As the WebSocket opens it."""
+    found = Conversation.objects.one_of(conversation.owner, conversation.pk)
+    serializer = TurnRequestSerializer(
+        data={"input": "Hi", "options": {"seed": 7, "temperature": 0.5}},
+        context={"conversation": found, "user": found.owner},
+    )
+    serializer.is_valid(raise_exception=True)
+    return serializer.save()
+
+
+def _shown(work):
+    task, made = work.task, work.prepare(())
+    return [
+        *(made, work.echo, work.created_at, work.user_id, work.conversation_id),
+        *(work.inputs, work.committed, work.usage, work.cancel_requested),
+        *(work.route.model_id, work.route.key_id, work.route.capabilities),
+        *(task.context, task.max_steps, task.parallel, list(task.tools)),
+    ]
+
+
+def test_a_turn_opened_just_now_is_as_it_would_be_read(
+    conversation, django_assert_max_num_queries
+):
+    conversation.options = {"seed": 5, "max_output_tokens": 99}
+    conversation.instructions = "Be brief."
+    conversation.save()
+    turn = _opened_over_a_page(conversation)
+    claim = rows.claim(turn.pk)
+    read = _shown(load.load(claim))
+    with django_assert_max_num_queries(5):
+        assert _shown(load.load(claim, turn)) == read
+
+
+def test_a_turn_that_was_run_before_is_read(conversation):
+    turn = _opened_over_a_page(conversation)
+    first = rows.claim(turn.pk)
+    rows.release(first, [{"type": "message", "id": "m", "content": []}], [])
+    work = load.load(rows.claim(turn.pk), turn)
+    assert list(work.task.partial) == [{"type": "message", "id": "m", "content": []}]
+
+
+@pytest.mark.skipif(bool(settings.REDIS_URL), reason="embedded alone keeps them")
+async def test_a_turn_that_waited_for_room_is_read_when_it_has_some(
+    conversation, say, running, monkeypatch, settings
+):
+    seen, read = [], load.load
+
+    def noted(claim, opened=None):
+        seen.append(opened)
+        return read(claim, opened)
+
+    monkeypatch.setattr(load, "load", noted)
+    say(ANSWER, ANSWER)
+    for is_full in (False, True):
+        turn = await sync_to_async(_opened_over_a_page)(conversation)
+        room = asyncio.Semaphore(int(not is_full))
+        monkeypatch.setattr(engine._engine, "_slots", room)
+        engine.submit(turn.pk, turn.conversation_id, turn)
+        if is_full:
+            await asyncio.sleep(0)  # it begins to wait
+            room.release()
+        await follow(turn)
+    assert [opened is not None for opened in seen] == [True, False]
 
 
 async def test_a_provider_that_fails_ends_the_turn_with_its_reason(

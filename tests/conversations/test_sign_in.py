@@ -16,6 +16,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from conversations.consumers import ConversationConsumer, InvalidMessage
+from conversations.models import Conversation
 from conversations.sign_in import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -177,3 +179,14 @@ async def test_a_backend_that_is_gone_lets_nobody_in(settings: Any) -> None:
     key = await sync_to_async(_signed_in_as)("ada")
     settings.AUTHENTICATION_BACKENDS = [f"{__name__}.NoAda"]
     assert await _names(key) == ("", "")
+
+
+def test_who_may_not_sign_in_any_more_asks_nothing_over_an_open_page() -> None:
+    page = ConversationConsumer()
+    ada = User.objects.create_user("ada")
+    page.scope = {"user": ada}
+    page.conversation = Conversation.objects.create(owner=ada)
+    User.objects.update(is_active=False)
+    with pytest.raises(InvalidMessage):
+        page._open_turn({"type": "turn.create", "input": "Hi"})
+    assert not page.conversation.turns.exists()

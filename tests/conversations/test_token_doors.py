@@ -31,7 +31,7 @@ CHATS = "/api/conversations/"
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "submit", lambda turn, conversation: None)
+    monkeypatch.setattr(engine, "submit", lambda *_: None)
 
 
 @pytest.fixture
