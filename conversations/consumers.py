@@ -1,6 +1,6 @@
 """The WebSocket of one conversation: start turns, stop them, follow them.
 
-Channels hands a consumer its next message only when the last handler has returned. So
+A consumer is handed its next message only when the last handler has returned. So
 handlers start work and return; following runs in tasks of its own, else nobody could
 stop.
 """
@@ -18,6 +18,7 @@ from channels.consumer import get_handler_name
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.layers import get_channel_layer
 from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
@@ -25,6 +26,7 @@ from conversations import engine
 from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
 from conversations.engine import WRITE, Entry, Way, hints
 from conversations.engine.hints import group_of
+from conversations.engine.local_layer import LocalLayer
 from conversations.models import Conversation, Question, Turn
 from llm.errors import LLMError
 
@@ -40,10 +42,43 @@ class InvalidMessage(Exception):
 
 
 class ConversationConsumer(AsyncJsonWebsocketConsumer):
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Channels has a task wait for messages, another for hints and a third for
+        them; of an open page in one process there is this one."""
+        self._hints: list[dict[str, Any]] = []
+        self._telling: asyncio.Task[None] | None = None
+        self._is_busy = False
+        self._group = ""
+        if not isinstance(get_channel_layer(), LocalLayer):
+            await super().__call__(scope, receive, send)
+            return
+        self.scope, self.base_send = scope, send
+        self.channel_layer = get_channel_layer()
+        try:
+            with suppress(StopConsumer):
+                while True:
+                    message = await receive()
+                    self._is_busy = True
+                    await self.dispatch(message)
+                    await self._tell_hints()
+                    self._is_busy = False
+        finally:
+            self._leave()
+
+    def _hear(self, hint: dict[str, Any]) -> None:
+        """Told after the handler under way, if there is one."""
+        self._hints.append(hint)
+        if not self._is_busy and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.ensure_future(self._tell_hints())
+
+    async def _tell_hints(self) -> None:
+        with suppress(OSError):  # the socket is closed already
+            while self._hints:
+                await self.dispatch(self._hints.pop(0))
+
     async def connect(self) -> None:
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._key: Any = None  # of the message under way
-        self._group = ""
         conversation_id = self.scope["url_route"]["kwargs"]["conversation_id"]
         user = self.scope["user"]
         if not user.is_authenticated:
@@ -57,16 +92,29 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         self.conversation = found
         self._group = group_of(conversation_id)
         hints.listeners[conversation_id] += 1
-        await self.channel_layer.group_add(self._group, self.channel_name)
+        if isinstance(self.channel_layer, LocalLayer):
+            self.channel_layer.join(self._group, self._hear)
+        else:
+            await self.channel_layer.group_add(self._group, self.channel_name)
         await self.accept()
 
     async def disconnect(self, code: int) -> None:
         for task in self._followers.values():
             task.cancel()  # the turns themselves go on
         await asyncio.gather(*self._followers.values(), return_exceptions=True)
-        if self._group:
-            hints.left(self.conversation.pk)
-            await self.channel_layer.group_discard(self._group, self.channel_name)
+        group = self._group
+        self._leave()
+        if group and not isinstance(self.channel_layer, LocalLayer):
+            await self.channel_layer.group_discard(group, self.channel_name)
+
+    def _leave(self) -> None:
+        """Again is harmless."""
+        if not self._group:
+            return
+        hints.left(self.conversation.pk)
+        if isinstance(self.channel_layer, LocalLayer):
+            self.channel_layer.leave(self._group, self._hear)
+        self._group = ""
 
     async def websocket_disconnect(self, message: Any) -> None:
         await self.disconnect(message["code"])
@@ -212,7 +260,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             task.cancel()
         task = asyncio.ensure_future(self._forward(turn_id, after))
         self._followers[turn_id] = task
-        task.add_done_callback(lambda done: self._forget(turn_id, done))
+        task.add_done_callback(partial(self._forget, turn_id))
 
     def _forget(self, turn_id: str, done: asyncio.Task[None]) -> None:
         if self._followers.get(turn_id) is done:

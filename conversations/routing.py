@@ -20,8 +20,8 @@ def programs_first(browsers: Socket) -> Socket:
     """The socket of programs, which show a token and have no origin; all others are for
     `browsers`."""
 
-    async def route(scope: Any, receive: Any, send: Any) -> None:
+    def route(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         is_ours = scope["path"].rstrip("/") == "/v1/responses"
-        await (_responses if is_ours else browsers)(scope, receive, send)
+        return (_responses if is_ours else browsers)(scope, receive, send)
 
     return route

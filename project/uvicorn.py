@@ -31,6 +31,10 @@ def _socket(protocol: Any) -> Write:
 
     _decline_compression(protocol)
     connection, writable = protocol.conn, protocol.writable
+    _make_small(writable, "_waiters")
+    for name in ("_getters", "_putters", "_queue"):
+        _make_small(protocol.queue, name)
+    _make_small(getattr(protocol.queue, "_finished", None), "_waiters")
 
     def write(data: bytes) -> bool:
         if (
@@ -39,6 +43,8 @@ def _socket(protocol: Any) -> Write:
             or not writable.is_set()
         ):
             return False
+        if protocol.request is not None:  # what the handshake has left, some 4 KB
+            protocol.request = protocol.response = None
         protocol.transport.write(data)
         return True
 
@@ -82,12 +88,16 @@ class _Few(list[Any]):
     def appendleft(self, one: Any) -> None:
         self.insert(0, one)
 
+    def popleft(self) -> Any:
+        return self.pop(0)
+
 
 def _make_small(owner: Any, name: str) -> None:
-    """An empty deque takes 760 bytes, and each connection has three of them."""
+    """A deque takes 760 bytes, however little is in it, and each connection has three
+    of them, a WebSocket's five."""
     queue = getattr(owner, name, None)
-    if type(queue) is deque and not queue:
-        setattr(owner, name, _Few())
+    if type(queue) is deque:
+        setattr(owner, name, _Few(queue))
 
 
 _PROTOCOLS = "uvicorn.protocols"
