@@ -80,7 +80,7 @@ class TestWords:
         told = contents(
             user_message("a"), message("assistant", "b"), developer("Now in French.")
         )
-        assert told[-1] == user(text("<system>\nNow in French.\n</system>"))
+        assert told[-1] == user(text("\n<system>\nNow in French.\n</system>\n"))
 
     def test_gemma_reads_its_instructions_in_the_users_text(self):
         body = encode(

@@ -172,8 +172,8 @@ class Contents:
         """Only the beginning has a place for it; later on it is the user's text."""
         if not self.contents and not self._outputs:
             self.system.append(text)
-        elif text:
-            self._say("user", [{"text": f"<system>\n{text}\n</system>"}])
+        elif text:  # on a line of its own: texts are read as if nothing parted them
+            self._say("user", [{"text": f"\n<system>\n{text}\n</system>\n"}])
 
     # Outputs
 
