@@ -138,3 +138,7 @@ class AsyncAnswers(models.Model):
             yield "One argument is the whole body: nothing can stand beside it."
         elif place.kind == "header":
             yield from header_problems({place.name: ""})
+
+
+#: What staff set of it, in the order of a form.
+LATER_FIELDS = tuple(field.name for field in AsyncAnswers._meta.local_fields)

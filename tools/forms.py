@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from llm.forms import ObjectField, can_be_kept
 from llm.wire.json_pointer import spelled
 from tools.arguments import Path
+from tools.async_answers import LATER_FIELDS
 from tools.errors import InvalidDocument
 from tools.http.checks import header_problems, url_problems
 from tools.http.openapi import MAX_DOCUMENT, Operation, operations, read_document
@@ -230,13 +231,7 @@ class HttpToolForm(SecretHeadersForm):
             "pointer",
             "max_size",
             "networks",
-            "async_answers",
-            "job_pointer",
-            "job_url",
-            "state_pointer",
-            "pending_states",
-            "poll_after",
-            "callback_place",
+            *LATER_FIELDS,
         ]
         field_classes = {"places": ObjectField, "headers": ObjectField}
         widgets = {

@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from tools.async_answers import LATER_FIELDS
 from tools.forms import (
     HttpToolForm,
 )
@@ -26,15 +27,7 @@ class HttpToolInline(admin.StackedInline):
         (
             _("A result that comes later"),
             {
-                "fields": [
-                    "async_answers",
-                    "job_pointer",
-                    "job_url",
-                    "state_pointer",
-                    "pending_states",
-                    "poll_after",
-                    "callback_place",
-                ],
+                "fields": LATER_FIELDS,
                 "classes": ["collapse"],
             },
         ),
