@@ -31,6 +31,7 @@ _PASSWORD_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none looks like anothe
 @dataclass(frozen=True, slots=True)
 class Outcome:
     login: str  # a sentence for whoever started the server
+    has_new_admin: bool  # whose password, if we made it, nobody else will tell
     has_model: bool
 
 
@@ -38,27 +39,28 @@ class Outcome:
 def first_start() -> Outcome:
     """All or nothing; on a second start, nothing."""
     Tool.objects.sync()
-    login = _ensure_admin()
+    is_new, login = _ensure_admin()
     made = [_ensure_account(account) for account in settings.ACCOUNTS]
     _choose_default([each for each in made if each])
     default = LanguageModel.objects.filter(is_default=True).first()
     if default and settings.LLM_TEMPERATURE is not None:
         _set_option(default, "temperature", settings.LLM_TEMPERATURE)
-    return Outcome(login, has_model=default is not None)
+    return Outcome(login, has_new_admin=is_new, has_model=default is not None)
 
 
 # The admin
 
 
-def _ensure_admin() -> str:
+def _ensure_admin() -> tuple[bool, str]:
+    """Whether we made one, and how to sign in."""
     users = User.objects
     superusers = users.filter(is_superuser=True, is_active=True)
     if known := superusers.order_by("pk").first():
         name = known.get_username()
-        return f"Sign in as {name}. (Forgotten? manage.py changepassword {name})"
+        return False, f"Sign in as {name}. (Forgotten? manage.py changepassword {name})"
     if users.filter(username=ADMIN).exists():
-        return "There is no administrator: run manage.py createsuperuser."
-    return _create_admin()
+        return False, "There is no administrator: run manage.py createsuperuser."
+    return True, _create_admin()
 
 
 def _create_admin() -> str:

@@ -11,7 +11,7 @@ import pytest
 from project.preparation import _greet_redis
 from project.scaled import database
 from tests.scaled import POSTGRES as SERVER
-from tests.scaled import REDIS, Database, need_servers
+from tests.scaled import REDIS, Database, WorkerProcess, need_servers
 from tests.serving import BASE, ServerProcess, free_port, manage
 
 POSTGRES = "postgres://nobody:planted-secret@127.0.0.1:{}/none"
@@ -46,6 +46,20 @@ def test_half_a_setting_stops_the_start_with_one_line(
     assert done.stderr.startswith(line)
     assert done.stderr.count("\n") == 1
     assert "planted-secret" not in done.stderr
+
+
+def test_whichever_process_makes_the_admin_tells_the_password(tmp_path: Path):
+    need_servers()
+    database = Database()
+    there = {"DATABASE_URL": database.url, "REDIS_URL": REDIS}
+    worker = WorkerProcess(tmp_path / "data", {**there, "PARLEY_ADMIN_PASSWORD": ""})
+    try:
+        told = [worker.start().banner, worker.restart().banner]
+    finally:
+        worker.stop()
+        database.drop()
+    assert told[0][0].startswith("Sign in as admin with the password ")
+    assert [len(banner) for banner in told] == [2, 1]
 
 
 def test_a_redis_that_refuses_us_stops_the_start_with_one_line(tmp_path: Path):

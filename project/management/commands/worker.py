@@ -28,7 +28,9 @@ class Command(BaseCommand):
             )
         os.umask(0o077)
         allow_many_open()
-        prepare()
+        outcome = prepare()
+        if outcome.has_new_admin:  # no `serve` will tell the password
+            self.stdout.write(outcome.login)
         connection.close()  # the engine's threads have their own
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self._work())
