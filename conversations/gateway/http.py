@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import orjson
@@ -21,6 +21,7 @@ from llm.wire.items import new_id
 from llm.wire.mending import without_nul
 
 PATIENCE = 1.0  # seconds an error may take to be told by its status
+_ROUND = 0.5  # seconds from one look at all streams to the next
 _JSON = (b"content-type", b"application/json")
 _STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -154,13 +155,16 @@ class EventStream:
     said for a while a comment is, so that no proxy takes silence for death.
     """
 
+    __slots__ = ("_beating", "_exchange", "_held", "_loop", "_said_at", "_silences")
+
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._held = b""
         self._loop = asyncio.get_running_loop()
         self._said_at = self._loop.time()
-        self._timer = self._loop.call_later(PATIENCE, self._ring)
         self._beating: asyncio.Task[None] | None = None
+        self._silences = _Silences.of(self._loop)
+        self._silences.streams.add(self)
 
     @property
     def begun(self) -> bool:
@@ -195,7 +199,7 @@ class EventStream:
 
     def stop(self) -> None:
         """No comments any more."""
-        self._timer.cancel()
+        self._silences.streams.discard(self)
 
     async def _put(self, body: bytes, *, last: bool = False) -> None:
         if self._held:
@@ -205,14 +209,41 @@ class EventStream:
             await self._exchange.start_stream()
         await self._exchange.write(body, last=last)
 
-    def _ring(self) -> None:
-        quiet = self._loop.time() - self._said_at
-        if self.begun and quiet < HEARTBEAT:
-            self._timer = self._loop.call_later(HEARTBEAT - quiet, self._ring)
-            return
-        self._timer = self._loop.call_later(HEARTBEAT, self._ring)
-        self._beating = asyncio.ensure_future(self._beat())
+    def look(self, now: float) -> None:
+        """Whether it has been silent for too long."""
+        patience = HEARTBEAT if self._exchange.started else PATIENCE
+        if now - self._said_at >= patience and self._beating is None:
+            self._beating = asyncio.ensure_future(self._beat())
 
     async def _beat(self) -> None:
         await self._put(_COMMENT)
         self._beating = None
+
+
+class _Silences:
+    """The open streams of an event loop, with one timer for all: one each took half a
+    kilobyte, and longer to set than all streams take to be looked at."""
+
+    _of: ClassVar[dict[asyncio.AbstractEventLoop, _Silences]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.streams: set[EventStream] = set()
+        self._loop = loop
+        self._loop.call_later(_ROUND, self._look)
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _Silences:
+        if (known := cls._of.get(loop)) is None:
+            for ended in [other for other in cls._of if other.is_closed()]:
+                del cls._of[ended]
+            known = cls._of[loop] = cls(loop)
+        return known
+
+    def _look(self) -> None:
+        if not self.streams:
+            del self._of[self._loop]
+            return
+        self._loop.call_later(_ROUND, self._look)
+        now = self._loop.time()
+        for stream in self.streams:
+            stream.look(now)

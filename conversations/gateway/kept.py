@@ -158,7 +158,7 @@ async def _whole(visit: Visit, turn: Kept) -> None:
 
 
 async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
-    stream, writer = EventStream(visit.exchange), turn.writer(starting_after)
+    writer, stream = turn.writer(starting_after), EventStream(visit.exchange)
     error: Mapping[str, Any] | None = None
     try:
         async with aclosing(events_of(turn, starting_after)) as batches:

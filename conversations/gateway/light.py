@@ -195,11 +195,11 @@ async def _whole(exchange: Exchange, asked: Asked, answer: Answer) -> None:
 
 
 async def _stream(exchange: Exchange, asked: Asked, answer: Answer) -> None:
-    stream = EventStream(exchange)
     writer = asked.dialect.writer(asked, answer, exchange.id)
     builder, told = answer.builder, False
-    stream.hold(writer.feed_bytes(builder.start()))
+    stream = EventStream(exchange)
     try:
+        stream.hold(writer.feed_bytes(builder.start()))
         async with aclosing(answer.events_after_start()) as batches:
             async for events in batches:
                 if builder.ended:
