@@ -268,17 +268,21 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
     async def _forward(self, turn_id: str, after: str | None) -> None:
         # Where the server goes down this ends early; the server then closes with 1012.
-        send = self.base_send  # what `self.send` ends in
         write = self.scope.get("extensions", {}).get(WRITE)
         way = Way(Entry.ws_frame, write) if write else None
         with suppress(OSError):  # the socket is closed already
             async with aclosing(engine.follow(turn_id, after, way)) as batches:
                 async for entries in batches:
-                    for some in _pieces(entries):
-                        if way and way.take(some):
-                            continue
-                        for entry in some:
-                            await send({"type": "websocket.send", "text": entry.ws})
+                    await self._tell(entries, way)
+                    del entries  # as the next may be long in coming
+
+    async def _tell(self, entries: list[Entry], way: Way | None) -> None:
+        send = self.base_send  # what `self.send` ends in
+        for some in _pieces(entries):
+            if way and way.take(some):
+                continue
+            for entry in some:
+                await send({"type": "websocket.send", "text": entry.ws})
 
     async def _refuse(
         self,

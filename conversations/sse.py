@@ -152,6 +152,7 @@ class _Stream:
                     await _send_body(send, b"".join(map(frame, entries)))
                     if entries[-1].is_last:
                         last = b"data: [DONE]\n\n" if self._form == "text" else b""
+                    del entries  # as the next may be long in coming
         finally:
             await beats.end()
         await send({"type": "http.response.body", "body": last})

@@ -44,6 +44,7 @@ def _socket(protocol: Any) -> Write:
         ):
             return False
         if protocol.request is not None:  # what the handshake has left, some 4 KB
+            protocol.request.headers.clear()  # a parser holds on to the request
             protocol.request = protocol.response = None
         protocol.transport.write(data)
         return True

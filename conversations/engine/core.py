@@ -276,6 +276,7 @@ class Engine:
                 if _is_news(batch, after):
                     after = batch[-1].place
                     yield batch
+                    del batch  # as the next may be long in coming
                 elif log.ended:
                     return
                 elif way and _is_at_end(log, after):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
@@ -13,6 +14,7 @@ from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
 _BLOCK = 64  # pieces of text
+_SMALL, _LARGE = 1_000, 16_000  # bytes; events between them are kept deflated
 _DELTA = b',"delta":'
 #: What follows the text in an event that tells some.
 _ENDS = (b',"logprobs":[]}', b"}")
@@ -211,17 +213,21 @@ class Entries(Sequence[Entry]):
 class _Whole:
     """An event that is kept by itself."""
 
-    __slots__ = ("_rest", "told_at", "type")
+    __slots__ = ("_is_deflated", "_rest", "told_at", "type")
 
     def __init__(self, entry: Entry, before: _Whole | None) -> None:
         self.type, self.told_at = entry.type, entry.told_at
-        self._rest = entry.data[len(_beginning(entry.type, entry.sequence)) :]
+        rest = entry.data[len(_beginning(entry.type, entry.sequence)) :]
+        # Tools' definitions, say. What is larger takes too long.
+        self._is_deflated = _SMALL < len(rest) < _LARGE
+        self._rest = zlib.compress(rest, 1) if self._is_deflated else rest
         # `created` and `in_progress` tell the same response.
         if before is not None and before._rest == self._rest:
             self._rest = before._rest
 
     def told(self, first: int) -> Iterator[bytes]:
-        yield _beginning(self.type, first) + self._rest
+        rest = zlib.decompress(self._rest) if self._is_deflated else self._rest
+        yield _beginning(self.type, first) + rest
 
 
 class _Texts:

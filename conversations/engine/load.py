@@ -130,7 +130,8 @@ def take(taken: Taken) -> Work | None:
 def load_taken(taken: Taken) -> Work | None:
     if taken.claim is None:
         return None
-    return faults.around(load, taken.claim, taken.opened)
+    opened, taken.opened = taken.opened, None  # its run holds on to `taken`
+    return faults.around(load, taken.claim, opened)
 
 
 def open_taken(

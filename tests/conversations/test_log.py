@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -223,7 +224,8 @@ async def test_who_is_gone_is_told_nothing_more():
 
 async def followed(batches, takes, pauses):
     """What a follower has read at the end, and all that was said."""
-    engine, reader = Engine(MemoryLog(), database=None), Reader(iter(takes))
+    no_rows = SimpleNamespace(read=None)
+    engine, reader = Engine(MemoryLog(), database=no_rows), Reader(iter(takes))
     log = engine._log.journal("resp_1", lambda: None)
     log.append(1, [said(0)])
 
