@@ -25,8 +25,8 @@ from conversations.history import Story
 from conversations.models import Item, Turn
 from llm.wire.items import Item as ItemPayload
 
-#: Characters of JSON: as items they take some three bytes each, and as the last
-#: provider was told them one more.
+#: Characters of JSON, which take three to five bytes each: as items, and as the last
+#: provider was told them.
 KEPT = 3_000_000
 KEPT_FROM = 20  # items; to read fewer is cheap
 
