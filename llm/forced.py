@@ -25,13 +25,14 @@ from llm.wire.deltas import (
 from llm.wire.items import message, user_message
 from llm.wire.request import Request
 
+_FEW = 8  # tools
 #: With these the model has not passed the demand over.
 _HEEDED = (ItemDelta, RefusalDelta, ToolCallDelta)
 
 
 def demanded(request: Request, choice: Any) -> Request:
     """`request` with `choice` told in words."""
-    told = f"{_demand(choice)} Do not answer before you have its output."
+    told = f"{_demand(request, choice)} Do not answer before you have its output."
     return replace(
         request,
         instructions="\n\n".join(filter(None, [request.instructions, told])),
@@ -40,13 +41,14 @@ def demanded(request: Request, choice: Any) -> Request:
 
 def demanded_again(request: Request, said: str) -> Request:
     """`request` after an answer that called nothing."""
-    told = f"You have called no tool. {_demand(request.tool_choice)}"
+    told = f"You have called no tool. {_demand(request, request.tool_choice)}"
     answer = [message("assistant", said)] if said else []
     return replace(request, items=[*request.items, *answer, user_message(told)])
 
 
-def _demand(choice: Any) -> str:
-    names = " or ".join(f"`{name}`" for name in _names(choice))
+def _demand(request: Request, choice: Any) -> str:
+    chosen = _names(choice) or _few_names(request.tools)
+    names = " or ".join(f"`{name}`" for name in chosen)
     return f"You must call {f'the tool {names}' if names else 'one of your tools'} now."
 
 
@@ -55,6 +57,12 @@ def _names(choice: Any) -> list[str]:
         return []
     meant = choice["tools"] if choice.get("type") == "allowed_tools" else [choice]
     return [str(tool.get("name") or tool.get("type")) for tool in meant]
+
+
+def _few_names(tools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of all tools, where they are functions and the sentence stays readable."""
+    names = [str(tool["name"]) for tool in tools if tool.get("type") == "function"]
+    return names if len(names) == len(tools) <= _FEW else []
 
 
 class Demand:

@@ -12,6 +12,7 @@ import respx
 from llm import client, policy
 from llm.client import Call
 from llm.errors import LLMError
+from llm.forced import demanded
 from llm.retry import Policy
 from llm.wire.deltas import Delta, TextDelta, ToolCallDelta, UsageDelta
 from llm.wire.items import user_message
@@ -61,7 +62,7 @@ def names(batches: list[list[Delta]]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("choice", "told"),
-    [("required", "one of your tools"), (ONLY_LOOK, "the tool `look`")],
+    [("required", "the tool `look`"), (ONLY_LOOK, "the tool `look`")],
 )
 async def test_the_demand_is_told_in_words(web, choice: Any, told: str):
     host, call = Host(web, "a", calls("look", {}, before="Wait. ")), Call()
@@ -70,6 +71,24 @@ async def test_the_demand_is_told_in_words(web, choice: Any, told: str):
     assert (words(batches), names(batches)) == ("Wait. ", ["look"])
     assert call.degraded == ["tool_choice"]
     assert call.earlier == []
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([{"type": "function", "name": "find"}], "the tool `look` or `find`"),
+        ([{"type": "web_search"}], "one of your tools"),
+        (
+            [{"type": "function", "name": f"f{n}"} for n in range(8)],
+            "one of your tools",
+        ),
+    ],
+)
+def test_few_functions_are_named(more: list[dict[str, Any]], told: str):
+    request = Request(model="a-model", items=[], tools=[LOOK, *more])
+    said = demanded(request, "required").instructions
+    assert said is not None
+    assert f"You must call {told} now." in said
 
 
 async def test_an_answer_without_a_call_is_not_heard_and_demanded_again(web):
@@ -125,7 +144,7 @@ async def test_who_does_not_care_is_asked_again_with_words(web):
     host, call = Host(web, "a", says("Never", " mind."), calls("look", {})), Call()
     batches = await ask(route(), call)
     assert (words(batches), names(batches)) == ("", ["look"])
-    assert "You must call one of your tools now." in str(host.asked[1]["messages"][-1])
+    assert "You must call the tool `look` now." in str(host.asked[1]["messages"][-1])
     assert host.asked[1]["tool_choice"] == "required"
 
 
