@@ -50,9 +50,9 @@ def items_of(user_id: int, ids: Sequence[str]) -> dict[str, ItemPayload]:
 
 
 def _referred(item: Any) -> str | None:
-    """The id that it is a name for, if it is one and the database can look for it."""
+    """The id that it is a name for, if it is one."""
     match item:
-        case {"type": "item_reference", "id": str(id)} if "\0" not in id:
+        case {"type": "item_reference", "id": str(id)}:
             return id
     return None
 

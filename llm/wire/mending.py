@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+MAX_DEPTH = 250  # levels of a JSON value; orjson writes a few more
 NUL = b"\\u0000"  # as JSON writes it
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # behind no odd backslash
 
@@ -31,7 +32,10 @@ def mended(text: str) -> str:
 
 
 def mended_json(value: Any) -> Any:
-    """A JSON value with its texts and names mended; itself where nothing is to mend."""
+    """A JSON value with its texts and names mended; itself where nothing is to mend.
+
+    Raises ValueError for one that is nested too deeply to be sent on.
+    """
     if isinstance(value, str):
         return mended(value)
     try:
@@ -46,12 +50,16 @@ def without_nul(told: bytes) -> bytes:
     return _NUL.sub(rb"\1\\ufffd", told) if NUL in told else told
 
 
-def _mended(value: Any) -> Any:
+def _mended(value: Any, depth: int = MAX_DEPTH) -> Any:
+    if not depth:
+        raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     match value:
         case str():
             return mended(value)
         case list() | tuple():
-            return [_mended(each) for each in value]
+            return [_mended(each, depth - 1) for each in value]
         case dict():
-            return {_mended(name): _mended(each) for name, each in value.items()}
+            return {
+                _mended(name): _mended(each, depth - 1) for name, each in value.items()
+            }
     return value

@@ -155,7 +155,11 @@ class Reader:
             if not is_sound(delta):
                 self.error = unsound(delta)
                 return deltas[:number]
-            mend(delta)
+            try:
+                mend(delta)
+            except ValueError as exc:
+                self.error = stumbled(exc)
+                return deltas[:number]
         return deltas
 
 
@@ -168,7 +172,10 @@ def whole(decode: Callable[[bytes], list[Delta]], body: bytes) -> list[Delta]:
     for delta in deltas:
         if not is_sound(delta):
             raise unsound(delta)
-        mend(delta)
+        try:
+            mend(delta)
+        except ValueError as exc:
+            raise stumbled(exc) from exc
     return deltas
 
 

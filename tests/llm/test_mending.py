@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.errors import LLMError, ProviderDown
+from llm.errors import BadResponse, LLMError, ProviderDown
 from llm.forms import can_be_kept
 from llm.wire.deltas import (
     AnnotationDelta,
@@ -20,7 +20,7 @@ from llm.wire.deltas import (
 )
 from llm.wire.mending import NUL, mended, mended_json, without_nul
 from llm.wire.model_lists import models
-from llm.wire.reading import whole
+from llm.wire.reading import Reader, whole
 from llm.wire.response import arguments_of
 
 TEXT = st.text(st.characters(codec=None))
@@ -125,3 +125,24 @@ def test_json_is_mended_alike_where_it_is_written_and_where_it_is_read(value: An
 )
 def test_what_looks_like_nul_is_let_be(told: bytes, kept: bytes):
     assert without_nul(told) == kept
+
+
+@pytest.mark.parametrize("depth", [300, 1000])
+def test_what_is_nested_without_end_is_a_broken_answer(depth: int):
+    deep: Any = 1
+    for _ in range(depth):
+        deep = [deep]
+    delta = ItemDelta(0, {"type": "web_search_call", "action": deep})
+    with pytest.raises(BadResponse):
+        whole(lambda body: [delta], b"")
+
+    class Decoder:
+        def feed(self, event: Any) -> list[Delta]:
+            return [StartDelta("r"), delta]
+
+        def close(self) -> list[Delta]:
+            return []
+
+    reader = Reader(Decoder())
+    assert reader.feed(b"data: {}\n\n") == [StartDelta("r")]
+    assert isinstance(reader.error, BadResponse)
