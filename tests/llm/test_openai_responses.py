@@ -232,8 +232,9 @@ def test_annotations_are_told_once():
     deltas = told(
         START, added(0, item), text(0, "Hello"), streamed, done(0, item), end()
     )
+    nowhere = {"start_index": 0, "end_index": 0, "title": ""}  # xAI says no more
     assert only(deltas, AnnotationDelta) == [
-        AnnotationDelta(0, note),
+        AnnotationDelta(0, {**nowhere, **note}),
         AnnotationDelta(0, late),
     ]
 

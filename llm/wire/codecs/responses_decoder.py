@@ -156,7 +156,7 @@ class ResponsesDecoder:
     def _annotated(self, data: dict[str, Any]) -> list[Delta]:
         item = self._item(data)
         item.annotations += 1
-        return [AnnotationDelta(item.key, data["annotation"])]
+        return [AnnotationDelta(item.key, _annotation(data["annotation"]))]
 
     def _summary(self, data: dict[str, Any]) -> list[Delta]:
         part = data.get("summary_index", 0)
@@ -288,7 +288,8 @@ class ResponsesDecoder:
         if refusal:
             deltas.append(RefusalDelta(item.key, refusal))
         notes = [note for part in texts for note in part.get("annotations") or []]
-        deltas += [AnnotationDelta(item.key, n) for n in notes[item.annotations :]]
+        for note in notes[item.annotations :]:
+            deltas.append(AnnotationDelta(item.key, _annotation(note)))
         self._current = item
         return deltas
 
@@ -379,6 +380,14 @@ def _error_of(data: dict[str, Any]) -> LLMError:
     if not data.get("error") and "message" not in data:
         return BadResponse(detail="The answer is neither a response nor an error.")
     return classify_error({k: v for k, v in data.items() if v != "error"})
+
+
+def _annotation(told: Any) -> Any:
+    """xAI tells some pages without the place, which the standard demands."""
+    if not isinstance(told, dict) or told.get("type") != "url_citation":
+        return told
+    whole = {"start_index": 0, "end_index": 0, "title": ""}
+    return {**whole, **{k: v for k, v in told.items() if v is not None}}
 
 
 def _receipt(fields: dict[str, Any], *, done: bool) -> Item:
