@@ -3,15 +3,16 @@
 It is that of `genai-prices`, as `manage.py price_list` writes it down, with what has no
 bearing on our calls left out: four prices a model, and one a request. That package
 would take 7 MB of every server's memory, 25 where it is compiled. Here the list stays
-on disk; what a model costs is read, in some milliseconds, when it has been asked for
-the first time. `tests/llm/test_price_list.py` holds all of it against the package.
+on disk, a line a model; those of one host are read when one of its models has been
+asked for the first time. `tests/llm/test_price_list.py` holds all of it against the
+package.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
@@ -20,7 +21,7 @@ from typing import Any
 
 import orjson
 
-DATA = Path(__file__).parent / "data" / "prices.json"
+DATA = Path(__file__).parent / "data" / "prices.jsonl"
 MILLION = 1_000_000  # tokens, the unit of prices
 _REQUESTS = 1_000  # the unit of the price of a request
 _COMPACT_DATE = re.compile(r"-(20\d{2})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=-|:|$)")
@@ -110,25 +111,37 @@ def tariffs_of(kind: str, base_url: str, model: str) -> Sequence[Tariff]:
     """
     hosts, name = _hosts(), model.lower()
     for host in _places(hosts, kind, base_url):
-        others = [hosts[other] for other in host.get("others", ())]
+        others = [hosts[other] for other in host.others]
         for spelled in dict.fromkeys((name, _with_dashes(name))):
             for each in (host, *others):
-                for match, tariffs in each["models"]:
+                for match, tariffs in map(orjson.loads, each.models):
                     if matches(match, spelled):
                         return [Tariff.read(told) for told in tariffs]
     return ()
 
 
-def _hosts() -> dict[str, Any]:
-    hosts: dict[str, Any] = orjson.loads(DATA.read_bytes())["hosts"]
-    return hosts
+@dataclass(frozen=True, slots=True)
+class _Host:
+    id: str
+    url: str  # a pattern
+    others: Sequence[str] = ()  # hosts whose models it has too
+    #: JSON, not read yet: a condition of the name, and tariffs.
+    models: list[bytes] = field(default_factory=list)
 
 
-def _places(
-    hosts: Mapping[str, Any], kind: str, base_url: str
-) -> Iterator[Mapping[str, Any]]:
+def _hosts() -> dict[str, _Host]:
+    hosts: list[_Host] = []
+    for line in DATA.read_bytes().splitlines()[1:]:
+        if line.startswith(b"["):
+            hosts[-1].models.append(line)
+        else:
+            hosts.append(_Host(**orjson.loads(line)))
+    return {host.id: host for host in hosts}
+
+
+def _places(hosts: Mapping[str, _Host], kind: str, base_url: str) -> Iterator[_Host]:
     for host in hosts.values():
-        if re.match(host["url"], base_url):
+        if re.match(host.url, base_url):
             yield host
             break
     if kind in hosts:

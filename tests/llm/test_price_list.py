@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+import orjson
 import pytest
 from genai_prices import Usage
 from genai_prices.data import providers
@@ -81,7 +82,7 @@ def test_it_is_the_list_of_the_installed_package():
 
 @pytest.mark.parametrize("host", providers, ids=lambda host: host.id)
 def test_every_model_costs_what_the_package_says(host: Any):
-    listed = price_list._hosts()[host.id]["models"]
+    listed = map(orjson.loads, price_list._hosts()[host.id].models)
     for model, (_, told) in zip(host.models, listed, strict=True):
         read = [price_list.Tariff.read(each) for each in told]
         for now in times_of(model):

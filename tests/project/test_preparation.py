@@ -32,6 +32,7 @@ LATER = {
     "markdown_it",
     "mcp",
     "psycopg",
+    "rich",
 }
 
 

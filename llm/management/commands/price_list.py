@@ -1,4 +1,4 @@
-"""Write down the price list of the installed `genai-prices`: llm/data/prices.json.
+"""Write down the price list of the installed `genai-prices`: llm/data/prices.jsonl.
 
 A package of the development environment. What it says in a way that is not known here
 is refused, so that no price is lost in silence.
@@ -30,7 +30,7 @@ NAMES = {
 
 
 class Command(BaseCommand):
-    help = "Write the installed genai-prices' list to llm/data/prices.json."
+    help = "Write the installed genai-prices' list to llm/data/prices.jsonl."
 
     def handle(self, *args: Any, **options: Any) -> None:
         DATA.write_bytes(written())
@@ -38,22 +38,19 @@ class Command(BaseCommand):
 
 
 def written() -> bytes:
-    """A line a model, so that changes can be read."""
-    hosts = b",\n".join(map(_host, providers))
-    source = _json(f"genai-prices {version('genai-prices')}")
-    return b'{"source": %b, "hosts": {\n%b\n}}\n' % (source, hosts)
+    """A line a host, each followed by a line for each of its models."""
+    lines: list[Any] = [{"source": f"genai-prices {version('genai-prices')}"}]
+    for provider in providers:
+        lines.append(_host(provider))
+        lines += ([_match(m.match), list(_tariffs(m.prices))] for m in provider.models)
+    return b"".join(orjson.dumps(line) + b"\n" for line in lines)
 
 
-def _host(provider: listed.Provider) -> bytes:
-    head: dict[str, Any] = {"url": provider.api_pattern}
+def _host(provider: listed.Provider) -> dict[str, Any]:
+    head: dict[str, Any] = {"id": provider.id, "url": provider.api_pattern}
     if others := provider.fallback_model_providers:
         head |= {"others": [p.id for o in others for p in providers if p.id == o]}
-    lines = b",\n  ".join(
-        _json([_match(model.match), list(_tariffs(model.prices))])
-        for model in provider.models
-    )
-    fields = b"%b, " % _json(head)[1:-1]
-    return b'%b: {%b"models": [\n  %b\n]}' % (_json(provider.id), fields, lines)
+    return head
 
 
 def _match(clause: Any) -> Any:
@@ -118,7 +115,3 @@ def _price(price: Any) -> Any:
         case listed.TieredPrices(base=base, tiers=tiers):
             return [str(base), *([tier.start, str(tier.price)] for tier in tiers)]
     raise TypeError(f"a price of an unknown kind: {price!r}")
-
-
-def _json(told: Any) -> bytes:
-    return orjson.dumps(told)
