@@ -60,6 +60,9 @@ class Offer:
         return offer
 
 
+_USED: dict[str, registry.Tool] = {}  # as tools were last used, by name
+
+
 class ToolQuerySet(models.QuerySet["Tool"]):
     def available(self, user: Any) -> dict[str, registry.Tool]:
         """The tools that a turn of `user` may call, by name, in one query."""
@@ -276,7 +279,7 @@ class Tool(models.Model):
         """The tool as a turn uses it: the code's word, where the row has none."""
         if (offered := self.offered()) is None:
             return None
-        return replace(
+        used = replace(
             offered,
             label=self.label or offered.label,
             description=self.description or offered.description,
@@ -285,6 +288,12 @@ class Tool(models.Model):
             blocking=offered.blocking if self.blocking is None else self.blocking,
             approval=self._approval(offered),
         )
+        # All turns share one, with its definition, as long as it stays as it is.
+        known = _USED.get(self.name)
+        if known == used:
+            return known
+        _USED[self.name] = used
+        return used
 
     def _approval(self, offered: registry.Tool) -> registry.Approval | None:
         match self.approval:

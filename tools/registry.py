@@ -117,17 +117,27 @@ class Tool:
     approval: Approval | None = None
     label: str = ""  # what people see; defaults to the name
     source: str = ""  # where its code is, for staff
+    _definition: dict[str, Any] | None = field(
+        default=None, init=False, compare=False, repr=False
+    )
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The tool as a model is told of it, in the Responses shape."""
-        return {
-            "type": "function",
-            "name": self.name,
-            "description": self.description,
-            "parameters": dict(self.parameters),
-            "strict": False,
-        }
+        """The tool as a model is told of it, in the Responses shape.
+
+        Made once, for all turns that use the tool, and never changed.
+        """
+        if self._definition is None:
+            definition = {
+                "type": "function",
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+                "strict": False,
+            }
+            object.__setattr__(self, "_definition", definition)
+        assert self._definition is not None
+        return self._definition
 
 
 @overload

@@ -508,9 +508,11 @@ def _may_repeat(row: ToolCall, tools: Mapping[str, Tool]) -> bool:
     return tool is not None and tool.replay in ("safe", "idempotent")
 
 
-def _without_secrets(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _without_secrets(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     """How a provider signs in at an MCP server is nobody else's business."""
     hidden = ("authorization", "headers")
+    if not any(name in tool for name in hidden):
+        return tool
     return {name: value for name, value in tool.items() if name not in hidden}
 
 

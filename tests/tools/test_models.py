@@ -147,3 +147,13 @@ def test_a_name_is_one_that_every_provider_takes(name):
 def test_people_see_the_label():
     assert str(Tool(name="buy")) == "buy"
     assert str(Tool(name="buy", label="Shop")) == "Shop"
+
+
+def test_a_tool_and_what_models_are_told_of_it_are_made_once(code):
+    first, again = (Tool.objects.get(name="buy").used() for _ in range(2))
+    assert first is again
+    assert first.definition is again.definition
+    Tool.objects.filter(name="buy").update(description="Mine.")
+    changed = Tool.objects.get(name="buy").used()
+    assert changed.definition["description"] == "Mine."
+    assert first.definition["description"] == "Buy it."
