@@ -20,8 +20,6 @@ FILE_TOKENS = 1000  # a short PDF; its bytes say nothing of its length
 ITEM_TOKENS = 4  # role and framing
 #: Fields in which text stands.
 _TEXTS = ("arguments", "output", "content", "summary")
-#: Fields in which it is named by another, or names one.
-_NAMES = ("call_id", "approval_request_id")
 _STOPPED = "Error: the call was stopped before it had a result."
 
 
@@ -76,34 +74,40 @@ class Story:
     past: Past = field(default_factory=Past)  # mended, without system turns
     length: int = 0  # of the items as they were
     system: str = ""  # what the last system turn said
-    ids: frozenset[str] = frozenset()  # by which items name each other
+    ids: frozenset[str] = frozenset()  # of calls
 
     def longer(self, items: Sequence[Item]) -> Story:
         """Up to the last of `items`, of which these are the first; the same where a
-        call or half an answer stands at the end."""
-        system, rest = _parted(items[self.length :])
+        call or half an answer stands at the end. What does not go together with these
+        begins the story anew."""
+        _, rest = _parted(items[self.length :])
         if not rest or not _speaks(rest[-1], "assistant"):
             return self
-        ids = _ids(rest)
-        if not self._is_followed_by(rest, ids):
-            return self
+        return self._with(items) or (self.length and Story()._with(items)) or self
+
+    def is_followed_by(self, items: Sequence[Item]) -> bool:
+        """Whether they say nothing about what came before them."""
+        if not items or not _speaks(items[0], "user"):
+            return False
+        if not self.length:
+            return True
+        # What an approval is of, a codec may look for among all ids.
+        approves = any("approval_request_id" in item for item in items)
+        return not approves and self.ids.isdisjoint(_ids(items))
+
+    def _with(self, items: Sequence[Item]) -> Story | None:
+        system, rest = _parted(items[self.length :])
+        if not self.is_followed_by(rest):
+            return None
         told = mended(rest)
         if told[-1] is not rest[-1]:
-            return self
+            return None
         return Story(
             self.past.plus(told),
             len(items),
             text_of(system[-1]) if system else self.system,
-            self.ids | ids,
+            self.ids | _ids(rest),
         )
-
-    def is_followed_by(self, items: Sequence[Item]) -> bool:
-        """Whether they say nothing about what came before them."""
-        return self._is_followed_by(items, _ids(items))
-
-    def _is_followed_by(self, items: Sequence[Item], ids: frozenset[str]) -> bool:
-        begins = bool(items) and _speaks(items[0], "user")
-        return begins and self.ids.isdisjoint(ids)
 
 
 def _told(items: Sequence[Item], story: Story | None) -> tuple[Sequence[Item], str]:
@@ -126,11 +130,8 @@ def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
 
 
 def _ids(items: Sequence[Item]) -> frozenset[str]:
-    """By which an item is named by another, or names it."""
-    others = [item for item in items if item["type"] != "message"]
-    found = [item.get(name) for item in others for name in _NAMES]
-    asked = [i.get("id") for i in others if i["type"] == "mcp_approval_request"]
-    return frozenset(id for id in (*found, *asked) if id)
+    """By which calls and their outputs name each other."""
+    return frozenset(item["call_id"] for item in items if item.get("call_id"))
 
 
 def _speaks(item: Item, role: str) -> bool:

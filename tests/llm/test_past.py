@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversations.history import Story, render_prompt
+from conversations.history import Story, estimate, render_prompt
 from llm.adapt import Adaptation
 from llm.errors import BadRequest
 from llm.inline import _unfollowed
@@ -35,6 +35,7 @@ MODELS = {
 }
 #: Among them some of every dialect of history.
 HOSTS = ["anthropic", "gemini", "openai", "deepseek", "mistral", "vllm", "xai"]
+FORMATS = ["anthropic", "gemini", "openai_chat", "openai_responses"]
 CAPABILITIES: list[dict[str, Any]] = [{}, {"vision": False, "files": False}]
 CAPABILITIES += [{"tools": False}]
 IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
@@ -82,6 +83,7 @@ class Party:
             return (
                 _body(endpoint, adapted.request),
                 adapted.degraded,
+                estimate(prompt.instructions, prompt.items),
                 tell(adapted.request),
                 set(_unfollowed(adapted.request.items, endpoint)),
             )
@@ -99,7 +101,10 @@ def parties() -> list[Party]:
             found += [Party(endpoint, model, {}) for model in models]
     first = {party.endpoint.codec.name: party for party in reversed(found)}
     return found + [
-        replace(party, can=can) for party in first.values() for can in CAPABILITIES[1:]
+        replace(party, can=can)
+        for name, party in first.items()
+        for can in CAPABILITIES[1:]
+        if name in FORMATS
     ]
 
 
@@ -412,6 +417,19 @@ def test_what_was_written_for_another_is_written_anew(host, models, efforts):
     for model, effort in zip(models, efforts, strict=True):
         asked, options = Party(endpoint, model, {}), {"reasoning": {"effort": effort}}
         assert asked.says(items, story, **options) == asked.says(items, None, **options)
+
+
+def test_a_story_that_cannot_go_on_is_begun_anew():
+    asked = {"type": "mcp_approval_request", "id": "1"}
+    approved = {"type": "mcp_approval_response", "approval_request_id": "1"}
+    items = [said("user", "?"), asked, said("assistant", "May I?")]
+    story = Story().longer(items)
+    more = [*items, said("user", "Yes."), approved, said("assistant", "Done.")]
+    assert not story.is_followed_by(more[3:])
+    anew = story.longer(more)
+    assert list(anew.past.items) == more
+    assert anew.is_followed_by([said("user", "And?")])
+    assert not Story().longer([*more, call("1")]).length  # half an answer
 
 
 def test_a_thread_is_a_sequence_of_all_its_items():
