@@ -31,6 +31,7 @@ from llm.wire.request import Request
 from tools.registry import Tool
 
 OWN_TOOLS = "parley:tools"
+_NO_HEADERS: Mapping[bytes, bytes] = {}
 _NONE: frozenset[str] = frozenset()  # one for all: it takes 216 bytes
 
 #: Fields that hosts of the same wire format understand and we have no word for.
@@ -175,13 +176,19 @@ class Asked:
 
 
 async def read(
-    body: dict[str, Any], dialect: Dialect, token: AccessToken, database: Database
+    body: dict[str, Any],
+    dialect: Dialect,
+    token: AccessToken,
+    database: Database,
+    headers: Mapping[bytes, bytes] = _NO_HEADERS,
 ) -> Asked:
     """Raises LLMError: BadRequest, ModelNotAvailable, whatever stands against it."""
     dialect.check(body, _own_names(body))
     wishes = Wishes.of(body)
     way = await routes.way_to(body["model"], token, database)
     way = tokens.permitted(token, body["model"], way)
+    if dialect.wants_older(body, headers):
+        way = routes.in_older_version(way)
     names, tools, left = _divided(body.get("tools"), dialect, way.first)
     own = await _chosen(names, token, database)
     plain = {

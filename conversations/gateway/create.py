@@ -15,8 +15,8 @@ from llm.errors import BadRequest
 
 async def answer(visit: Visit) -> None:
     """Nothing is kept but the usage."""
-    database = visit.means.database
-    asked = await read(visit.body, visit.dialect, visit.token, database)
+    database, headers = visit.means.database, visit.exchange.headers
+    asked = await read(visit.body, visit.dialect, visit.token, database, headers)
     if asked.dialect.wire_is_ours:
         check_outputs(asked.request.items)
     asked = await tokens.admit(asked, database)

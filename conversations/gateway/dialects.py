@@ -11,6 +11,7 @@ from conversations.gateway.echo import echo_of
 from conversations.history import estimate
 from llm.errors import BadRequest, LLMError
 from llm.provider import Route
+from llm.wire.codecs.anthropic import VERSION_WITH_SAMPLING
 from llm.wire.facades import chat, checks, errors, messages, responses
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
@@ -59,6 +60,13 @@ class Dialect:
     wire_is_ours = False  # its tools are spelled as ours are
     names_stops = False  # its answers say which stop sequence ended them
     tells_failures = False  # an answer that failed tells what was said before that
+
+    def wants_older(
+        self, body: Mapping[str, Any], headers: Mapping[bytes, bytes]
+    ) -> bool:
+        """Whether the body asks for what only the API's version before this one has,
+        and the headers for that version."""
+        return False
 
     def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
         """Raises BadRequest for what cannot be read or is not for us to do."""
@@ -123,6 +131,14 @@ class Messages(Dialect):
 
     name, wire, names_stops = "messages", "anthropic", True
     errors = "anthropic"
+
+    def wants_older(
+        self, body: Mapping[str, Any], headers: Mapping[bytes, bytes]
+    ) -> bool:
+        version = headers.get(b"anthropic-version", b"").decode("latin-1")
+        return version == VERSION_WITH_SAMPLING and any(
+            body.get(name) is not None for name in ("temperature", "top_k", "top_p")
+        )
 
     def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
         checks.check_messages(body, server_tools=own_tools)

@@ -13,12 +13,15 @@ from conversations.engine.database import Database
 from conversations.gateway.cache import Cache, forget_on_change
 from conversations.models import AccessToken
 from llm import policy, router
+from llm.capabilities import capabilities_of
 from llm.errors import ModelNotAvailable
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.provider import Route
 from llm.retry import Policy
 from tools.models import Tool as ToolRow
 from tools.registry import Tool
+
+_OLDER = {"anthropic": "anthropic_2023"}  # codecs
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,12 @@ async def way_to(model: str, token: AccessToken, database: Database) -> Way:
     return await _ways.get((token.user_id, model), database)
 
 
+def in_older_version(way: Way) -> Way:
+    """By the version of their API before this one, where hosts have it still. They
+    judge what it allowed."""
+    return replace(way, routes=[_in_older_version(route) for route in way.routes])
+
+
 async def own_tools(token: AccessToken, database: Database) -> dict[str, Tool]:
     """The tools of ours that may run inside a call of the token's user, by name.
 
@@ -47,6 +56,20 @@ async def own_tools(token: AccessToken, database: Database) -> dict[str, Tool]:
     none goes on after it.
     """
     return await _tools.get(token.user_id, database)
+
+
+def _in_older_version(route: Route) -> Route:
+    endpoint = route.endpoint
+    older = endpoint.provider.codecs.get(_OLDER.get(endpoint.codec.name, ""))
+    if older is None:
+        return route
+    known, stated = endpoint.provider.name, route.capabilities
+    before = capabilities_of(known, route.model, wire=endpoint.codec.name).told()
+    then = capabilities_of(known, route.model, wire=older.name).told()
+    unsaid = {n for n in {*before, *then} if stated.get(n) == before.get(n)}
+    can = {n: stated[n] for n in stated if n not in unsaid}
+    can |= {n: then[n] for n in then if n in unsaid}
+    return replace(route, endpoint=replace(endpoint, codec=older), capabilities=can)
 
 
 def _user(user_id: int) -> Any:

@@ -172,6 +172,23 @@ def test_a_model_of_functions_or_search_is_not_given_both(
     assert kinds(checked(answer.json())) == ["reasoning", "message", "function_call"]
 
 
+@pytest.mark.parametrize(
+    ("version", "status"), [("2023-06-01", 200), ("2026-10-21", 400)]
+)
+def test_who_speaks_the_older_version_of_messages_has_what_it_allowed(
+    gateway: Gateway, hosts: Hosts, version: str, status: int
+):
+    """litellm and aider say a temperature to every model."""
+    body = {
+        "model": MODELS["anthropic"],
+        "max_tokens": 50,
+        "temperature": 0,
+        "messages": [{"role": "user", "content": "Hi"}],
+    }
+    answer = gateway.post("/messages", body, **{"anthropic-version": version})
+    assert answer.status_code == status, answer.text
+
+
 @BOTH_STORES
 def test_a_call_of_what_nobody_declared_is_the_client_s(
     gateway: Gateway, hosts: Hosts, store: bool
