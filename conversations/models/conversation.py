@@ -90,7 +90,7 @@ class Conversation(models.Model):
         preset_model = self.preset.language_model if self.preset else None
         return self.language_model or preset_model
 
-    @transaction.atomic(savepoint=False)  # all or nothing of the caller's, too
+    @transaction.atomic
     def open_turn(
         self,
         items: Sequence[ItemPayload],
