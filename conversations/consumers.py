@@ -277,12 +277,18 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                     del entries  # as the next may be long in coming
 
     async def _tell(self, entries: list[Entry], way: Way | None) -> None:
-        send = self.base_send  # what `self.send` ends in
         for some in _pieces(entries):
             if way and way.take(some):
                 continue
             for entry in some:
-                await send({"type": "websocket.send", "text": entry.ws})
+                await self._send_text(entry.ws)
+
+    async def _send_text(self, text: str) -> None:
+        """As `self.send`. Raises OSError where the socket is closed or about to be."""
+        try:
+            await self.base_send({"type": "websocket.send", "text": text})
+        except RuntimeError as exc:  # uvicorn's, once the client has said that it goes
+            raise ConnectionAbortedError from exc
 
     async def _refuse(
         self,

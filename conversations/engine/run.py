@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -43,6 +44,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK = 2.0  # seconds between looks for an answer whose hint was lost
+#: A snapshot holds all that is open, and one transaction renews the leases of all runs:
+#: what is very long is kept less often, at so many characters a second ...
+PACE = 1_000_000
+LONGEST = 16_000_000  # ... and beyond this the last one stands
 Stop = Literal["cancelled", "deadline", "released", "fenced"]
 
 
@@ -84,6 +89,7 @@ class Run:
         self._committed = 0  # items of the response that are on record
         self._calls_made: list[CallMade] = []
         self._snapshot_at = 0  # number of events told at the last snapshot
+        self._snapshot_due = 0.0  # when the next one may be taken
         self._wake_background = wake_background
         self._delivering: list[int] = []  # rows of results that are being told
         self._decided: dict[str, asyncio.Event] = {}  # by question
@@ -114,10 +120,16 @@ class Run:
     def snapshot(self) -> Snapshot | None:
         """What was said and is not on record; None where that is not news."""
         sequence = self._builder.sequence
-        if sequence == self._snapshot_at:
+        now = time.monotonic()
+        if sequence == self._snapshot_at or now < self._snapshot_due:
+            return None
+        said = self._uncommitted()
+        length = _length(said)
+        self._snapshot_due = now + length / PACE
+        if length > LONGEST:
             return None
         self._snapshot_at = sequence
-        return Snapshot(self._uncommitted(), sequence - 1)
+        return Snapshot(said, sequence - 1)
 
     def _uncommitted(self) -> Sequence[Item]:
         return [*self._builder.output[self._committed :], *self._builder.partial()]
@@ -417,6 +429,18 @@ def told_question(question: Question, call: Item) -> dict[str, Any]:
         "group": question.group_id,
         "expires_at": int(question.expires_at.timestamp()),
     }
+
+
+def _length(items: Sequence[Item]) -> int:
+    """Of the texts in them."""
+    parts = [
+        part
+        for item in items
+        for name in ("content", "summary")
+        for part in item.get(name) or ()
+    ]
+    texts = [each.get("text") for each in parts]
+    return sum(len(t or "") for t in [*texts, *(i.get("arguments") for i in items)])
 
 
 async def _absorb_late_cancel() -> None:

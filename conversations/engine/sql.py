@@ -108,13 +108,15 @@ def renew(lease_until: datetime, beats: Sequence[Beat]) -> list[tuple[str, bool]
         """,
         [lease_until, *told],
     )
+    # What was said, which may be long, is not sent a second time.
+    values = ", ".join(["(%s, CAST(%s AS integer))"] * len(beats))
     found = statements.rows(
         f"""
         SELECT v.column1, t.id IS NOT NULL FROM (VALUES {values}) AS v
         LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
         WHERE t.id IS NULL OR t.cancel_requested
         """,
-        told,
+        [value for turn_id, epoch, *_ in beats for value in (turn_id, epoch)],
     )
     return [(turn_id, bool(is_ours)) for turn_id, is_ours in found]
 

@@ -10,9 +10,11 @@ import orjson
 import pytest
 from channels.layers import get_channel_layer
 
+from conversations import engine
 from conversations.consumers import ConversationConsumer
 from conversations.engine import hints
 from conversations.engine.hints import announce
+from conversations.engine.log import Entry, Position
 from conversations.models import Conversation
 
 
@@ -102,3 +104,17 @@ async def test_a_page_that_is_gone_leaves_nothing(conversation, running, is_cut_
     await announce(conversation.pk, "resp_1")
     assert page.told.empty()
     assert asyncio.all_tasks() == before
+
+
+async def test_who_goes_while_being_told_is_told_no_more(monkeypatch):
+    async def told(*_: Any):
+        yield [Entry.of("resp_1", Position(1, 0), {"type": "response.created"})]
+        raise AssertionError("nobody is there")
+
+    async def send(_: Any) -> None:
+        raise RuntimeError("websocket.send after websocket.close")  # as uvicorn does
+
+    monkeypatch.setattr(engine, "follow", told)
+    consumer = ConversationConsumer()
+    consumer.scope, consumer.base_send = {}, send
+    await consumer._forward("resp_1", None)
