@@ -212,6 +212,12 @@ class Responses(Dialect):
     def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
         return self.writer(asked, answer, "").whole(answer.builder.response())
 
+    def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
+        body = super().error(exc, request_id)
+        if exc.status == 404:
+            body["error"]["type"] = "not_found"  # the standard's; OpenAI has no such
+        return body
+
     def echo(self, body: Mapping[str, Any], request: Request) -> dict[str, Any]:
         return echo_of(body, request)
 

@@ -56,6 +56,18 @@ def test_an_unknown_model(gateway: Gateway, path: str):
     assert "'no-such-model'" in message
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/responses", "not_found"),  # Open Responses has a word for it
+        ("/chat/completions", "invalid_request_error"),  # and OpenAI has none
+    ],
+)
+def test_the_type_of_what_there_is_not(gateway: Gateway, path: str, kind: str):
+    answer = gateway.post(path, {**BODIES[path], "model": "no-such-model"})
+    assert answer.json()["error"]["type"] == kind
+
+
 @EVERY_API
 @pytest.mark.parametrize("body", [b"{bad", b"[]", b"", b"\xff"])
 def test_a_body_that_is_no_object(gateway: Gateway, path: str, body: bytes):
