@@ -48,8 +48,11 @@ def database(url: str) -> dict[str, Any]:
 def is_redis(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        is_named = bool(parts.hostname or parts.scheme == "unix") and (
-            parts.port is None or parts.port > 0
+        is_named = parts.scheme == "unix" or (
+            bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+            # Redis' client takes what is no number for 0, where others may be at home.
+            and re.fullmatch(r"/?|/[0-9]+", parts.path) is not None
         )
     except ValueError:
         return False

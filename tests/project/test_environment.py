@@ -59,6 +59,7 @@ WRONG = [
     ("PORT", "http", "'http' is not a whole number above 0."),
     ("PORT", "65536", "65536 is no port; use 1 to 65535."),
     ("REDIS_URL", "localhost:6379", "is no address of Redis; write redis://host:6379"),
+    ("REDIS_URL", "redis://localhost/main", "is no address of Redis; write redis://"),
     ("REDIS_URL", "redis://localhost", "Redis goes with PostgreSQL; set DATABASE_URL="),
     ("RETENTION_DAYS", "36501", "'36501' is not a whole number of days from 0 to 365"),
     ("SYNC_MODELS", "daily", "'daily' is neither true nor false."),
