@@ -23,7 +23,6 @@ from typing import Any, Protocol
 from conversations.resume import Resumption
 from conversations.steps import (
     AwaitApproval,
-    AwaitClient,
     CallTools,
     Finish,
     Generate,
@@ -45,6 +44,7 @@ PLACEHOLDER = (
     "Accepted: this call goes on in the background. Its result will be told to you in a"
     " message as soon as it is there. Go on meanwhile, and do not call it again."
 )
+_NONE: frozenset[str] = frozenset()
 _EDITED = "Note: a person changed the arguments before the call ran, to {}."
 
 Tell = Callable[[list[Event]], None]
@@ -127,9 +127,10 @@ async def respond(
     """
     loop = _Loop(task, builder, record, tell)
     try:
-        async with aclosing(loop.run()) as batches:
-            async for events in batches:
-                yield events
+        while (acts := loop.acts()) is not None:
+            async with aclosing(acts):
+                async for events in acts:
+                    yield events
         if loop.waits:
             return
         ending = builder.complete(loop.reason)
@@ -144,6 +145,27 @@ async def respond(
 
 
 class _Loop:
+    """What a turn does, one thing after another: `acts` until there is nothing left."""
+
+    __slots__ = (
+        "_begins",
+        "_builder",
+        "_called",
+        "_late",
+        "_length",
+        "_outcomes",
+        "_paused",
+        "_prepare",
+        "_record",
+        "_resumption",
+        "_steps",
+        "_task",
+        "_tell",
+        "reason",
+        "unsaid",
+        "waits",
+    )
+
     def __init__(
         self,
         task: Task,
@@ -153,7 +175,9 @@ class _Loop:
     ) -> None:
         self.reason: str | None = None  # why the model got no last word
         self.waits = False  # for a person
-        self.unsaid: list[Event] = []  # made, and waiting for the record
+        self.unsaid: Sequence[Event] = ()  # made, and waiting for the record
+        self._begins = True
+        self._length = -1  # of the output, before the last step
         self._paused = False  # the provider wants to be asked again as things stand
         self._task = task
         self._prepare = task.prepare
@@ -161,41 +185,42 @@ class _Loop:
         self._record = record
         self._tell = tell
         self._steps = rounds(builder.output)
-        self._called: set[str] = set()  # call ids on record as about to run
-        self._outcomes = dict(task.outcomes)
-        self._late: set[str] = set()  # ended, and not on record yet
+        # Most turns call nothing, and thousands may be open: no sets of their own.
+        self._called: frozenset[str] = _NONE  # call ids on record as about to run
+        self._outcomes = task.outcomes
+        self._late: frozenset[str] = _NONE  # ended, and not on record yet
         self._resumption = Resumption(builder, task.partial) if task.partial else None
 
-    async def run(self) -> AsyncGenerator[list[Event], None]:
+    def acts(self) -> AsyncGenerator[list[Event], None] | None:
+        """What is to be done next, once the last of it is done; None at the end."""
+        if self._begins:
+            self._begins = False
+            if self._resumption or self._task.gather:
+                return self._begin()
+        length = len(self._builder.output)
+        if self.waits or (length == self._length and not self._paused):
+            return None  # an empty answer is an answer
+        step = self._next()
+        if self._record.has_news and self._may_be_told(step):
+            return self._deliver()
+        match step:
+            case Generate():
+                self._length = length
+                return self._generate()
+            case CallTools(calls):
+                self._length = length
+                return self._call_tools(calls)
+            case AwaitApproval(calls):
+                return self._wait(calls)
+            case Finish(reason):
+                self.reason = reason
+        return None
+
+    async def _begin(self) -> AsyncGenerator[list[Event], None]:
         if self._resumption:
             yield self._resumption.start()
         if self._task.gather and (events := await self._gather(self._task.gather)):
             yield events
-        while True:
-            before = len(self._builder.output)
-            step = self._next()
-            if self._record.has_news and self._may_be_told(step):
-                yield await self._deliver()
-                if len(self._builder.output) > before:
-                    continue
-            match step:
-                case Generate():
-                    acts = self._generate()
-                case CallTools(calls):
-                    acts = self._call_tools(calls)
-                case AwaitApproval(calls):
-                    yield await self._wait(calls)
-                    return
-                case Finish(reason):
-                    self.reason = reason
-                    return
-                case AwaitClient():
-                    return
-            async with aclosing(acts):
-                async for events in acts:
-                    yield events
-            if len(self._builder.output) == before and not self._paused:
-                return  # an empty answer is an answer
 
     async def _gather(self, gather: Callable[[], Awaitable[Gathered]]) -> list[Event]:
         gathered = await gather()
@@ -220,21 +245,24 @@ class _Loop:
         """Every call has its output, and the model may still be asked."""
         return step in (Generate(), Finish()) and not self._paused
 
-    async def _deliver(self) -> list[Event]:
+    async def _deliver(self) -> AsyncGenerator[list[Event], None]:
         for item in await self._record.arrived():
-            self.unsaid += self._builder.add(item)
+            self.unsaid = [*self.unsaid, *self._builder.add(item)]
         await self._record.answered([], last=True)
-        events, self.unsaid = self.unsaid, []
+        yield self._said()
+
+    def _said(self) -> list[Event]:
+        events, self.unsaid = [*self.unsaid], ()
         return events
 
-    async def _wait(self, calls: Sequence[Item]) -> list[Event]:
+    async def _wait(self, calls: Sequence[Item]) -> AsyncGenerator[list[Event], None]:
         questions = await self._record.waits(calls)
         self.waits = True
         builder = self._builder
         events: list[Event] = []
         for question in questions:
             events += builder.extension("parley:approval.requested", question=question)
-        return events + builder.extension("parley:turn.waiting", reason="approval")
+        yield events + builder.extension("parley:turn.waiting", reason="approval")
 
     async def _generate(self) -> AsyncGenerator[list[Event], None]:
         builder, task = self._builder, self._task
@@ -274,13 +302,14 @@ class _Loop:
 
     async def _note_called(self, calls: Sequence[Item]) -> None:
         """The calls are on record before any of them runs."""
-        self._called.update(call["call_id"] for call in calls)
+        self._called |= {call["call_id"] for call in calls}
         background = [c["call_id"] for c in calls if self._is_background(c)]
         await self._record.called(calls, background=background)
-        for call_id in background:
-            self._outcomes[call_id] = Outcome(
-                call_id, "background", PLACEHOLDER, "", 0.0
-            )
+        accepted = {
+            call_id: Outcome(call_id, "background", PLACEHOLDER, "", 0.0)
+            for call_id in background
+        }
+        self._outcomes = {**self._outcomes, **accepted}
 
     def _is_background(self, call: Item) -> bool:
         tools = self._task.tools
@@ -311,13 +340,14 @@ class _Loop:
         late = [
             self._outcomes[c["call_id"]] for c in calls if c["call_id"] in self._late
         ]
+        unsaid: list[Event] = []
         for outcome in late:
-            self.unsaid += self._told(_of(calls, outcome.call_id), outcome)
+            unsaid += self._told(_of(calls, outcome.call_id), outcome)
         for call in calls:
-            self.unsaid += builder.add(self._output(call["call_id"]))
+            unsaid += builder.add(self._output(call["call_id"]))
+        self.unsaid = unsaid
         await self._record.answered(late, last=True)
-        events, self.unsaid = self.unsaid, []
-        yield events
+        yield self._said()
 
     def _output(self, call_id: str) -> Item:
         outcome = self._outcomes[call_id]
@@ -352,9 +382,9 @@ class _Loop:
                     )
                     continue
                 waiting.discard(happening.call_id)
-                self._outcomes[happening.call_id] = happening
+                self._outcomes = {**self._outcomes, happening.call_id: happening}
                 if last and not waiting:
-                    self._late.add(happening.call_id)
+                    self._late |= {happening.call_id}
                 else:
                     await self._record.answered([happening], last=False)
                     yield self._told(call, happening)
