@@ -278,6 +278,8 @@ class Engine:
                     yield batch
                     del batch  # as the next may be long in coming
                 elif log.ended:
+                    if rest := await self._by_rows(log, after):
+                        yield rest
                     return
                 elif way and _is_at_end(log, after):
                     if last := await log.listen(way):
@@ -294,7 +296,7 @@ class Engine:
     async def is_told(self, turn_id: str, after: Position) -> bool:
         """True where nothing comes after `after` any more."""
         log = self._log.get(turn_id)
-        if log is not None and log.entries:
+        if log is not None and log.entries and not _is_from_rows(log, after):
             return log.ended and after >= log.entries[-1].place
         over = await self._over(turn_id)
         return over is not None and not over.after(after)
@@ -305,6 +307,12 @@ class Engine:
         except UNREACHABLE as exc:
             logger.warning("turn %s cannot be read: %s", turn_id, where(exc))
             return None
+
+    async def _by_rows(self, log: TurnLog, after: Position | None) -> list[Entry]:
+        """For a follower who was told by them, whatever a log has now."""
+        if not _is_from_rows(log, after) or not (over := await self._over(log.turn_id)):
+            return []
+        return over.after(after)
 
     async def _retell(self, turn_id: str) -> None:
         """Have a turn that waits for a person tell again what it waits for."""
@@ -374,6 +382,12 @@ def _is_news(batch: list[Entry], after: Position | None) -> bool:
 def _is_at_end(log: TurnLog, after: Position | None) -> bool:
     """What comes next is what the follower is to be told next, as it is."""
     return bool(log.entries) and not log.stand_in and log.entries[-1].place == after
+
+
+def _is_from_rows(log: TurnLog, after: Position | None) -> bool:
+    """Whether a follower of a turn that is over was told it by its rows, in an epoch
+    that no log has."""
+    return log.ended and after is not None and after.epoch > log.epoch
 
 
 def _from_stand_in(

@@ -165,6 +165,18 @@ async def test_a_follower_is_told_the_same_from_any_place(conversation, say, run
     assert not await engine.is_told(turn.pk, entries[-2].position)
 
 
+async def test_who_was_told_from_rows_goes_on_by_them_while_the_log_stays(
+    conversation, say, running
+):
+    say(ANSWER)
+    turn, _ = await answer(conversation)
+    over = await sync_to_async(replay)(turn.pk)
+    for number, entry in enumerate(over.entries):
+        rest = over.entries[number + 1 :]
+        assert await follow(turn, entry.position) == rest
+        assert await engine.is_told(turn.pk, entry.position) == (not rest)
+
+
 async def test_replayed_from_rows_the_items_are_the_same(conversation, say, running):
     say([*CALL], ANSWER)
     turn, live = await answer(conversation)
