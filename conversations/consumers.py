@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,16 +19,19 @@ from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from channels.layers import get_channel_layer
+from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
 from conversations import engine
 from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
-from conversations.engine import WRITE, Entry, Way, hints
+from conversations.engine import WRITE, Entry, Way, Write, hints
 from conversations.engine.hints import group_of
 from conversations.engine.local_layer import LocalLayer
 from conversations.models import Conversation, Question, Turn
+from conversations.sign_in import Headers, person
 from llm.errors import LLMError
+from llm.prepared import Somebody
 
 _PIECE = 50  # entries
 
@@ -42,6 +45,8 @@ class InvalidMessage(Exception):
 
 
 class ConversationConsumer(AsyncJsonWebsocketConsumer):
+    _write: Write | None = None  # past ASGI, where the server has a way
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Channels has a task wait for messages, another for hints and a third for
         them; of an open page in one process there is this one."""
@@ -53,15 +58,17 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await super().__call__(scope, receive, send)
             return
         self.scope, self.base_send = scope, send
+        del scope  # 2 KB that a page needs no more once it is open
         self.channel_layer = get_channel_layer()
         try:
-            with suppress(StopConsumer):
-                while True:
-                    message = await receive()
-                    self._is_busy = True
-                    await self.dispatch(message)
-                    await self._tell_hints()
-                    self._is_busy = False
+            while True:
+                message = await receive()
+                self._is_busy = True
+                await self.dispatch(message)
+                await self._tell_hints()
+                self._is_busy = False
+        except StopConsumer:
+            return
         finally:
             self._leave()
 
@@ -79,17 +86,18 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._key: Any = None  # of the message under way
-        conversation_id = self.scope["url_route"]["kwargs"]["conversation_id"]
-        user = self.scope["user"]
-        if not user.is_authenticated:
+        scope, self.scope = self.scope, {}
+        self._write = scope.get("extensions", {}).get(WRITE)
+        conversation_id = scope["url_route"]["kwargs"]["conversation_id"]
+        found = await engine.read(_look, scope["headers"], conversation_id)
+        self._user_id, is_theirs = found
+        if self._user_id is None:
             await self.close(code=4401)
             return
-        find = Conversation.objects.one_of
-        found = await engine.read(find, user, conversation_id)
-        if found is None:
+        if not is_theirs:
             await self.close(code=4404)
             return
-        self.conversation = found
+        self._conversation_id: str = conversation_id
         self._group = group_of(conversation_id)
         hints.listeners[conversation_id] += 1
         if isinstance(self.channel_layer, LocalLayer):
@@ -111,7 +119,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         """Again is harmless."""
         if not self._group:
             return
-        hints.left(self.conversation.pk)
+        hints.left(self._conversation_id)
         if isinstance(self.channel_layer, LocalLayer):
             self.channel_layer.leave(self._group, self._hear)
         self._group = ""
@@ -217,8 +225,8 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
         asked = {k: v for k, v in fields.items() if k not in ("type", "key")}
         # Its options may have changed since we were connected, or it is gone.
-        user = self.scope["user"]
-        found = Conversation.objects.one_of(user, self.conversation.pk)
+        asking = Somebody(self._user_id)
+        found = Conversation.objects.one_of(asking, self._conversation_id)
         if found is None or not found.owner.is_active:
             raise InvalidMessage("This conversation is gone.", "conversation")
         serializer = TurnRequestSerializer(
@@ -236,11 +244,8 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     def _answer(self, question_id: str, fields: dict[str, Any]) -> None:
         from conversations.api.calls import AnswerSerializer, answer
 
-        user = self.scope["user"]
-        questions = Question.objects.answerable_by(user).filter(
-            tool_call__turn__conversation=self.conversation
-        )
-        question = questions.filter(pk=question_id).first()
+        user = get_user_model()._default_manager.filter(pk=self._user_id).first()
+        question = self._question(user, question_id) if user else None
         if question is None:
             raise InvalidMessage("There is no such question for you here.", "id")
         said = {k: v for k, v in fields.items() if k not in ("type", "id", "key")}
@@ -248,8 +253,14 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         serializer.is_valid(raise_exception=True)
         answer(question, user, **serializer.validated_data)
 
+    def _question(self, user: Any, question_id: str) -> Question | None:
+        questions = Question.objects.answerable_by(user).filter(
+            tool_call__turn__conversation=self._conversation_id
+        )
+        return questions.filter(pk=question_id).first()
+
     async def _turn(self, turn_id: str) -> Turn:
-        turns = Turn.objects.filter(conversation=self.conversation, pk=turn_id)
+        turns = Turn.objects.filter(conversation=self._conversation_id, pk=turn_id)
         turn: Turn | None = await database_sync_to_async(turns.first)()
         if turn is None:
             raise InvalidMessage("There is no such turn in this conversation.", "turn")
@@ -258,23 +269,22 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     def _follow(self, turn_id: str, after: str | None) -> None:
         if task := self._followers.pop(turn_id, None):
             task.cancel()
-        task = asyncio.ensure_future(self._forward(turn_id, after))
-        self._followers[turn_id] = task
-        task.add_done_callback(partial(self._forget, turn_id))
-
-    def _forget(self, turn_id: str, done: asyncio.Task[None]) -> None:
-        if self._followers.get(turn_id) is done:
-            del self._followers[turn_id]
+        self._followers[turn_id] = asyncio.ensure_future(self._forward(turn_id, after))
 
     async def _forward(self, turn_id: str, after: str | None) -> None:
         # Where the server goes down this ends early; the server then closes with 1012.
-        write = self.scope.get("extensions", {}).get(WRITE)
-        way = Way(Entry.ws_frame, write) if write else None
-        with suppress(OSError):  # the socket is closed already
-            async with aclosing(engine.follow(turn_id, after, way)) as batches:
-                async for entries in batches:
-                    await self._tell(entries, way)
-                    del entries  # as the next may be long in coming
+        way = Way(Entry.ws_frame, self._write) if self._write else None
+        batches = engine.follow(turn_id, after, way)
+        try:
+            async for entries in batches:
+                await self._tell(entries, way)
+                del entries  # as the next may be long in coming
+        except OSError:
+            pass  # the socket is closed already
+        finally:
+            if self._followers.get(turn_id) is asyncio.current_task():
+                del self._followers[turn_id]
+            await batches.aclose()
 
     async def _tell(self, entries: list[Entry], way: Way | None) -> None:
         for some in _pieces(entries):
@@ -311,6 +321,14 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         """With the key of the message it answers, if that had one."""
         key = {"key": self._key} if isinstance(self._key, str) else {}
         await self.send_json({"type": "error", "error": error, **key})
+
+
+def _look(headers: Headers, conversation_id: str) -> tuple[Any, bool]:
+    """Who it is that comes, None for nobody, and whether the conversation is theirs."""
+    user = person(headers)
+    if not user.is_authenticated:
+        return None, False
+    return user.pk, Conversation.objects.one_of(user, conversation_id) is not None
 
 
 def _pieces(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -1,19 +1,38 @@
+"""Which consumer a WebSocket is for.
+
+Whatever a router awaits stays there as long as the socket does, with all it holds. So
+these call what comes next, and are gone; Channels' own would await it, each with a copy
+of the scope.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from channels.routing import URLRouter
 from django.urls import path
 
 from conversations.consumers import ConversationConsumer
 from conversations.gateway.consumer import ResponsesConsumer
 
-websocket_urlpatterns = [
-    path("ws/conversations/<str:conversation_id>/", ConversationConsumer.as_asgi()),
-]
-
 Socket = Callable[[Any, Any, Any], Awaitable[None]]
+
+_PAGE = path("ws/conversations/<str:conversation_id>/", ConversationConsumer.as_asgi())
+_router = URLRouter([_PAGE])
 _responses: Socket = ResponsesConsumer.as_asgi()
+
+
+def page(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+    """The socket of an open page."""
+    root, path = scope.get("root_path", ""), scope["path"]
+    if path.startswith(root):
+        match = _PAGE.pattern.match(path.removeprefix(root).lstrip("/"))
+        if match:
+            scope["url_route"] = {"args": (), "kwargs": match[2]}
+            return ConversationConsumer()(scope, receive, send)
+    says_there_is_none: Awaitable[None] = _router(scope, receive, send)
+    return says_there_is_none
 
 
 def programs_first(browsers: Socket) -> Socket:

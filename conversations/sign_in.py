@@ -10,7 +10,7 @@ wherever something is not as usual: no such session, an old secret, another back
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from http.cookies import CookieError, SimpleCookie
@@ -33,23 +33,21 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from conversations import engine
 from llm.prepared import Prepared
 
-Socket = Callable[[Any, Any, Any], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
 
 
-def signed_in(app: Socket) -> Socket:
-    """`app` with a `user` in its scope, be it an anonymous one."""
+def person(headers: Headers) -> Any:
+    """Whose socket has these headers, be it an anonymous one's. Asks the database."""
+    session = _store(settings.SESSION_ENGINE)(_session_key(headers))
+    if user := _usual(session):
+        return user
+    # All that is asked of a request is its session.
+    return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
 
-    async def enter(scope: Any, receive: Any, send: Any) -> None:
-        user = await engine.read(_user, _session_key(scope["headers"]))
-        await app({**scope, "user": user}, receive, send)
 
-    return enter
-
-
-def _session_key(headers: list[tuple[bytes, bytes]]) -> str | None:
+def _session_key(headers: Headers) -> str | None:
     for name, value in headers:
         if name == b"cookie":
             try:
@@ -59,14 +57,6 @@ def _session_key(headers: list[tuple[bytes, bytes]]) -> str | None:
             found = cookies.get(settings.SESSION_COOKIE_NAME)
             return found.value if found else None
     return None
-
-
-def _user(session_key: str | None) -> Any:
-    session = _store(settings.SESSION_ENGINE)(session_key)
-    if user := _usual(session):
-        return user
-    # All that is asked of a request is its session.
-    return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
 
 
 def _usual(session: Any) -> Any:

@@ -3,16 +3,17 @@ WebSockets."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Any, cast
+from urllib.parse import urlparse
 
-from channels.routing import URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
+from asgiref.sync import markcoroutinefunction
+from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier
 from django.conf import settings
 
 from conversations.gateway.app import Gateway
-from conversations.routing import programs_first, websocket_urlpatterns
-from conversations.sign_in import signed_in
+from conversations.routing import page, programs_first
 from conversations.sse import App, Streams
 from llm.demo.app import application as demo
 from project.handler import Handler
@@ -22,24 +23,41 @@ from project.uvicorn import with_write
 streams = Streams(cast(App, Handler()))
 
 
-async def http(scope: Any, receive: Any, send: Any) -> None:
+def http(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
     if settings.ENABLE_DEMO and scope["path"].startswith("/demo/v1/"):
-        await demo(scope, receive, send)
-    else:
-        await streams(scope, receive, send)
+        return demo(scope, receive, send)
+    return streams(scope, receive, send)
 
 
-_people = AllowedHostsOriginValidator(signed_in(URLRouter(websocket_urlpatterns)))
-# Each origin is judged once; ours is nearly everybody's.
-_judge = lru_cache(maxsize=1024)(_people.valid_origin)
-_people.valid_origin = _judge
+_origins = AllowedHostsOriginValidator(page)
+
+
+@lru_cache(maxsize=1024)  # ours is nearly everybody's
+def _is_welcome(origin: bytes | None) -> bool:
+    try:
+        told = None if origin is None else urlparse(origin.decode("latin-1"))
+        return bool(_origins.valid_origin(told))
+    except ValueError:
+        return False
+
+
+def people(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+    """As Channels' validator, which would stay in the way as long as the socket."""
+    origin = dict(scope["headers"]).get(b"origin")
+    door = page if _is_welcome(origin) else WebsocketDenier()
+    return door(scope, receive, send)
+
 
 _applications: dict[str, Any] = {
     "http": Gateway(http),
-    "websocket": programs_first(_people),
+    "websocket": programs_first(people),
     "lifespan": lifespan,
 }
 
 
-async def application(scope: Any, receive: Any, send: Any) -> None:
-    await _applications[scope["type"]](with_write(scope, send), receive, send)
+@markcoroutinefunction  # as it is one to servers: what it returns is awaited
+def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+    awaited: Awaitable[None] = _applications[scope["type"]](
+        with_write(scope, send), receive, send
+    )
+    return awaited

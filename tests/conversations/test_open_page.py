@@ -10,7 +10,7 @@ import orjson
 import pytest
 from channels.layers import get_channel_layer
 
-from conversations import engine
+from conversations import consumers, engine
 from conversations.consumers import ConversationConsumer
 from conversations.engine import hints
 from conversations.engine.hints import announce
@@ -25,8 +25,7 @@ class Page:
         self.says: asyncio.Queue[Any] = asyncio.Queue()
         self.told: asyncio.Queue[Any] = asyncio.Queue()
         kwargs = {"conversation_id": conversation.pk}
-        scope = {"type": "websocket", "headers": [], "user": conversation.owner}
-        scope["url_route"] = {"args": (), "kwargs": kwargs}
+        scope = {"headers": [], "url_route": {"args": (), "kwargs": kwargs}}
         self.consumer = ConversationConsumer()
         serving = self.consumer(scope, self.says.get, self.told.put)
         self.serving = asyncio.ensure_future(serving)
@@ -49,7 +48,10 @@ class Page:
 
 
 @pytest.fixture
-def running(running: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def running(
+    running: None, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "person", lambda _: conversation.owner)
     monkeypatch.setattr(hints, "listeners", Counter())
 
 
@@ -116,5 +118,5 @@ async def test_who_goes_while_being_told_is_told_no_more(monkeypatch):
 
     monkeypatch.setattr(engine, "follow", told)
     consumer = ConversationConsumer()
-    consumer.scope, consumer.base_send = {}, send
+    consumer._followers, consumer.base_send = {}, send
     await consumer._forward("resp_1", None)

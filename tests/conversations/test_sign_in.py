@@ -18,19 +18,13 @@ from django.utils import timezone
 
 from conversations.consumers import ConversationConsumer, InvalidMessage
 from conversations.models import Conversation
-from conversations.sign_in import signed_in
+from conversations.sign_in import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 async def _user_of(*headers: tuple[bytes, bytes]) -> Any:
-    seen: list[Any] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(scope["user"])
-
-    await signed_in(app)({"headers": list(headers)}, None, None)
-    return seen[0]
+    return await sync_to_async(person)(headers)
 
 
 @pytest.fixture
@@ -184,9 +178,9 @@ async def test_a_backend_that_is_gone_lets_nobody_in(settings: Any) -> None:
 def test_who_may_not_sign_in_any_more_asks_nothing_over_an_open_page() -> None:
     page = ConversationConsumer()
     ada = User.objects.create_user("ada")
-    page.scope = {"user": ada}
-    page.conversation = Conversation.objects.create(owner=ada)
+    conversation = Conversation.objects.create(owner=ada)
+    page._user_id, page._conversation_id = ada.pk, conversation.pk
     User.objects.update(is_active=False)
     with pytest.raises(InvalidMessage):
         page._open_turn({"type": "turn.create", "input": "Hi"})
-    assert not page.conversation.turns.exists()
+    assert not conversation.turns.exists()

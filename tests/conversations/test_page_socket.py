@@ -1,0 +1,92 @@
+"""Who comes in by the WebSocket of an open page, through all of the application."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from conversations.models import Conversation
+from project.application import application
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OURS = (b"origin", b"http://localhost")
+
+
+async def told(path: str, *headers: tuple[bytes, bytes]) -> Any:
+    """The first that a socket is told, after which it goes."""
+    says: asyncio.Queue[Any] = asyncio.Queue()
+    says.put_nowait({"type": "websocket.connect"})
+    hears: list[Any] = []
+
+    async def send(message: Any) -> None:
+        hears.append(message)
+        says.put_nowait({"type": "websocket.disconnect", "code": 1001})
+
+    scope = {"type": "websocket", "path": path, "headers": list(headers)}
+    await application(scope, says.get, send)
+    return hears[0]
+
+
+def _path(conversation: Conversation) -> str:
+    return f"/ws/conversations/{conversation.pk}/"
+
+
+def _cookie(user: User) -> tuple[bytes, bytes]:
+    client = Client()
+    client.force_login(user)
+    name = settings.SESSION_COOKIE_NAME
+    return b"cookie", f"{name}={client.cookies[name].value}".encode()
+
+
+@pytest.fixture
+def bob() -> User:
+    return User.objects.create_user("bob")
+
+
+async def test_whose_conversation_it_is_comes_in(conversation, running):
+    cookie = await sync_to_async(_cookie)(conversation.owner)
+    hears = await told(_path(conversation), OURS, cookie)
+    assert hears["type"] == "websocket.accept"
+
+
+async def test_nobody_and_others_are_told_why_not(conversation, bob, running):
+    path, cookie = _path(conversation), await sync_to_async(_cookie)(bob)
+    assert await told(path, OURS) == {"type": "websocket.close", "code": 4401}
+    assert await told(path, OURS, cookie) == {"type": "websocket.close", "code": 4404}
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        [],
+        [b""],
+        [b"null"],
+        [b"\xff"],
+        [b"http://[" + b"::1"],
+        [b"http://elsewhere.example"],
+        [b"http://localhost", b"http://elsewhere.example"],
+    ],
+)
+async def test_pages_of_other_sites_do_not_come_in(conversation, origins, running):
+    cookie = await sync_to_async(_cookie)(conversation.owner)
+    headers = [(b"origin", origin) for origin in origins]
+    hears = await told(_path(conversation), *headers, cookie)
+    assert hears == {"type": "websocket.close"}
+
+
+@pytest.mark.parametrize("path", ["/", "/ws/conversations/", "/ws/conversations/a/b/"])
+async def test_there_are_no_other_sockets(path):
+    with pytest.raises(ValueError, match="No route"):
+        await told(path, OURS)
+
+
+def test_servers_take_it_for_what_it_is():
+    assert iscoroutinefunction(application)
+    assert asyncio.iscoroutinefunction(application)  # as uvicorn asks
