@@ -16,8 +16,9 @@ from collections.abc import (
     Coroutine,
     Sequence,
 )
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -49,6 +50,8 @@ BEAT = 0.9  # seconds between snapshots of what was said; with jitter, below one
 SWEEP = 2.0  # seconds between looks for turns that nobody runs
 SWEPT = 500  # turns a sweep takes up at the most
 UNREACHABLE = (OperationalError, InterfaceError)
+#: For callbacks that ask nothing of it: else each keeps one of its own.
+_NOBODYS = Context()
 
 
 class Engine:
@@ -62,13 +65,15 @@ class Engine:
         self._database = database
         self._slots = asyncio.Semaphore(settings.TURN_CONCURRENCY)
         self._tasks: set[asyncio.Task[Any]] = set()
-        #: Turns that have a task; done once it is known whether we run them.
-        self._wanted: dict[str, asyncio.Future[None]] = {}
+        self._forget_task = self._tasks.discard
+        #: Turns that have a task; done, and None, once it is known whether we run them.
+        self._wanted: dict[str, asyncio.Future[None] | None] = {}
         #: Those of them that were stopped before they had a run.
         self._to_stop: set[str] = set()
         self._stopped = asyncio.Event()
         self.read = database.read
         self.background = Background(database, submit=self.opened, news=self.news)
+        self._wake = self.background.wake  # one for all runs
         self._schedule = Schedule(database)
 
     async def start(self) -> None:
@@ -163,7 +168,7 @@ class Engine:
         room. All pages are of this process."""
         opening = self.loop.create_task(self._open(open_turn))
         self._tasks.add(opening)
-        opening.add_done_callback(self._tasks.discard)
+        opening.add_done_callback(self._forget_task, context=_NOBODYS)
         return await asyncio.shield(opening)
 
     async def _open(self, open_turn: Callable[[], Turn]) -> Turn:
@@ -184,26 +189,34 @@ class Engine:
             self.opened(turn.pk, turn.conversation_id)
             return turn
         self._wanted[turn.pk] = self.loop.create_future()
-        running = self._keep(self._work(taken, loading), name="running")
-        running.add_done_callback(lambda _: self._slots.release())
+        self._keep(self._work(taken, loading), name="running")
         if listeners[turn.conversation_id] > 1:  # besides the page that asks
             self._keep(announce(turn.conversation_id, turn.pk), name="hint")
         return turn
 
     async def _work(
-        self, taken: Taken, loading: Awaitable[Work | None] | None = None
+        self, taken: Taken, loading: asyncio.Future[Work | None] | None = None
     ) -> None:
         """`loading`: the turn has been claimed, and has a slot."""
         turn_id, next_turn = taken.turn_id, None
-        if not loading and self._slots.locked():
+        has_slot = loading is not None
+        if not has_slot and self._slots.locked():
             taken.opened = None  # by then it may have changed
         try:
-            async with nullcontext() if loading else self._slots:
-                if loading or not self.draining:
-                    next_turn = await self._run(taken, loading)
+            if not has_slot:
+                has_slot = await self._slots.acquire()
+                if not self.draining:
+                    loading = self._database.write(take, taken)
+            run = await self._taken_up(taken, loading) if loading else None
+            del taken, loading  # what they hold is of no use while an answer comes
+            if run is not None:
+                await run.main()
+                next_turn = run.next_turn
         except UNREACHABLE as exc:
             logger.warning("turn %s is left to the sweep: %s", turn_id, where(exc))
         finally:
+            if has_slot:
+                self._slots.release()
             self._admitted(turn_id)
             self._wanted.pop(turn_id, None)
             self._to_stop.discard(turn_id)
@@ -214,33 +227,32 @@ class Engine:
         if next_turn:
             self.put(next_turn)
 
-    async def _run(
-        self, taken: Taken, loading: Awaitable[Work | None] | None
-    ) -> str | None:
-        """Run the turn if it is to be had. The id of the turn that waited for it."""
+    async def _taken_up(
+        self, taken: Taken, loading: asyncio.Future[Work | None]
+    ) -> Run | None:
+        """A run of the turn, once it is claimed; None where it is not to be had."""
         task = asyncio.current_task()
         assert task is not None
         task.set_name("running")  # drain lets it end by itself
-        loading = asyncio.ensure_future(loading or self._database.write(take, taken))
         await asyncio.wait([loading])
         if taken.claim is None:
             loading.result()
             return None
         turn_id = taken.turn_id
-        journal = self._log.journal(turn_id, lambda: self._fence(turn_id))
-        run = Run(taken.claim, journal, self._database, loading, self.background.wake)
+        journal = self._log.journal(turn_id, partial(self._fence, turn_id))
+        run = Run(taken.claim, journal, self._database, loading, self._wake)
         self.runs[turn_id] = run
         self._admitted(turn_id)
         if turn_id in self._to_stop:
             run.cancel()
         if self.draining:
             run.cancel("released")
-        await run.main()
-        return run.next_turn
+        return run
 
     def _admitted(self, turn_id: str) -> None:
-        if not self._wanted[turn_id].done():
-            self._wanted[turn_id].set_result(None)
+        if (known := self._wanted[turn_id]) is not None:
+            known.set_result(None)
+            self._wanted[turn_id] = None
 
     def _fence(self, turn_id: str) -> None:
         if run := self.runs.get(turn_id):
@@ -367,7 +379,7 @@ class Engine:
         # request it was begun by.
         task = self.loop.create_task(coroutine, name=name, context=Context())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget_task, context=_NOBODYS)
         return task
 
 

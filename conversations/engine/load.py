@@ -17,7 +17,7 @@ from conversations.engine import approvals, background_rows, faults, rows
 from conversations.engine.gathering import Gathering, gathering
 from conversations.engine.items import items_of
 from conversations.engine.log import Position
-from conversations.engine.rows import Asked, Claim
+from conversations.engine.rows import Claim
 from conversations.history import ContextBlock, Story, render_prompt
 from conversations.loop import PLACEHOLDER, Stream, Task
 from conversations.metering import Meter
@@ -103,10 +103,6 @@ class Work:
     cancel_requested: bool
     has_news: bool  # results of calls in the background that the model was not told
     meter: Meter | None = None  # of the access token it is asked under
-
-    def question_of(self, call: ItemPayload) -> Asked:
-        """What a person is asked before `call` runs."""
-        return approvals.question_of(call, self.task.tools)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from django.db import InterfaceError, OperationalError
 
 from conversations.context import render
 from conversations.engine import background_rows, faults, gathering, rows
+from conversations.engine.approvals import question_of
 from conversations.engine.database import Database
 from conversations.engine.load import Work
 from conversations.engine.log import Fenced, Journal, Position
@@ -28,16 +29,17 @@ from conversations.engine.rows import (
     Snapshot,
 )
 from conversations.history import ContextBlock
-from conversations.loop import Gathered, respond
+from conversations.loop import Gathered, Task, respond
 from conversations.models import Question, Turn
 from llm.client import Call
 from llm.errors import LLMError
 from llm.policy import calls_made
 from llm.provider import Route
 from llm.wire.items import Event, Item, ProviderData
+from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from tools.execute import Outcome, where
-from tools.registry import Answer, Context
+from tools.registry import Answer, Context, Tool
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,34 @@ class InternalError(LLMError):
 
 
 class Run:
-    """Runs one claimed turn to its end, unless it is released or fenced before."""
+    """Runs one claimed turn to its end, unless it is released or fenced before.
+
+    Thousands may be open, so it keeps of what was loaded what it asks for again.
+    """
+
+    __slots__ = (
+        "_builder",
+        "_calls_made",
+        "_committed",
+        "_database",
+        "_decided",
+        "_delivering",
+        "_in_loop",
+        "_inputs",
+        "_loading",
+        "_log",
+        "_model",
+        "_route",
+        "_snapshot_at",
+        "_snapshot_due",
+        "_steps",
+        "_stop",
+        "_tools",
+        "_wake_background",
+        "claim",
+        "has_news",
+        "next_turn",
+    )
 
     def __init__(
         self,
@@ -79,26 +108,30 @@ class Run:
         self.next_turn: str | None = None  # that waits for this one's end
         self._log = log
         self._database = database
-        self._loading = loading
+        self._loading: Awaitable[Work | None] | None = loading
         self._stop: Stop | None = None
         self._in_loop: asyncio.Task[None] | None = None
         self._builder = ResponseBuilder(id=claim.turn_id, model="")
-        self._work: Work | None = None
+        self._model: Route | None = None  # that is asked first
+        self._tools: Mapping[str, Tool] = {}
+        self._inputs = 0  # number of the turn's own items
         self._route: Route | None = None  # the last call took
         self._steps = 0  # calls asked for
         self._committed = 0  # items of the response that are on record
-        self._calls_made: list[CallMade] = []
+        self._calls_made: Sequence[CallMade] = ()
         self._snapshot_at = 0  # number of events told at the last snapshot
         self._snapshot_due = 0.0  # when the next one may be taken
         self._wake_background = wake_background
-        self._delivering: list[int] = []  # rows of results that are being told
-        self._decided: dict[str, asyncio.Event] = {}  # by question
+        self._delivering: Sequence[int] = ()  # rows of results that are being told
+        #: By question; None where none has been asked.
+        self._decided: dict[str, asyncio.Event] | None = None
 
     async def main(self) -> None:
         """Raises nothing but CancelledError; a fault of ours ends the turn as
         failed."""
         try:
-            await self._run()
+            if (task := await self._begin()) is not None:
+                await self._respond(task)
         except Fenced:
             logger.warning("turn %s was taken over", self.claim.turn_id)
         except (OperationalError, InterfaceError) as exc:
@@ -134,30 +167,36 @@ class Run:
     def _uncommitted(self) -> Sequence[Item]:
         return [*self._builder.output[self._committed :], *self._builder.partial()]
 
-    async def _run(self) -> None:
+    async def _begin(self) -> Task | None:
+        """What is to be answered; None where there is nothing left to do."""
+        assert self._loading is not None, "a run begins once"
+        loading, self._loading = self._loading, None
         try:
-            work = self._work = await self._loading
+            work = await loading
         except LLMError as exc:
             self._publish(self._builder.start())
             await self._finish(self._builder.fail(exc))
-            return
+            return None
         assert work is not None, "it is claimed"
         self.has_news = work.has_news
         if self._stop == "released":  # before anything was done
             await self._database.write(rows.release, self.claim, work.task.partial, [])
         if self._stop in ("released", "fenced"):
-            return
-        self._begin(work)
+            return None
+        self._tell_beginning(work)
         if self.claim.claims > settings.TURN_MAX_CLAIMS:
             await self._finish(self._builder.fail(Interrupted()))
         elif work.cancel_requested or self._stop:
             await self._finish(self._builder.cancel())
         else:
-            await self._respond(work)
+            return self._task(work)
+        return None
 
-    def _begin(self, work: Work) -> None:
+    def _tell_beginning(self, work: Work) -> None:
         if work.meter:
             work.meter.database = self._database
+        self._model, self._inputs = work.route, work.inputs
+        self._tools = work.task.tools
         self._builder = ResponseBuilder(
             id=self.claim.turn_id,
             model=work.route.name,
@@ -173,13 +212,17 @@ class Run:
         told = work.told if self.claim.epoch > 1 else None
         self._publish(events, told)
 
-    async def _respond(self, work: Work) -> None:
+    def _task(self, work: Work) -> Task:
+        """With what only a run can do."""
+        task, gather = work.task, None
+        if work.gathering.sources:
+            gather = partial(self._gather, work.gathering, work.prepare)
+        return replace(task, context=replace(task.context, ask=self.ask), gather=gather)
+
+    async def _respond(self, task: Task) -> None:
         loop = asyncio.get_running_loop()
         self._in_loop = asyncio.current_task()
         deadline = loop.call_later(settings.TURN_DEADLINE, self.cancel, "deadline")
-        task = replace(work.task, context=replace(work.task.context, ask=self.ask))
-        if work.gathering.sources:
-            task = replace(task, gather=partial(self._gather, work))
         batches = respond(
             task,
             builder=self._builder,
@@ -201,18 +244,20 @@ class Run:
         await _absorb_late_cancel()
         if self._stop == "released":
             said = self._uncommitted()
-            made, self._calls_made = self._calls_made, []
+            made, self._calls_made = self._calls_made, ()
             await self._database.write(rows.release, self.claim, said, made)
         elif self._stop != "fenced" and ending:  # else it waits for a person
             await self._finish(ending)
 
-    async def _gather(self, work: Work) -> Gathered:
+    async def _gather(
+        self, known: gathering.Gathering, prepare: Callable[..., Request]
+    ) -> Gathered:
         """Kept before the model is told of it. Raises Fenced."""
-        found = await render(work.gathering.sources, work.gathering.reader)
+        found = await render(known.sources, known.reader)
         await self._shielded(gathering.keep, self.claim, found)
         blocks = [ContextBlock(e.source.title, e.text) for e in found if not e.reason]
         return Gathered(
-            partial(work.prepare, context=blocks),
+            partial(prepare, context=blocks),
             [{"source": e.source.name, "reason": e.reason} for e in found if e.reason],
         )
 
@@ -264,8 +309,7 @@ class Run:
         return [item for _, item in found]
 
     async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
-        assert self._work is not None
-        asked = [(call, self._work.question_of(call)) for call in calls]
+        asked = [(call, question_of(call, self._tools)) for call in calls]
         progress = self._progress()
         found = await self._shielded(rows.suspend, self.claim, progress, asked)
         if not found:
@@ -304,7 +348,8 @@ class Run:
 
     async def _answer(self, question: Question) -> Question:
         """Whichever comes first: the hint, or a look at the row."""
-        decided = self._decided[question.pk] = asyncio.Event()
+        waiting = self._decided = {} if self._decided is None else self._decided
+        decided = waiting[question.pk] = asyncio.Event()
         try:
             while True:
                 with suppress(TimeoutError):
@@ -314,23 +359,23 @@ class Run:
                     return found
                 decided.clear()
         finally:
-            del self._decided[question.pk]
+            del waiting[question.pk]
 
     def decided(self, question_id: str) -> None:
         """A hint that somebody has answered."""
-        if waiting := self._decided.get(question_id):
+        if waiting := (self._decided or {}).get(question_id):
             waiting.set()
 
     def _call_of(self, call_id: str) -> Item:
         return next(i for i in self._builder.output if i.get("call_id") == call_id)
 
     def asked(self, call: Call) -> None:
-        builder, work = self._builder, self._work
-        assert work is not None
-        self._route = call.route or work.route
-        self._calls_made += [
+        builder, model = self._builder, self._model
+        assert model is not None
+        self._route = call.route or model
+        new = [
             CallMade(
-                route=made.route or work.route,
+                route=made.route or model,
                 call=made,
                 step=self._steps,
                 cancelled=made.error is None and self._stop is not None,
@@ -343,6 +388,7 @@ class Run:
             )
             if made.started_at  # else we refused it ourselves and nothing was sent
         ]
+        self._calls_made = [*self._calls_made, *new]
         self._steps += 1
 
     async def _advance(
@@ -373,18 +419,18 @@ class Run:
         items: bool = True,
     ) -> Progress:
         """What is new since the last write; from now on it counts as written."""
-        builder, work = self._builder, self._work
+        builder = self._builder
         first = self._committed
         new = builder.output[first:] if items else []
-        made, self._calls_made = self._calls_made, []
+        made, self._calls_made = self._calls_made, ()
         self._committed += len(new)
-        delivered, self._delivering = self._delivering, []
+        delivered, self._delivering = self._delivering, ()
         return Progress(
             items=[
                 (item, self._proof(item), told)
                 for item, told in zip(new, builder.done_at[first:], strict=False)
             ],
-            first_position=(work.inputs if work else 0) + first,
+            first_position=self._inputs + first,
             calls_made=made,
             executing=executing,
             background=background,
