@@ -27,29 +27,10 @@ def with_write(scope: Any, send: Any) -> Any:
 
 
 def _socket(protocol: Any) -> Write:
-    from websockets.protocol import State
+    from project.small_socket import SmallSocket
 
     _decline_compression(protocol)
-    connection, writable = protocol.conn, protocol.writable
-    _make_small(writable, "_waiters")
-    for name in ("_getters", "_putters", "_queue"):
-        _make_small(protocol.queue, name)
-    _make_small(getattr(protocol.queue, "_finished", None), "_waiters")
-
-    def write(data: bytes) -> bool:
-        if (
-            connection.state is not State.OPEN
-            or protocol.disconnected
-            or not writable.is_set()
-        ):
-            return False
-        if protocol.request is not None:  # what the handshake has left, some 4 KB
-            protocol.request.headers.clear()  # a parser holds on to the request
-            protocol.request = protocol.response = None
-        protocol.transport.write(data)
-        return True
-
-    return write
+    return SmallSocket.take_over(protocol).write_now
 
 
 def _decline_compression(protocol: Any) -> None:
@@ -95,7 +76,7 @@ class _Few(list[Any]):
 
 def _make_small(owner: Any, name: str) -> None:
     """A deque takes 760 bytes, however little is in it, and each connection has three
-    of them, a WebSocket's five."""
+    of them."""
     queue = getattr(owner, name, None)
     if type(queue) is deque:
         setattr(owner, name, _Few(queue))

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from conversations.engine import WRITE
@@ -28,6 +29,7 @@ class App:
         self.act: Callable[[Any, Any, Any], Any]
         self.done = threading.Event()
         self.found: list[Any] = []
+        self.server: uvicorn.Server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -49,10 +51,10 @@ def http(request: pytest.FixtureRequest) -> str:
 def served() -> Iterator[Callable[..., tuple[App, int]]]:
     servers: list[tuple[uvicorn.Server, threading.Thread]] = []
 
-    def start(**options: str) -> tuple[App, int]:
+    def start(**options: Any) -> tuple[App, int]:
         app = App()
         config = uvicorn.Config(app, log_level="error", lifespan="off", **options)
-        server = uvicorn.Server(config)
+        server = app.server = uvicorn.Server(config)
         listening = socket.create_server(("127.0.0.1", 0))
         port = int(listening.getsockname()[1])
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -134,6 +136,75 @@ def test_who_has_left_is_written_no_more(served: Served):
         websocket.socket.shutdown(socket.SHUT_RDWR)
     assert app.done.wait(10)
     assert app.found == ["websocket.disconnect", False]
+
+
+async def _echo(write: Any, receive: Any, send: Any) -> None:
+    await send({"type": "websocket.accept"})
+    while (event := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": event["text"]})
+
+
+def test_messages_that_come_together_are_heard_in_their_order(served: Served):
+    app, port = served(ws="websockets-sansio")
+    app.act = _echo
+    said = [str(number) for number in range(100)]
+    with connect(f"ws://127.0.0.1:{port}/") as websocket:
+        for message in said:
+            websocket.send(message)
+        assert [websocket.recv() for _ in said] == said
+
+
+def test_who_answers_pings_stays_and_who_does_not_is_let_go(served: Served):
+    app, port = served(
+        ws="websockets-sansio", ws_ping_interval=0.01, ws_ping_timeout=0.5
+    )
+    app.act = _echo
+    pings: list[bytes] = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        told = connection.makefile("rb")
+        while told.readline() != b"\r\n":
+            pass
+        while (head := told.read(2)) == b"\x89\x04":
+            pings.append(told.read(4))
+            if len(pings) < 3:  # masked with nothing
+                connection.sendall(b"\x8a\x84" + bytes(4) + pings[-1])
+        assert head[0] == 0x88
+        assert told.read(2) == (1011).to_bytes(2)
+    assert len(pings) == 3
+
+
+def test_who_is_there_when_the_server_goes_is_told_to_come_again(served: Served):
+    app, port = served(ws="websockets-sansio")
+    app.act = _echo
+    with connect(f"ws://127.0.0.1:{port}/") as websocket:
+        websocket.send("there?")
+        assert websocket.recv() == "there?"
+        app.server.should_exit = True
+        with pytest.raises(ConnectionClosedError, match="1012"):
+            websocket.recv()
+    assert app.done.wait(10)
+
+
+def test_an_open_connection_keeps_only_what_is_its_own(served: Served):
+    app, port = served(ws="websockets-sansio")
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        app.found.append(set(vars(write.__self__)))
+        await send({"type": "websocket.close"})
+
+    app.act = act
+    with connect(f"ws://127.0.0.1:{port}/") as websocket:
+        assert list(websocket) == []
+    with connect(f"ws://127.0.0.1:{port}/") as websocket:
+        assert list(websocket) == []
+    own = {"transport", "conn", "queue", "frames", "ping_timer"}
+    assert app.found == [own, own]
 
 
 def test_chunks_and_messages_come_in_the_order_they_were_sent(
