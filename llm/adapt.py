@@ -89,6 +89,21 @@ class Adaptation:
     over, well or not.
     """
 
+    __slots__ = (
+        "_answer",
+        "_asked",
+        "_calls",
+        "_demand",
+        "_form",
+        "_held",
+        "_ignore_invalid",
+        "_lost",
+        "_route",
+        "degraded",
+        "request",
+        "spent",
+    )
+
     def __init__(
         self,
         request: Request,

@@ -9,7 +9,7 @@ Whatever goes wrong leaves as an LLMError, whose text holds neither the key nor 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -54,7 +54,7 @@ class Call:
     attempt: int = 1
     continues: bool = False  # tells the rest of what the call before it began to
     route: Route | None = None
-    earlier: list[Call] = field(default_factory=list)  # attempts that came to nothing
+    earlier: Sequence[Call] = ()  # attempts that came to nothing
     degraded: list[str] = field(default_factory=list)  # what was asked differently
     start: StartDelta | None = None  # these where the caller did not hear them, or
     usage: UsageDelta | None = None  # heard more than this call said

@@ -111,6 +111,8 @@ class Body(httpx.AsyncByteStream):
     `pieces` goes through none.
     """
 
+    __slots__ = ("_answer", "pieces")
+
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
         self.pieces: Pieces | None = None  # None where there is no body

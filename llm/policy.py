@@ -185,7 +185,7 @@ def calls_made(
 
 def _begin_again(call: Call, route: Route) -> None:
     """From here on `call` is the next attempt; what it was is kept in `earlier`."""
-    call.earlier.append(replace(call, earlier=[]))
+    call.earlier = [*call.earlier, replace(call, earlier=())]
     fresh = Call()
     for name in _FRESH:
         setattr(call, name, getattr(fresh, name))
@@ -195,6 +195,21 @@ def _begin_again(call: Call, route: Route) -> None:
 
 class _Trials:
     """Whose turn it is, and how often."""
+
+    __slots__ = (
+        "_asked",
+        "_first",
+        "_following",
+        "_form",
+        "_held",
+        "_ignore_invalid",
+        "_is_mended",
+        "_policy",
+        "_request",
+        "_routes",
+        "adaptation",
+        "route",
+    )
 
     def __init__(
         self,
@@ -206,7 +221,8 @@ class _Trials:
         ignore_invalid: bool,
     ) -> None:
         self._first = self.route = routes[0]
-        self._others = iter(routes[1:])
+        self._routes = routes
+        self._following = 1  # the one to fall back on
         self._request: Request | None = request
         self._policy = policy
         self._form = form
@@ -255,7 +271,8 @@ class _Trials:
         return self.adaptation
 
     def _fall_back(self) -> bool:
-        for route in self._others:
+        for route in self._routes[self._following :]:
+            self._following += 1
             try:
                 self.adaptation = self._adapted(route, ignore_invalid=True)
             except BadRequest:
@@ -284,6 +301,26 @@ class _Attempt:
     says what has gone wrong.
     """
 
+    __slots__ = (
+        "_adaptation",
+        "_admit",
+        "_call",
+        "_decoder",
+        "_files",
+        "_last",
+        "_misfits",
+        "_portioned",
+        "_portions",
+        "_request",
+        "_route",
+        "_silent",
+        "_spent",
+        "_start",
+        "error",
+        "has_told",
+        "passes",
+    )
+
     def __init__(
         self,
         adaptation: Adaptation,
@@ -306,8 +343,8 @@ class _Attempt:
         self._decoder = decoder
         self._portioned = decoder if isinstance(decoder, Portioned) else None
         self._misfits = False
-        self._silent: list[Delta] = []
-        self._last: list[Delta] = []  # what came with the last read
+        self._silent: Sequence[Delta] = ()
+        self._last: Sequence[Delta] = ()  # what came with the last read of a portion
         self._start: StartDelta | None = None
         #: On the portions before, and on an answer thrown away.
         self._spent: UsageDelta | None = adaptation.spent
@@ -332,7 +369,7 @@ class _Attempt:
         if self._portioned is None or not (more := self._portioned.continuation):
             return None
         if self._portions == MAX_PORTIONS:
-            self._silent.append(FinishDelta("length"))
+            self._silent = [*self._silent, FinishDelta("length")]
             return None
         request = replace(request, extra={**request.extra, **more})
         self._portioned.go_on()
@@ -340,7 +377,7 @@ class _Attempt:
         return request
 
     def close(self) -> None:
-        self._silent += self._adaptation.close()
+        self._silent = [*self._silent, *self._adaptation.close()]
         if self.error is None and (problem := self._adaptation.problem):
             self.error = self._call.error = problem
             self._misfits = True
@@ -348,14 +385,16 @@ class _Attempt:
     async def _with_files(self) -> Request:
         request = self._adaptation.request
         request, lost = await inlined(request, self._route.endpoint, self._files)
-        self._call.degraded = [*self._call.degraded, *lost]
+        if lost:
+            self._call.degraded = [*self._call.degraded, *lost]
         return request
 
     def heard(self, deltas: list[Delta]) -> list[Delta]:
         """What of it is to be told now."""
         if self.has_told and self._portioned is None:
             return self._adaptation.feed(deltas)
-        self._last = deltas
+        if self._portioned:
+            self._last = deltas
         if self._spent:
             self._listen(deltas)
             deltas = _of_all_portions(deltas, self._spent)
@@ -385,13 +424,13 @@ class _Attempt:
 
     def rest(self) -> list[Delta]:
         """What has not been told yet."""
-        rest, self._silent = self._silent, []
+        rest, self._silent = [*self._silent], ()
         return rest
 
     def _told(self, deltas: list[Delta]) -> list[Delta]:
         if self.has_told:
             return deltas
-        self._silent += deltas
+        self._silent = [*self._silent, *deltas]
         if not any(map(_says_something, deltas)):
             return []
         self.has_told = True

@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 from llm.wire.deltas import Key, ToolCallDelta
 from llm.wire.items import Event, Item
 from llm.wire.mending import mended, mended_json
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+#: In the place of what most responses have none of until their end, while thousands are
+#: open. Whoever adds to one makes it first.
+NOTHING = cast(dict[Any, Any], MappingProxyType({}))
 
 
 class OpenItem:
@@ -64,6 +68,22 @@ class ItemStream:
     """`output` holds the items that are done; `proofs` the raw blocks of providers, by
     item id. Events gather until `_take`."""
 
+    __slots__ = (
+        "_call_ids",
+        "_closed",
+        "_count",
+        "_current",
+        "_make_id",
+        "_open",
+        "_out",
+        "_sequence",
+        "_unnamed",
+        "_waiting",
+        "done_at",
+        "output",
+        "proofs",
+    )
+
     def __init__(self, make_id: Callable[[str], str]) -> None:
         self.output: list[Item] = []
         self.done_at: list[int] = []  # sequence number of each item's `done`
@@ -73,12 +93,12 @@ class ItemStream:
         self._sequence = 0
         self._count = 0  # items added
         self._open: dict[Key, OpenItem] = {}
-        self._closed: dict[Key, str] = {}  # ids of this call's closed items
+        self._closed: dict[Key, str] = NOTHING  # ids of this call's closed items
         self._current: Key | None = None  # the open message or reasoning item
         #: Calls whose name is to come.
-        self._unnamed: dict[Key, list[ToolCallDelta]] = {}
-        self._waiting: dict[int, Item] = {}  # closed, behind one still open
-        self._call_ids: set[str] = set()
+        self._unnamed: dict[Key, list[ToolCallDelta]] = NOTHING
+        self._waiting: dict[int, Item] = NOTHING  # closed, behind one still open
+        self._call_ids: dict[str, None] = NOTHING
 
     # Opening
 
@@ -96,7 +116,8 @@ class ItemStream:
         return self._add(key, "rs", {"type": "reasoning", "summary": [], "content": []})
 
     def _open_call(self, key: Key, calls: list[ToolCallDelta], name: str) -> None:
-        self._unnamed.pop(key, None)
+        if key in self._unnamed:
+            del self._unnamed[key]
         self._close_current()
         given = next((call.call_id for call in calls if call.call_id), "")
         call = {
@@ -181,6 +202,7 @@ class ItemStream:
         self, key: Key, *, complete: bool = True, status: str | None = None
     ) -> None:
         opened = self._open.pop(key)
+        self._closed = self._closed or {}
         self._closed[key] = opened.item["id"]
         if opened.item["type"] == "function_call":
             complete = self._close_arguments(opened, complete)
@@ -189,8 +211,7 @@ class ItemStream:
             **opened.item,
             "status": status or ("completed" if complete else "incomplete"),
         }
-        self._waiting[opened.index] = opened.item
-        self._tell_done()
+        self._wait(opened.index, opened.item)
 
     def _close_arguments(self, opened: OpenItem, complete: bool) -> bool:
         """False where the call must never be run."""
@@ -223,8 +244,7 @@ class ItemStream:
             for part in [*item.get("summary", []), *item.get("content", [])]:
                 self._tell_part(opened, part)
                 self._close_part(opened)
-        self._waiting[opened.index] = item
-        self._tell_done()
+        self._wait(opened.index, item)
 
     def _begin(self, item: Item) -> OpenItem:
         """Tell `item` added, empty; its content is told after."""
@@ -262,14 +282,18 @@ class ItemStream:
                 at.pop("part")
                 self._emit("response.reasoning_summary_text.delta", **at, delta=text)
 
-    def _tell_done(self) -> None:
+    def _wait(self, index: int, item: Item) -> None:
         """Report closed items done, once every item before them is."""
-        while (item := self._waiting.pop(len(self.output), None)) is not None:
+        self._waiting = self._waiting or {}
+        self._waiting[index] = item
+        while (index := len(self.output)) in self._waiting:
+            item = self._waiting.pop(index)
             self.done_at.append(self._sequence)
             self._emit(
                 "response.output_item.done", output_index=len(self.output), item=item
             )
             self.output.append(item)
+        self._waiting = self._waiting or NOTHING
 
     # Plumbing
 
@@ -277,8 +301,12 @@ class ItemStream:
         """The provider's id where it is usable and new in this response."""
         if not call_id or len(call_id) > 64 or call_id in self._call_ids:
             call_id = self._make_id("call")
-        self._call_ids.add(call_id)
+        self._note_call(call_id)
         return call_id
+
+    def _note_call(self, call_id: str) -> None:
+        self._call_ids = self._call_ids or {}
+        self._call_ids[call_id] = None
 
     def _mend(self, opened: OpenItem, text: str) -> str:
         """`text` without half a surrogate pair at its end; that waits for the other.

@@ -51,6 +51,18 @@ class Member:
 class JsonReader:
     """Reads one value that begins with `{` or `[`."""
 
+    __slots__ = (
+        "_closers",
+        "_expects",
+        "_hex",
+        "_is_key",
+        "_literal",
+        "is_broken",
+        "is_whole",
+        "members",
+        "size",
+    )
+
     def __init__(self) -> None:
         self.is_whole = False
         self.is_broken = False

@@ -172,6 +172,8 @@ def _told_by_user(parts: list[dict[str, Any]]) -> Item:
 class CallFilter:
     """Deltas in, deltas out; `close` tells what was still held back."""
 
+    __slots__ = ("_called", "_names", "_text")
+
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
         self._text: _Text | None = None
@@ -204,7 +206,7 @@ class CallFilter:
                 return [*self.close(), delta]
             case ProofDelta() | AnnotationDelta() if self._is_open(delta.key):
                 assert self._text is not None
-                self._text.notes.append(delta)
+                self._text.notes = [*self._text.notes, delta]
                 return []
             case CloseDelta() if self._is_open(delta.key):
                 return [*self.close(), delta]
@@ -239,18 +241,39 @@ _FENCE_TICKS = 3
 _MAX_FENCE = 40  # characters between a fence and what it holds
 #: Languages of a fence that may hold a call.
 _CALL_LANGUAGES = frozenset({"", "json", "tool", "tool_call", "tool_code"})
+_IDLE = JsonReader()  # for as long as nothing has begun
 _MEMBERS = {'"tool"': '"', '"input"': "{"}  # and what their values begin with
 
 
 class _Text:
     """One block of text. A character is handled once it is clear what it belongs to."""
 
+    __slots__ = (
+        "_buffer",
+        "_fence",
+        "_final",
+        "_held",
+        "_longest",
+        "_names",
+        "_object",
+        "_out",
+        "_phase",
+        "_reader",
+        "_stage",
+        "_state",
+        "_told",
+        "_took",
+        "called",
+        "key",
+        "notes",
+    )
+
     def __init__(
         self, key: Key, phase: str | None, names: Collection[str], called: int
     ) -> None:
         self.key = key
         self.called = called  # calls of this answer so far
-        self.notes: list[Delta] = []  # about the text, told when it is over
+        self.notes: Sequence[Delta] = ()  # about the text, told when it is over
         self._phase = phase
         self._names = names
         # In JSON each character may be written as an escape of six.
@@ -262,7 +285,7 @@ class _Text:
         self._held: list[str] = []  # looked at, and maybe the beginning of a call
         self._object = 0  # where in `_held` the object begins
         self._fence = 0  # ticks of the fence we are in
-        self._reader = JsonReader()
+        self._reader = _IDLE
         self._stage: tuple[int, ...] = ()  # of the object, when last looked at
         self._took = self._told = False  # a call; text
 

@@ -38,12 +38,9 @@ class Reader:
     __slots__ = (
         "_after",
         "_before",
-        "_decode",
         "_decoder",
         "_frames",
         "_least",
-        "_plain",
-        "_split",
         "_tell",
         "_tries",
         "error",
@@ -53,10 +50,8 @@ class Reader:
         self.error: LLMError | None = None
         self._decoder = decoder
         self._frames = SSEDecoder()
-        self._split, self._decode = self._frames.feed, decoder.feed
         # Of decoders that know how to tell a text again: see `codec.Plain`.
-        self._plain: Plain | None = getattr(decoder, "plain", None)
-        self._tries = _TRIES if self._plain else 0
+        self._tries = _TRIES if hasattr(decoder, "plain") else 0
         self._tell: Callable[[str], Delta] | None = (
             None  # None: nothing to compare with
         )
@@ -115,16 +110,17 @@ class Reader:
             data = orjson.loads(b"%b%b%b" % (before[data_at:-1], tried, after[1:-2]))
         except (TypeError, ValueError):
             return  # it is written in another way, or something else was found
-        found = self._plain(data) if self._plain else None
+        plain: Plain | None = getattr(self._decoder, "plain", None)
+        found = plain(data) if plain else None
         if found is not None and found[0] == other:
             self._before, self._after, self._tell = before, after, found[1]
             self._least = len(before) + len(after)
 
     def _read(self, chunk: bytes) -> list[Delta]:
         deltas: list[Delta] = []
-        decode = self._decode
+        decode = self._decoder.feed
         try:
-            for event in self._split(chunk):
+            for event in self._frames.feed(chunk):
                 deltas += decode(event)
         except _WRONG as exc:
             self.error = _error_of(exc)
@@ -139,7 +135,7 @@ class Reader:
         deltas: list[Delta] = []
         try:
             for event in () if lost else self._frames.close():
-                deltas += self._decode(event)
+                deltas += self._decoder.feed(event)
         except _WRONG as exc:
             self.error = _error_of(exc)
         if self.error is None:

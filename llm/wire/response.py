@@ -33,12 +33,13 @@ from llm.wire.deltas import (
     UsageDelta,
     merge,
 )
-from llm.wire.item_stream import ItemStream
+from llm.wire.item_stream import NOTHING, ItemStream
 from llm.wire.items import Event, Item, id_prefix, new_id
 from llm.wire.mending import mended_json
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
+_NOBODY = StartDelta()  # has said who answers
 #: What the schema requires of every response; a caller's `echo` overrides.
 _RESPONSE: dict[str, Any] = {
     "completed_at": None,
@@ -82,6 +83,20 @@ class ResponseBuilder(ItemStream):
     that are done; `proofs` the raw blocks of providers, by item id.
     """
 
+    __slots__ = (
+        "_call",
+        "_created_at",
+        "_echo",
+        "_end_state",
+        "_id",
+        "_in_call",
+        "_model",
+        "_usage",
+        "ended",
+        "finish",
+        "start_delta",
+    )
+
     #: False tells every piece as the provider cut it.
     merges = True
 
@@ -96,19 +111,14 @@ class ResponseBuilder(ItemStream):
     ) -> None:
         super().__init__(make_id)
         self.ended = False
-        self._response: dict[str, Any] = {
-            "id": id,
-            "object": "response",
-            "created_at": int(time.time()) if created_at is None else created_at,
-            "status": "in_progress",
-            "model": model,
-            **_RESPONSE,
-            **(echo or {}),
-        }
+        self._id, self._model = id, model
+        self._created_at = int(time.time()) if created_at is None else created_at
+        self._echo: Mapping[str, Any] = echo or NOTHING
+        self._end_state: Mapping[str, Any] = NOTHING  # what its end changes
         self._in_call = False
-        self._call = UsageDelta()
+        self._call: UsageDelta | None = None
         self._usage: dict[str, Any] | None = None
-        self.start_delta = StartDelta()
+        self.start_delta = _NOBODY
         self.finish: FinishDelta | None = None
 
     # Lifecycle
@@ -125,7 +135,7 @@ class ResponseBuilder(ItemStream):
         self._usage = usage
         for item in items:
             if "call_id" in item and item["type"] == "function_call":
-                self._call_ids.add(item["call_id"])
+                self._note_call(item["call_id"])
             self._whole(item)
         return self._take()
 
@@ -170,9 +180,9 @@ class ResponseBuilder(ItemStream):
 
     def begin_call(self) -> None:
         """A provider call begins; what the last one left to read is gone."""
-        self.start_delta, self.finish = StartDelta(), None
-        self._call, self._in_call = UsageDelta(), True
-        self._closed = {}
+        self.start_delta, self.finish = _NOBODY, None
+        self._call, self._in_call = None, True
+        self._closed = NOTHING
 
     def end_call(self, *, whole: bool = True) -> list[Event]:
         """The provider call is over: close its items, add up its usage.
@@ -205,8 +215,9 @@ class ResponseBuilder(ItemStream):
             }.get(self.finish.reason)
         self._end_call(whole=True)
         if reason:
-            self._response["incomplete_details"] = {"reason": reason}
-        self._end("incomplete" if reason else "completed")
+            self._end("incomplete", incomplete_details={"reason": reason})
+        else:
+            self._end("completed", completed_at=int(time.time()))
         return self._take()
 
     def fail(self, error: LLMError) -> list[Event]:
@@ -221,14 +232,12 @@ class ResponseBuilder(ItemStream):
             seconds = max(0, math.ceil(error.retry_after))
             payload["headers"] = {"retry-after": str(seconds)}
         self._emit("error", error=payload)
-        self._response["error"] = {"code": error.code, "message": str(error)}
-        self._end("failed")
+        self._end("failed", error={"code": error.code, "message": str(error)})
         return self._take()
 
     def cancel(self, reason: str = "cancelled") -> list[Event]:
         self._end_call(whole=False)
-        self._response["incomplete_details"] = {"reason": reason}
-        self._end("incomplete")
+        self._end("incomplete", incomplete_details={"reason": reason})
         return self._take()
 
     # What has been built
@@ -245,12 +254,23 @@ class ResponseBuilder(ItemStream):
     @property
     def call_usage(self) -> UsageDelta:
         """Of the provider call under way, or the last one."""
-        return self._call
+        return self._call or UsageDelta()
 
     def response(self, output: list[Item] | None = None) -> dict[str, Any]:
         """The response as it stands; `output` defaults to the items done."""
         items = list(self.output) if output is None else output
-        return {**self._response, "usage": self._usage, "output": items}
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created_at,
+            "status": "in_progress",
+            "model": self._model,
+            **_RESPONSE,
+            **self._echo,
+            **self._end_state,
+            "usage": self._usage,
+            "output": items,
+        }
 
     def partial(self) -> list[Item]:
         """The items not done yet, as they stand, by `output_index`."""
@@ -339,6 +359,7 @@ class ResponseBuilder(ItemStream):
     def _tool_call(self, delta: ToolCallDelta) -> None:
         opened = self._open.get(delta.key)
         if opened is None:
+            self._unnamed = self._unnamed or {}
             calls = self._unnamed.setdefault(delta.key, [])
             calls.append(delta)
             if delta.name:
@@ -369,9 +390,10 @@ class ResponseBuilder(ItemStream):
             self._close(delta.key, complete=delta.complete)
 
     def _usage_delta(self, delta: UsageDelta) -> None:
+        call = self._call = self._call or UsageDelta()
         for name in UsageDelta.__slots__:
             if (value := getattr(delta, name)) is not None:
-                setattr(self._call, name, value)
+                setattr(call, name, value)
 
     def _finish(self, delta: FinishDelta) -> None:
         self.finish = delta
@@ -392,16 +414,14 @@ class ResponseBuilder(ItemStream):
 
     # The end
 
-    def _end(self, status: str) -> None:
+    def _end(self, status: str, **state: Any) -> None:
         assert not self.ended, "a response ends once"
         self.ended = True
-        self._response["status"] = status
-        if status == "completed":
-            self._response["completed_at"] = int(time.time())
+        self._end_state = {"status": status, **state}
         self._emit(f"response.{status}", response=self.response())
 
     def _add_usage(self) -> None:
-        call = self._call
+        call = self.call_usage
         if call.input_tokens is None and call.output_tokens is None:
             return
         total = self._usage or {

@@ -70,7 +70,7 @@ async def test_the_demand_is_told_in_words(web, choice: Any, told: str):
     assert f"You must call {told} now." in str(host.asked[0]["messages"])
     assert (words(batches), names(batches)) == ("Wait. ", ["look"])
     assert call.degraded == ["tool_choice"]
-    assert call.earlier == []
+    assert call.earlier == ()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ async def test_nothing_is_repeated_unless_staff_wish_it(web):
     deltas, error = await listen(route(), call=call, policy=None)
     assert isinstance(error, RateLimited)
     assert len(host.asked) == 1
-    assert (deltas, call.earlier, call.attempt) == ([], [], 1)
+    assert (deltas, call.earlier, call.attempt) == ([], (), 1)
 
 
 async def test_a_models_own_policy_counts_where_the_caller_has_none(web):
@@ -125,7 +125,7 @@ async def test_a_passing_error_is_asked_again_and_each_attempt_is_kept(web):
     assert [c.http_status for c in [*call.earlier, call]] == [429, None, 200]
     assert call.error is None
     assert call.request_id == "req_3"
-    assert call.earlier[0].earlier == []
+    assert call.earlier[0].earlier == ()
 
 
 async def test_attempts_end_and_the_last_error_is_told(web):
@@ -153,7 +153,7 @@ async def test_once_a_word_was_told_nothing_is_repeated(web):
     deltas, error = await listen(route(), route("b"), call=call, policy=THRICE)
     assert text(deltas) == "Hello"
     assert isinstance(error, ProviderDown)
-    assert (len(host.asked), other.asked, call.earlier) == (1, [], [])
+    assert (len(host.asked), other.asked, call.earlier) == (1, [], ())
 
 
 async def test_an_error_after_the_beginning_alone_is_made_good(web):

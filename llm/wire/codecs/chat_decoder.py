@@ -15,7 +15,7 @@ Source: https://platform.openai.com/docs/api-reference/chat/streaming
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -99,11 +99,11 @@ class ChatDecoder:
         self._tags = ThinkTags() if think_tags else None
         self._start: StartDelta | None = StartDelta()  # None: all told
         self._in_text = False  # text was the last thing said
-        self._calls = Calls()
+        self._calls: Calls | None = None  # None: none was made
         self._raw: dict[str, Any] = {}  # what goes back with the next proof
-        self._thought: list[str] = []
-        self._annotations: list[dict[str, Any]] = []
-        self._sources: list[Any] = []
+        self._thought: list[str] | None = None
+        self._annotations: Sequence[dict[str, Any]] = ()
+        self._sources: Sequence[Any] = ()
         self._finish: str | None = None
         self._native: str | None = None  # the upstream's own reason
         self._done = False
@@ -143,7 +143,8 @@ class ChatDecoder:
         yield from self._flush_tags()
         yield from self._cite()
         yield from self._prove()
-        yield from self._calls.close()
+        if self._calls:
+            yield from self._calls.close()
         if self._finish is None and not self._done:
             raise CutOff(detail="The stream ended before its finish_reason.")
         if self._finish in _FAILED:
@@ -287,7 +288,7 @@ class ChatDecoder:
         yield TextDelta(TEXT, text)
         for annotation in self._annotations:
             yield AnnotationDelta(TEXT, annotation)
-        self._annotations = []
+        self._annotations = ()
 
     def _begin_text(self) -> Iterator[Delta]:
         """What comes between two texts waits, so that the message stays one."""
@@ -300,6 +301,8 @@ class ChatDecoder:
     ) -> Iterator[Delta]:
         if text:
             self._in_text = False
+            if self._thought is None:
+                self._thought = []
             self._thought.append(text)
             yield ReasoningDelta(REASONING, text, kind)
 
@@ -339,7 +342,7 @@ class ChatDecoder:
         if not self._raw and not (self._echo and self._thought):
             return
         raw, self._raw = self._raw, {}
-        thought, self._thought = mended("".join(self._thought)), []
+        thought, self._thought = mended("".join(self._thought or ())), None
         if self._echo != "content":
             raw.pop("content", None)  # only Mistral takes its thinking parts back
         for name in raw.keys() & _PIECED:
@@ -362,7 +365,7 @@ class ChatDecoder:
             if self._in_text:
                 yield AnnotationDelta(TEXT, told)
             else:
-                self._annotations.append(told)
+                self._annotations = [*self._annotations, told]
 
     def _cite(self) -> Iterator[Delta]:
         """Perplexity's and xAI's sources; they stand for the answer as a whole."""
@@ -393,6 +396,8 @@ class ChatDecoder:
             return
         yield from self._prove()
         self._in_text = False
+        if self._calls is None:
+            self._calls = Calls()
         yield from self._calls.feed(entry)
 
     def _legacy(self, function: dict[str, Any]) -> Iterator[Delta]:
@@ -402,7 +407,7 @@ class ChatDecoder:
 
     def _reason(self) -> FinishReason:
         raw = self._finish or ""
-        if self._native and not self._calls.are_whole():
+        if self._native and self._calls and not self._calls.are_whole():
             # OpenRouter: "tool_calls" over arguments that the length has cut.
             raw = self._native if _finish(self._native) == "length" else raw
         return _finish(raw) or ("tool_calls" if self._calls else "stop")
