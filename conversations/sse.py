@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Literal
 
 import orjson
@@ -26,8 +27,12 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: Has a function called once the caller has hung up, be it at once.
+Gone = Callable[[Callable[[], None]], None]
 Form = Literal["events", "text", "response"]
 
+#: The ASGI extension that is one, where the server has it.
+GONE = "parley.gone"
 HEARTBEAT = 15.0  # seconds
 _HEADER = b"x-parley-follow"  # from a view to `Streams`, never sent
 _RECONNECT = b"event: reconnect\ndata: {}\n\n"
@@ -52,25 +57,55 @@ class Streams:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted: list[Any] | None = None
-        headers: list[tuple[bytes, bytes]] = []
+        stream = await self._admitted(scope, receive, send)
+        del scope  # and all that came with the request
+        if stream is not None:
+            await stream.serve(receive, send)
+
+    async def _admitted(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> _Stream | None:
+        """The stream that takes the place of the answer, if one does."""
+        stream: _Stream | None = None
 
         async def send_or_keep(message: Message) -> None:
-            nonlocal admitted, headers
+            nonlocal stream
             if message["type"] == "http.response.start":
                 headers = list(message["headers"])
                 for name, value in headers:
                     if name.lower() == _HEADER:
-                        admitted = json.loads(value)
-            if admitted is None:
+                        turn_id, after, form = json.loads(value)
+                        ways = scope.get("extensions", {})
+                        stream = _Stream(turn_id, after, form, _kept(headers), ways)
+            if stream is None:
                 await send(message)
 
-        await self._app(scope, receive, send_or_keep)
-        if admitted is not None:
-            turn_id, after, form = admitted
-            write = scope.get("extensions", {}).get(WRITE)
-            stream = _Stream(turn_id, after, form, _kept(headers), write)
-            await stream.serve(receive, send)
+        await _Apart(self._app(scope, receive, send_or_keep))
+        return stream
+
+
+class _Apart:
+    """Something awaited in a context of its own: what Django has there, some 2 KB, is
+    not the stream's."""
+
+    __slots__ = ("_awaited",)
+
+    def __init__(self, awaited: Awaitable[None]) -> None:
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        run, steps = copy_context().run, self._awaited.__await__()
+        step: Callable[[], Any] = partial(next, steps)
+        while True:
+            try:
+                future = run(step)
+            except StopIteration:
+                return
+            try:
+                yield future
+                step = partial(next, steps)
+            except BaseException as exc:  # a cancellation, for one, is for the inside
+                step = partial(steps.throw, exc)
 
 
 def _kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -80,7 +115,16 @@ def _kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 class _Stream:
-    __slots__ = ("_after", "_form", "_headers", "_turn_id", "_write")
+    __slots__ = (
+        "_after",
+        "_form",
+        "_gone",
+        "_has_left",
+        "_headers",
+        "_task",
+        "_turn_id",
+        "_write",
+    )
 
     def __init__(
         self,
@@ -88,41 +132,51 @@ class _Stream:
         after: str | None,
         form: Form,
         headers: list[tuple[bytes, bytes]],
-        write: Write | None,
+        ways: Mapping[str, Any],
     ) -> None:
         self._turn_id = turn_id
         self._after = after
         self._form = form
         self._headers = headers
-        self._write = write
+        self._write: Write | None = ways.get(WRITE)
+        self._gone: Gone | None = ways.get(GONE)
+        self._task: asyncio.Task[Any] | None = None  # that may be cancelled
+        self._has_left = False
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Ends with the turn, with the server, or at once when the caller hangs up.
 
         We are cancelled then: to wait for both as equals would take two tasks more.
         """
-        task = asyncio.current_task()
+        task = self._task = asyncio.current_task()
         assert task is not None
-        is_over = has_left = False
-
-        def leave(_: object) -> None:
-            nonlocal has_left
-            if not is_over:
-                has_left = True
-                task.cancel()
-
-        watching = asyncio.ensure_future(_hang_up(receive))
-        watching.add_done_callback(leave)
-        answer = self._respond if self._form == "response" else self._stream
+        watching: asyncio.Task[None] | None = None
         try:
-            await answer(send)
+            watching = self._watch(receive)
+            await (self._respond if self._form == "response" else self._stream)(send)
         except asyncio.CancelledError:
-            if not has_left or task.uncancel():
+            if not self._has_left or task.uncancel():
                 raise
         finally:
-            is_over = True
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            self._task = None
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+    def _watch(self, receive: Receive) -> asyncio.Task[None] | None:
+        """Have us told when the caller hangs up, by a task where the server does not
+        tell it by itself."""
+        if self._gone is not None:
+            self._gone(self._leave)
+            return None
+        watching = asyncio.ensure_future(_hang_up(receive))
+        watching.add_done_callback(self._leave)
+        return watching
+
+    def _leave(self, _: object = None) -> None:
+        if self._task is not None:
+            self._has_left = True
+            self._task.cancel()
 
     async def _respond(self, send: Send) -> None:
         try:
@@ -144,16 +198,16 @@ class _Stream:
         beats = _Beats(send, self._write)
         await beats.begin()
         frame = _text_frame if self._form == "text" else _event_frame
-        followed = engine.follow(self._turn_id, self._after, self._way())
+        batches = engine.follow(self._turn_id, self._after, self._way())
         try:
             last = _RECONNECT
-            async with aclosing(followed) as batches:
-                async for entries in batches:
-                    await _send_body(send, b"".join(map(frame, entries)))
-                    if entries[-1].is_last:
-                        last = b"data: [DONE]\n\n" if self._form == "text" else b""
-                    del entries  # as the next may be long in coming
+            async for entries in batches:
+                await _send_body(send, b"".join(map(frame, entries)))
+                if entries[-1].is_last:
+                    last = b"data: [DONE]\n\n" if self._form == "text" else b""
+                del entries  # as the next may be long in coming
         finally:
+            await batches.aclose()
             await beats.end()
         await send({"type": "http.response.body", "body": last})
 
@@ -164,8 +218,8 @@ class _Stream:
         return Way(form, self._write)
 
     async def _start(self, send: Send, status: int, content_type: bytes) -> None:
-        headers = [
-            *self._headers,
+        headers, self._headers = self._headers, []
+        headers += [
             (b"content-type", content_type),
             (b"cache-control", b"no-cache, no-transform"),
             (b"x-accel-buffering", b"no"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.http import HttpResponse
 from conversations import engine, sse
 from conversations.engine import WRITE
 from conversations.engine.log import TurnLog
-from conversations.sse import FollowResponse, Streams
+from conversations.sse import GONE, FollowResponse, Streams
 
 BEAT = b": heartbeat\n\n"
 
@@ -19,17 +20,25 @@ BEAT = b": heartbeat\n\n"
 class Caller:
     """One who hears a stream, over a server that may have a way past ASGI."""
 
-    def __init__(self, *, has_way: bool) -> None:
+    def __init__(self, *, has_way: bool, tells_end: bool = False) -> None:
         self.gone = asyncio.Event()
+        self.leave: Any = None
         self.messages: list[Any] = []
         self.chunks: list[bytes] = []
         self.scope: dict[str, Any] = {"type": "http"}
         if has_way:
             self.scope["extensions"] = {WRITE: self.write}
+        if tells_end:
+            self.scope["extensions"] = {WRITE: self.write, GONE: self.watch}
 
     def write(self, chunk: bytes) -> bool:
         self.chunks.append(chunk)
         return True
+
+    def watch(self, leave: Any) -> None:
+        self.leave = leave
+        if self.gone.is_set():
+            leave()
 
     async def receive(self) -> Any:
         await self.gone.wait()
@@ -107,6 +116,69 @@ async def test_who_hangs_up_ends_it_at_once(log, has_way):
     assert asyncio.all_tasks() == before
     log.append(1, [said(0)])
     assert caller.body == BEAT
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_a_server_that_tells_of_a_hang_up_needs_no_task_for_it(log, is_early):
+    caller = Caller(has_way=True, tells_end=True)
+    before = asyncio.all_tasks()
+    if is_early:
+        caller.gone.set()
+    serving = served(caller)
+    await until(lambda: caller.leave)
+    if not is_early:
+        await until(lambda: caller.body == BEAT)
+        assert asyncio.all_tasks() == before | {serving}
+        caller.leave()
+    await serving
+    assert asyncio.all_tasks() == before
+    caller.leave()  # harmless
+
+
+async def test_what_django_leaves_in_its_context_is_not_the_streams(log):
+    left: ContextVar[str] = ContextVar("left", default="nothing")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        left.set("much")
+        await asyncio.sleep(0)
+        assert left.get() == "much"
+        with pytest.raises(ZeroDivisionError):
+            await _fault()
+        await admitted(scope, receive, send)
+
+    async def _fault() -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    async def serve() -> str:
+        await Streams(app)(caller.scope, caller.receive, caller.send)
+        return left.get()
+
+    caller = Caller(has_way=True)
+    log.append(1, [said(0), said(1, "response.completed")])
+    assert await serve() == "nothing"
+    assert caller.body == BEAT + b"".join(e.frame for e in log.entries)
+
+
+async def test_who_is_cancelled_is_so_inside_django():
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await receive()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    caller = Caller(has_way=True)
+    task = asyncio.ensure_future(
+        Streams(app)(caller.scope, caller.receive, caller.send)
+    )
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
 
 
 async def test_a_server_that_ends_it_is_obeyed(log):

@@ -230,6 +230,40 @@ def test_chunks_and_messages_come_in_the_order_they_were_sent(
     assert app.found == [False] * (2 if http == "httptools" else 3)
 
 
+def test_an_answers_hang_up_is_told_and_its_end_is_not(served: Served):
+    app, port = served(http="httptools")
+
+    class Seen:
+        def __init__(self) -> None:
+            self.told = asyncio.Event()
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        gone, seen = write.__self__.watch, Seen()
+        gone(seen.told.set)
+        await send({"type": "http.response.start", "status": 200})
+        assert write(b"3\r\none\r\n")
+        app.found.append(set(send.__self__.scope))
+        if len(app.found) == 1:
+            await seen.told.wait()
+            again = Seen()
+            gone(again.told.set)
+            app.found.append((again.told.is_set(), (await receive())["type"]))
+        else:
+            await send({"type": "http.response.body", "body": b"two"})
+            app.found.append(seen.told.is_set())
+
+    app.act = act
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    assert app.done.wait(10)
+    app.done.clear()
+    assert httpx.get(f"http://127.0.0.1:{port}/").text == "onetwo"
+    assert app.done.wait(10)
+    gone = (True, "http.disconnect")
+    assert app.found == [{"method"}, gone, {"method"}, False]
+
+
 @pytest.mark.parametrize("headers", [[], [(b"content-length", b"4")]])
 def test_an_answer_that_is_not_sent_in_chunks_is_left_to_uvicorn(
     served: Served, headers: list[tuple[bytes, bytes]]
