@@ -1,14 +1,83 @@
-"""The time limits of one provider call, at the price of one timer."""
+"""The time limits of provider calls, at the price of one timer for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
+from contextvars import Context
+from typing import Any, Protocol
 
 from django.conf import settings
 
 from llm.errors import ProviderTimeout
+
+
+class Rings(Protocol):
+    """What is to happen in time, unless it is put off or dropped before."""
+
+    until: float  # by the event loop's clock; math.inf: nothing is to happen
+
+    def ring(self) -> None:
+        """That time has come; puts `until` off. Raises nothing."""
+
+
+class Bell:
+    """One timer of an event loop for all that is to happen in time on it.
+
+    A timer for each takes half a kilobyte, and thousands of answers may be open. This
+    one rings at the first of their times, and looks at all of them then. As times are
+    put off with every chunk, it has as a rule nothing to do for a minute and more.
+    """
+
+    __slots__ = ("_all", "_timer", "at", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.at = math.inf  # when it rings
+        self._all: set[Rings] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, each: Rings) -> None:
+        self._all.add(each)
+        self.by(each.until)
+
+    def drop(self, each: Rings) -> None:
+        self._all.discard(each)
+        if not self._all and self._timer is not None:
+            self._timer.cancel()
+            self._timer, self.at = None, math.inf
+
+    def by(self, when: float) -> None:
+        """Ring at that time at the latest."""
+        if when >= self.at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.at = when
+        # In no context of a caller's, who may hold on to a whole request.
+        self._timer = self.loop.call_at(when, self._ring, context=Context())
+
+    def _ring(self) -> None:
+        self._timer, self.at = None, math.inf
+        now = self.loop.time()
+        for each in [each for each in self._all if each.until <= now]:
+            each.ring()
+        if self._all:
+            self.by(min(each.until for each in self._all))
+
+
+def bell() -> Bell:
+    """This event loop's."""
+    loop = asyncio.get_running_loop()
+    found = _bells.get(loop)
+    if found is None:
+        for ended in [other for other in _bells if other.is_closed()]:
+            del _bells[ended]
+        found = _bells[loop] = Bell(loop)
+    return found
+
+
+_bells: dict[asyncio.AbstractEventLoop, Bell] = {}
 
 
 class Clock:
@@ -18,27 +87,24 @@ class Clock:
     held: the future fails in time, which is cheaper than to cancel the task.
 
     A timer set for every chunk, as `asyncio.timeout` does, costs as much as to decode
-    it. Here one timer stays: a wait only moves its end, at which the timer looks when
-    it rings.
+    it. Here a wait only moves its end, at which the bell looks when it rings.
     """
 
     __slots__ = (
+        "_bell",
         "_cancelling",
         "_deadline",
         "_idle",
-        "_loop",
         "_rang",
-        "_rings_at",
-        "_timer",
-        "_until",
         "_waiter",
         "_waiting",
         "first_byte",
+        "until",
     )
 
     def __init__(self, *, streams: bool) -> None:
-        self._loop = asyncio.get_running_loop()
-        now = self._loop.time()
+        self._bell = bell()
+        now = self._bell.loop.time()
         self._idle: float = settings.LLM_IDLE_TIMEOUT
         self._deadline: float = now + settings.LLM_TOTAL_TIMEOUT
         #: None once it has come. An answer in one piece begins when it is finished.
@@ -48,14 +114,13 @@ class Clock:
         self._waiting: asyncio.Task[Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._cancelling = 0  # requests that the task had before it waited
-        self._until = math.inf  # when that wait has been too long
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = math.inf
+        self.until = math.inf  # when that wait has been too long
         self._rang = False
+        self._bell.add(self)
 
     def __enter__(self) -> None:
         """Begin to wait. Never to be held around a yield."""
-        task = asyncio.current_task(self._loop)
+        task = asyncio.current_task()
         assert task is not None
         self._waiting, self._cancelling = task, task.cancelling()
         self.watch(None)
@@ -80,17 +145,16 @@ class Clock:
         self._waiter = waiter
         when, deadline = self.first_byte, self._deadline
         if when is None:
-            when = self._loop.time() + self._idle
-        self._until = when if when < deadline else deadline
-        if self._until < self._rings_at:
-            self._set_timer()
+            when = self._bell.loop.time() + self._idle
+        self.until = when = when if when < deadline else deadline
+        if when < self._bell.at:
+            self._bell.by(when)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._bell.drop(self)
 
     def _expired(self) -> ProviderTimeout:
-        if self._loop.time() >= self._deadline:
+        if self._bell.loop.time() >= self._deadline:
             said = f"Not finished within {settings.LLM_TOTAL_TIMEOUT:g} s."
         elif self.first_byte is not None:
             said = f"No answer within {settings.LLM_FIRST_BYTE_TIMEOUT:g} s."
@@ -98,20 +162,12 @@ class Clock:
             said = f"Silent for {self._idle:g} s."
         return ProviderTimeout(detail=said)
 
-    def _set_timer(self) -> None:
-        self.close()
-        self._rings_at = self._until
-        self._timer = self._loop.call_at(self._until, self._ring)
-
-    def _ring(self) -> None:
-        self._timer, self._rings_at = None, math.inf
+    def ring(self) -> None:
+        """See `Rings`. Where nothing is waited for, the next wait sets it again."""
+        self.until = math.inf
         task, waiter = self._waiting, self._waiter
-        if task is None and (waiter is None or waiter.done()):
-            return  # the next wait sets it again
-        if self._loop.time() < self._until:
-            self._set_timer()
-        elif task is not None:
+        if task is not None:
             self._rang = True
             task.cancel()
-        elif waiter is not None:
+        elif waiter is not None and not waiter.done():
             waiter.set_exception(self._expired())

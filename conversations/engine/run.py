@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -32,6 +33,7 @@ from conversations.history import ContextBlock
 from conversations.loop import Gathered, Task, respond
 from conversations.models import Question, Turn
 from llm.client import Call
+from llm.clock import bell
 from llm.errors import LLMError
 from llm.policy import calls_made
 from llm.provider import Route
@@ -93,6 +95,7 @@ class Run:
         "claim",
         "has_news",
         "next_turn",
+        "until",
     )
 
     def __init__(
@@ -106,6 +109,7 @@ class Run:
         self.claim = claim
         self.has_news = False  # results of calls in the background may have come
         self.next_turn: str | None = None  # that waits for this one's end
+        self.until = math.inf  # when it must be over
         self._log = log
         self._database = database
         self._loading: Awaitable[Work | None] | None = loading
@@ -149,6 +153,11 @@ class Run:
         self._stop = reason
         if self._in_loop is not None:
             self._in_loop.cancel()
+
+    def ring(self) -> None:
+        """It has taken too long; see `llm.clock.Rings`."""
+        self.until = math.inf
+        self.cancel("deadline")
 
     def snapshot(self) -> Snapshot | None:
         """What was said and is not on record; None where that is not news."""
@@ -220,9 +229,10 @@ class Run:
         return replace(task, context=replace(task.context, ask=self.ask), gather=gather)
 
     async def _respond(self, task: Task) -> None:
-        loop = asyncio.get_running_loop()
         self._in_loop = asyncio.current_task()
-        deadline = loop.call_later(settings.TURN_DEADLINE, self.cancel, "deadline")
+        deadline = bell()
+        self.until = deadline.loop.time() + settings.TURN_DEADLINE
+        deadline.add(self)
         batches = respond(
             task,
             builder=self._builder,
@@ -240,7 +250,7 @@ class Run:
                     self._publish(events)
         finally:
             self._in_loop = None
-            deadline.cancel()
+            deadline.drop(self)
         await _absorb_late_cancel()
         if self._stop == "released":
             said = self._uncommitted()

@@ -556,6 +556,17 @@ async def test_a_turn_interrupted_too_often_is_given_up(conversation, say, runni
     assert turn.error["code"] == "E_TURN_INTERRUPTED"
 
 
+async def test_a_turn_that_takes_too_long_ends_with_what_was_said(
+    conversation, say, running, monkeypatch
+):
+    monkeypatch.setattr(settings, "TURN_DEADLINE", 0.01)
+    say([TextDelta(0, "Well"), HANG])
+    _, entries = await answer(conversation)
+    response = entries[-1].event["response"]
+    assert response["incomplete_details"] == {"reason": "deadline"}
+    assert response["output"][0]["content"][0]["text"] == "Well"
+
+
 async def test_what_was_said_is_kept_once_a_second(conversation, say, running):
     say([TextDelta(0, "Well"), HANG])
     turn = await ask(conversation)

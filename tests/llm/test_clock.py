@@ -1,0 +1,109 @@
+"""One timer for all that is to happen in time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from llm.clock import Bell, Clock, bell
+from llm.errors import ProviderTimeout
+
+
+class Loop:
+    """An event loop's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, object]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when, ring, *, context):
+        timer = (when, ring)
+        self.timers.append(timer)
+        return Handle(self, timer)
+
+    def move(self, to: float) -> None:
+        while due := sorted(t for t in self.timers if t[0] <= to):
+            self.now = due[0][0]
+            self.timers.remove(due[0])
+            due[0][1]()
+        self.now = to
+
+
+class Handle:
+    def __init__(self, loop, timer) -> None:
+        self.loop, self.timer = loop, timer
+
+    def cancel(self) -> None:
+        self.loop.timers.remove(self.timer)
+
+
+class One:
+    def __init__(self, until: float) -> None:
+        self.until, self.rang = until, 0
+
+    def ring(self) -> None:
+        self.until = math.inf
+        self.rang += 1
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def test_each_is_told_in_its_time_by_one_timer(loop):
+    rings, each = Bell(loop), [One(110), One(105), One(130)]
+    for one in each:
+        rings.add(one)
+        assert len(loop.timers) == 1
+    loop.move(104)
+    assert [one.rang for one in each] == [0, 0, 0]
+    loop.move(110)
+    assert [one.rang for one in each] == [1, 1, 0]
+    loop.move(500)
+    assert [one.rang for one in each] == [1, 1, 1]
+    assert loop.timers == []
+
+
+def test_what_is_put_off_waits_and_what_is_dropped_never_happens(loop):
+    rings, later, gone = Bell(loop), One(105), One(106)
+    rings.add(later)
+    rings.add(gone)
+    later.until = 120
+    rings.drop(gone)
+    loop.move(119)
+    assert (later.rang, gone.rang) == (0, 0)
+    loop.move(120)
+    assert (later.rang, gone.rang) == (1, 0)
+
+
+def test_with_nobody_left_no_timer_is(loop):
+    rings, one = Bell(loop), One(105)
+    rings.add(one)
+    rings.drop(one)
+    assert loop.timers == []
+    assert rings.at == math.inf
+
+
+async def test_a_wait_that_takes_too_long_fails_and_one_that_is_over_does_not():
+    clocks = [Clock(streams=True) for _ in range(2)]
+    waiters = [asyncio.get_running_loop().create_future() for _ in clocks]
+    for clock, waiter in zip(clocks, waiters, strict=True):
+        clock.watch(waiter)
+        assert clock.until >= bell().at
+    waiters[1].set_result(None)
+    for clock in clocks:
+        clock.until = 0.0
+    bell()._ring()
+    with pytest.raises(ProviderTimeout):
+        await waiters[0]
+    await waiters[1]
+    for clock in clocks:
+        assert clock.until == math.inf
+        clock.close()
+    assert bell().at == math.inf
