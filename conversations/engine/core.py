@@ -403,7 +403,7 @@ def _is_from_rows(log: TurnLog, after: Position | None) -> bool:
 
 
 def _from_stand_in(
-    stand_in: list[Entry], entries: Sequence[Entry], after: Position | None
+    stand_in: Sequence[Entry], entries: Sequence[Entry], after: Position | None
 ) -> list[Entry]:
     """For who has been told exactly what `stand_in` goes on from, or part of it."""
     known = [entry.place for entry in stand_in]

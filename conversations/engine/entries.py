@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple, overload
 
 import orjson
@@ -14,6 +15,7 @@ from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
 _BLOCK = 64  # pieces of text
+_OWN = 128  # bytes in which a response tells its id and when it was made
 _SMALL, _LARGE = 1_000, 16_000  # bytes; events between them are kept deflated
 _DELTA = b',"delta":'
 #: What follows the text in an event that tells some.
@@ -210,23 +212,33 @@ class Entries(Sequence[Entry]):
         self._firsts.append(self._packed)
 
 
+@lru_cache(maxsize=32)
+def _deflated(data: bytes) -> bytes:
+    """The same object for the same data: turns of a model begin alike."""
+    return zlib.compress(data, 1)
+
+
 class _Whole:
     """An event that is kept by itself."""
 
-    __slots__ = ("_is_deflated", "_rest", "told_at", "type")
+    __slots__ = ("_deflated", "_rest", "told_at", "type")
 
     def __init__(self, entry: Entry, before: _Whole | None) -> None:
         self.type, self.told_at = entry.type, entry.told_at
         rest = entry.data[len(_beginning(entry.type, entry.sequence)) :]
-        # Tools' definitions, say. What is larger takes too long.
-        self._is_deflated = _SMALL < len(rest) < _LARGE
-        self._rest = zlib.compress(rest, 1) if self._is_deflated else rest
+        self._deflated: bytes | None = None  # what follows `_rest`
+        if _SMALL < len(rest) < _LARGE:  # what is larger takes too long
+            # Tools' definitions, say. How a turn ends is its own.
+            deflated = _deflated.__wrapped__ if entry.type in TERMINAL else _deflated
+            rest, self._deflated = rest[:_OWN], deflated(rest[_OWN:])
         # `created` and `in_progress` tell the same response.
-        if before is not None and before._rest == self._rest:
-            self._rest = before._rest
+        is_same = before is not None and before._rest == rest
+        self._rest: bytes = before._rest if before and is_same else rest
 
     def told(self, first: int) -> Iterator[bytes]:
-        rest = zlib.decompress(self._rest) if self._is_deflated else self._rest
+        rest = self._rest
+        if self._deflated is not None:
+            rest += zlib.decompress(self._deflated)
         yield _beginning(self.type, first) + rest
 
 

@@ -116,6 +116,18 @@ class _Listener:
 class TurnLog:
     """One turn's events. Appended by one run, read by any number of followers."""
 
+    __slots__ = (
+        "_listening",
+        "_waiting",
+        "ended",
+        "entries",
+        "epoch",
+        "followers",
+        "is_over",
+        "stand_in",
+        "turn_id",
+    )
+
     def __init__(self, turn_id: str) -> None:
         self.turn_id = turn_id
         self.epoch = 0
@@ -124,10 +136,10 @@ class TurnLog:
         self.is_over = False  # by its rows, whatever the entries say
         #: Made from rows, for followers at the end of `entries` while the log itself
         #: cannot be read.
-        self.stand_in: list[Entry] = []
+        self.stand_in: Sequence[Entry] = ()
         self.followers = 0
-        self._waiting: list[asyncio.Future[None]] = []
-        self._listening: dict[Form, list[_Listener]] = {}
+        self._waiting: Sequence[asyncio.Future[None]] = ()
+        self._listening: Sequence[_Listener] = ()
 
     def append(
         self,
@@ -167,51 +179,49 @@ class TurnLog:
         if not (self._listening and new):
             return
         last = new[-1]
+        told: dict[Form, bytes] = {}
         refused: list[_Listener] = []
-        for form, listeners in self._listening.items():
-            data = form(last) if len(new) == 1 else b"".join(map(form, new))
-            for listener in listeners:
-                if listener.write(data):
-                    listener.last = last
-                else:
-                    refused.append(listener)
+        for listener in self._listening:
+            form = listener.form
+            if (data := told.get(form)) is None:
+                data = form(last) if len(new) == 1 else b"".join(map(form, new))
+                told[form] = data
+            if listener.write(data):
+                listener.last = last
+            else:
+                refused.append(listener)
         for listener in refused:
             self._dismiss(listener)
 
     def wake(self) -> None:
         self._wake_waiting()
-        listening, self._listening = self._listening, {}
-        for listeners in listening.values():
-            for listener in listeners:
-                self._dismiss(listener)
+        listening, self._listening = self._listening, ()
+        for listener in listening:
+            self._dismiss(listener)
 
     def _wake_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, ()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     def _dismiss(self, listener: _Listener) -> None:
         """From now on its task tells it."""
-        listeners = self._listening.get(listener.form, [])
-        if listener in listeners:
-            listeners.remove(listener)
-            if not listeners:
-                del self._listening[listener.form]
+        self._listening = tuple(x for x in self._listening if x is not listener)
         if not listener.woken.done():
             listener.woken.set_result(None)
 
     async def changed(self) -> None:
         """Returns at the next append or wake."""
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiting = (*self._waiting, future)
         await future
 
     async def listen(self, way: Way) -> Entry | None:
         """Has what is appended from now on told in this way, as long as that does, and
         up to the end. The last entry that was."""
         listener = _Listener(way)
-        self._listening.setdefault(listener.form, []).append(listener)
+        self._listening = (*self._listening, listener)
         try:
             await listener.woken
         finally:

@@ -231,7 +231,7 @@ class Mirrors:
         mirror.add(entries)
         if mirror.place > before:
             mirror.heard_at = asyncio.get_running_loop().time()
-            mirror.stand_in = []
+            mirror.stand_in = ()
             if mirror.epoch == before.epoch:
                 mirror.tell(mirror.entries[before.sequence + 1 :])
             else:

@@ -88,7 +88,7 @@ def lengthen(log: TurnLog, standing: Standing) -> bool:
         sequence = standing.sequence if is_last else first + number
         event = {**event, "sequence_number": sequence}
         place = Position(standing.epoch, sequence)
-        log.stand_in.append(Entry.of(log.turn_id, place, event))
+        log.stand_in = [*log.stand_in, Entry.of(log.turn_id, place, event)]
     return True
 
 

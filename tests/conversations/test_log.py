@@ -100,10 +100,13 @@ batches = st.lists(
 )
 
 
+class Unmerged(ResponseBuilder):
+    merges = False
+
+
 @given(batches, st.data())
 def test_what_was_said_is_kept_to_the_byte(batches, data):
-    log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
-    builder.merges = False
+    log, builder = TurnLog("resp_1"), Unmerged(id="resp_1", model="m")
     told = []
     for events in [builder.start(), *map(builder.feed, batches), builder.complete()]:
         told += [Entry.of("resp_1", (3, e["sequence_number"]), e) for e in events]
@@ -262,3 +265,23 @@ values = leaves | st.lists(leaves) | st.dictionaries(st.text(), leaves)
 @given(st.dictionaries(st.text(), values, min_size=1))
 def test_what_is_kept_of_an_event_is_its_json(event):
     assert encoded(event) == orjson.dumps(event)
+
+
+def test_turns_that_begin_alike_keep_their_beginning_once():
+    tools = [{"type": "function", "name": f"t{n}"} for n in range(100)]
+    kept = []
+    for number in (1, 2):
+        id = f"resp_{number:032}"
+        builder = ResponseBuilder(
+            id=id, model="m", echo={"tools": tools}, created_at=1_790_000_000 + number
+        )
+        events = [*builder.start(), *builder.feed([TextDelta(0, "Well")])]
+        log = TurnLog(id)
+        log.append(1, events)
+        log.append(1, builder.complete())
+        assert [entry.event for entry in log.entries[: len(events)]] == events
+        kept.append(log.entries._kept[:2])
+    [first, second], others = kept[0], kept[1]
+    assert first._rest is second._rest
+    assert all(each._deflated is first._deflated for each in (second, *others))
+    assert others[0]._rest != first._rest  # its id and its time

@@ -69,7 +69,7 @@ def test_rows_tell_what_lies_beyond_and_nothing_twice(known, standing):
         assert places == sorted(set(places))
         assert places[-1] == Position(1, standing.sequence)
     else:
-        assert log.stand_in == []
+        assert not log.stand_in
 
 
 def test_rows_that_grow_are_told_as_they_grow():
