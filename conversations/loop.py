@@ -128,9 +128,11 @@ async def respond(
     loop = _Loop(task, builder, record, tell)
     try:
         while (acts := loop.acts()) is not None:
-            async with aclosing(acts):
+            try:  # as `aclosing`, which takes more while thousands are open
                 async for events in acts:
                     yield events
+            finally:
+                await acts.aclose()
         if loop.waits:
             return
         ending = builder.complete(loop.reason)
@@ -278,14 +280,16 @@ class _Loop:
         # The request is nobody's but the stream's, which drops it when it can.
         answer = task.stream(self._prepare(tuple(builder.output)), call)
         try:
-            async with aclosing(answer) as batches:
-                async for deltas in batches:
+            try:
+                async for deltas in answer:
                     if not (events := feed(deltas)):
                         continue
                     if tell:
                         tell(events)
                     else:
                         yield events
+            finally:
+                await answer.aclose()
             if resumption and (rest := resumption.end()):
                 yield rest
         finally:

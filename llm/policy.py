@@ -18,7 +18,6 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import aclosing
 from dataclasses import fields, replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from llm.inline import Files, inlined
 from llm.models import LanguageModel
 from llm.prepared import Prepared
 from llm.provider import Route
-from llm.retry import Policy
+from llm.retry import USUAL, Policy
 from llm.structured import Form, form_of
 from llm.wire.codec import Portioned
 from llm.wire.deltas import (
@@ -76,8 +75,10 @@ _FALLBACKS: Prepared[Any] = Prepared(
 
 def policy_of(route: Route) -> Policy:
     """What the staff wish for this model. Raises BadRequest where it makes no sense."""
+    if (wished := route.defaults.get("retry")) is None:
+        return USUAL
     try:
-        return Policy.read(route.defaults.get("retry"))
+        return Policy.read(wished)
     except ValueError as exc:
         raise BadRequest(
             f"The model {route.name!r} has a wrong option; the staff must correct it:"
@@ -140,7 +141,7 @@ async def stream(
         attempt = _Attempt(adaptation, call, trials.route, files, admit)
         try:
             while (batches := await attempt.portion()) is not None:
-                async with aclosing(batches):
+                try:  # as `aclosing`, which takes more while thousands are open
                     async for deltas in batches:
                         if attempt.passes:  # nearly all there is
                             yield deltas
@@ -148,6 +149,8 @@ async def stream(
                             if attempt.has_told:
                                 trials.settle()
                             yield told
+                finally:
+                    await batches.aclose()
         except LLMError as exc:
             attempt.error = exc
         attempt.close()

@@ -125,3 +125,6 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "max_delay": _seconds,
     "max_retry_after": _seconds,
 }
+
+
+USUAL = Policy()  # one for all calls of models with no wishes of their own

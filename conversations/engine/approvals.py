@@ -54,11 +54,14 @@ class Decisions:
                 return compiled(approval.rule or {}).is_valid(arguments_of(call))
 
 
+NONE_NEEDED = Decisions({})
+
+
 def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
     """In two queries at the most; in none for a new turn without such tools."""
     policies = {tool.approval.policy for tool in tools.values() if tool.approval}
     if not policies and turn.epoch == 1:
-        return Decisions(tools)
+        return NONE_NEEDED
     rows = Question.objects.filter(tool_call__turn=turn, kind=Question.Kind.APPROVAL)
     rows = rows.exclude(state=Question.State.OPEN).select_related(
         "tool_call", "decided_by"

@@ -14,7 +14,7 @@ from llm.wire import sse, websocket
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
-_BLOCK = 64  # pieces of text
+_BLOCK = 512  # bytes of text, or more
 _OWN = 128  # bytes in which a response tells its id and when it was made
 _SMALL, _LARGE = 1_000, 16_000  # bytes; events between them are kept deflated
 _DELTA = b',"delta":'
@@ -248,10 +248,10 @@ class _Texts:
     __slots__ = (
         "_address",
         "_begins",
+        "_block",
         "_blocks",
         "_digits",
         "_end",
-        "_pieces",
         "told_at",
         "type",
     )
@@ -262,8 +262,8 @@ class _Texts:
         self._digits = 10 ** len(str(entry.sequence))  # the first number with more
         self._address = address  # what stands between the number and the piece
         self._end = end
-        self._blocks: list[bytes] = []  # of pieces, which hold no line break
-        self._pieces: list[bytes] = []
+        self._blocks: list[bytes] = []  # of pieces, one a line
+        self._block: bytes | None = None  # the one that grows
 
     @classmethod
     def begun(cls, entry: Entry) -> _Texts | None:
@@ -290,16 +290,19 @@ class _Texts:
             or b"\n" in data
         ):
             return False
-        pieces = self._pieces
-        pieces.append(data[begins + len(address) : -len(self._end)])
-        if len(pieces) == _BLOCK:
-            self._blocks.append(b"\n".join(pieces))
-            pieces.clear()
+        piece = data[begins + len(address) : -len(self._end)]
+        block = piece if self._block is None else b"%b\n%b" % (self._block, piece)
+        self._block = block
+        if len(block) >= _BLOCK:
+            self._blocks.append(block)
+            self._block = None
         return True
 
     def told(self, first: int) -> Iterator[bytes]:
-        pieces = [piece for block in self._blocks for piece in block.split(b"\n")]
-        for number, piece in enumerate([*pieces, *self._pieces], first):
+        last = () if self._block is None else (self._block,)
+        blocks = (*self._blocks, *last)
+        pieces = (piece for block in blocks for piece in block.split(b"\n"))
+        for number, piece in enumerate(pieces, first):
             begins = _beginning(self.type, number)
             yield b"".join((begins, self._address, piece, self._end))
 

@@ -158,6 +158,7 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
     history = items.before
     if items.may_have_files:
         question, history = _with_files(turn.conversation_id, question, history)
+    history = history or ()
     told = gathering(turn, preset, again=claim.epoch > 1)
     prepare = partial(
         _prepare,
@@ -420,6 +421,8 @@ def _tools(turn: Turn) -> ToolOffer:
 
 
 def _allowed_tools(offer: Offer, choice: Any) -> Mapping[str, Tool]:
+    if not is_limited(choice):
+        return offer.tools
     return {n: tool for n, tool in offer.tools.items() if is_allowed(n, choice)}
 
 
@@ -428,6 +431,8 @@ def _client_tools(turn: Turn, offer: Offer, choice: Any) -> Collection[str]:
     their names: as where nothing is kept."""
     if "gateway" in turn.options and not (offer.tools or is_limited(choice)):
         return AllBut()
+    if not offer.declared:
+        return ()
     hosted_ones = hosted.client_functions(offer.declared)
     return hosted_ones | {name for name in offer.client if is_allowed(name, choice)}
 
@@ -504,6 +509,12 @@ def _may_repeat(row: ToolCall, tools: Mapping[str, Tool]) -> bool:
     return tool is not None and tool.replay in ("safe", "idempotent")
 
 
+def _told_openly(tools: Sequence[dict[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The same list, where nothing is to be hidden."""
+    told = [_without_secrets(tool) for tool in tools]
+    return tools if told == tools else told
+
+
 def _without_secrets(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     """How a provider signs in at an MCP server is nobody else's business."""
     hidden = ("authorization", "headers")
@@ -515,7 +526,7 @@ def _without_secrets(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def _echo(options: Mapping[str, Any], template: Request) -> dict[str, Any]:
     """What the response repeats of the request."""
     echo: dict[str, Any] = {
-        "tools": [_without_secrets(tool) for tool in template.tools],
+        "tools": _told_openly(template.tools),
         "max_output_tokens": template.max_output_tokens,
     }
     for name in ("temperature", "top_p", "tool_choice", "parallel_tool_calls"):

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -237,17 +237,19 @@ class Run:
             task,
             builder=self._builder,
             record=self,
-            stop_reason=lambda: self._stop or "cancelled",
+            stop_reason=self._why_stopped,
             tell=self._publish,
         )
         ending: list[Event] = []
         try:
-            async with aclosing(batches):
+            try:
                 async for events in batches:
                     if self._builder.ended:
                         ending = events
                         break
                     self._publish(events)
+            finally:
+                await batches.aclose()
         finally:
             self._in_loop = None
             deadline.drop(self)
@@ -258,6 +260,9 @@ class Run:
             await self._database.write(rows.release, self.claim, said, made)
         elif self._stop != "fenced" and ending:  # else it waits for a person
             await self._finish(ending)
+
+    def _why_stopped(self) -> Stop:
+        return self._stop or "cancelled"
 
     async def _gather(
         self, known: gathering.Gathering, prepare: Callable[..., Request]

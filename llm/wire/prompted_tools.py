@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from llm.errors import BadRequest
@@ -58,7 +59,13 @@ def prompted(request: Request) -> Request:
 
 def offered_names(request: Request) -> frozenset[str]:
     tools, _ = _offered(request)
-    return frozenset(tool["name"] for tool in tools)
+    return _names(tuple(tool["name"] for tool in tools))
+
+
+@lru_cache(maxsize=100)
+def _names(names: tuple[str, ...]) -> frozenset[str]:
+    """One for all who offer the same."""
+    return frozenset(names)
 
 
 def _offered(request: Request) -> tuple[Sequence[Mapping[str, Any]], str]:
