@@ -169,7 +169,8 @@ _timers: dict[tuple[asyncio.AbstractEventLoop, int], _Timer] = {}
 
 
 def _timer(loop: asyncio.AbstractEventLoop, due: float) -> _Timer:
-    moment = int(due * _A_SECOND) + 1
+    """Rings a little early rather than late."""
+    moment = max(int(due * _A_SECOND), int(loop.time() * _A_SECOND) + 1)
     if (loop, moment) not in _timers:
         _timers[loop, moment] = _Timer()
         loop.call_at(moment / _A_SECOND, _ring, loop, moment)
