@@ -153,7 +153,7 @@ class Endpoint:
         return f"{self.route}:{self.codec.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Route:
     """Where a model's name leads: the model as its provider spells it, and how to
     ask."""

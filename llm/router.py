@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn
+from weakref import WeakValueDictionary
 
 from django.db.models import Q
 from django.utils import timezone
@@ -63,7 +64,7 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
     """The way to this model by this key, whether or not they are switched on."""
     provider = model.provider
     endpoint = endpoint_of(provider, key)
-    return Route(
+    route = Route(
         endpoint=endpoint,
         model=model.name,
         name=model.public_name,
@@ -80,6 +81,28 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
         max_output_tokens=model.max_output_tokens,
         defaults=model.options,
     )
+    return _one_of(route)
+
+
+def _one_of(route: Route) -> Route:
+    """The one that is held already, where that is the same: thousands of answers of a
+    model may be open. What nobody holds is gone, and its key with it."""
+    place = (route.model_id, route.key_id)
+    held = _held.get(place)
+    # To Python, 1 is the same as True.
+    if held == route and _written(held) == _written(route):
+        return held
+    _held[place] = route
+    return route
+
+
+def _written(route: Route) -> str:
+    """All that staff may have written as JSON."""
+    endpoint = route.endpoint
+    return repr((route.defaults, route.capabilities, route.prices, endpoint.options))
+
+
+_held: WeakValueDictionary[tuple[int | None, int | None], Route] = WeakValueDictionary()
 
 
 def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:

@@ -422,3 +422,27 @@ def test_an_empty_alias_is_none_and_two_may_have_it(groq: Provider):
         model.full_clean()
         model.save()
     assert [model.alias for model in LanguageModel.objects.all()] == [None, None]
+
+
+# One for all who hold it
+
+
+def test_who_asks_the_same_holds_the_same(groq: Provider):
+    row = groq.models.create(name="llama-3", options={"seed": 1})
+    first = router.resolve("llama-3")
+    assert router.resolve("llama-3") is first
+    LanguageModel.objects.filter(pk=row.pk).update(options={"seed": True})
+    assert router.resolve("llama-3").defaults["seed"] is True
+    groq.keys.all().delete()
+    groq.keys.create(secret="gsk-new")
+    assert router.resolve("llama-3").endpoint.api_key == "gsk-new"
+    assert first.endpoint.api_key == "gsk-groq"
+
+
+def test_a_way_that_nobody_holds_is_gone(groq: Provider):
+    groq.models.create(name="llama-3")
+    route = router.resolve("llama-3")
+    place = (route.model_id, route.key_id)
+    assert router._held[place] is route
+    del route
+    assert place not in router._held
