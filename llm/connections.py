@@ -136,10 +136,13 @@ class Body(httpx.AsyncByteStream):
         await self._answer.wait_for_close()
 
 
-class _Few(list[Any]):
-    """A queue in which one piece waits, if any. A deque of none takes 760 bytes."""
+class Few(list[Any]):
+    """A queue in which hardly ever anything waits. An empty deque takes 760 bytes."""
 
     __slots__ = ()
+
+    def appendleft(self, one: Any) -> None:
+        self.insert(0, one)
 
     def popleft(self) -> Any:
         return self.pop(0)
@@ -150,7 +153,7 @@ def _make_small(answer: Any) -> None:
     pieces is asked for again, and thousands may be open."""
     for queue in (answer.content, answer._protocol):
         if type(queue._buffer) is deque:
-            queue._buffer = _Few(queue._buffer)
+            queue._buffer = Few(queue._buffer)
     answer.content._http_chunk_splits = None  # begun before the content was of ours
     answer._cache.clear()
     answer._headers = _NO_HEADERS

@@ -8,10 +8,13 @@ about. That is 6 KB an open page. Here an open connection has what is its own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
+
+from project.inbox import Inbox
 
 _A_SECOND = 4  # as many moments have their own timer, for all who are due then
 _HANDSHAKE = {"request", "response", "scope", "server", "client"}
@@ -48,7 +51,7 @@ class SmallSocket(WebSocketsSansIOProtocol):
     def take_over(protocol: Any) -> SmallSocket:
         """`protocol`, which has not been accepted yet, as one of these."""
         protocol.__class__ = SmallSocket
-        protocol.queue = _Inbox(protocol.queue)
+        protocol.queue = Inbox(_taken(protocol.queue))
         del protocol.writable
         small: SmallSocket = protocol
         return small
@@ -124,36 +127,9 @@ def _kind_of(kind: type[SmallSocket], own: dict[str, Any]) -> type[SmallSocket]:
     return _kinds[config]
 
 
-class _Inbox:
-    """As much of a queue as uvicorn asks for. Whoever waits is handed the message."""
-
-    __slots__ = ("_loop", "_messages", "_waiting")
-
-    def __init__(self, queue: asyncio.Queue[Any]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._messages: list[Any] = []
-        self._waiting: list[asyncio.Future[Any]] = []
-        while not queue.empty():
-            self._messages.append(queue.get_nowait())
-
-    def empty(self) -> bool:
-        return not self._messages
-
-    def get(self) -> asyncio.Future[Any]:
-        coming: asyncio.Future[Any] = self._loop.create_future()
-        if self._messages:
-            coming.set_result(self._messages.pop(0))
-        else:
-            self._waiting.append(coming)
-        return coming
-
-    def put_nowait(self, message: Any) -> None:
-        while self._waiting:
-            coming = self._waiting.pop(0)
-            if not coming.done():
-                coming.set_result(message)
-                return
-        self._messages.append(message)
+def _taken(queue: asyncio.Queue[Any]) -> Iterator[Any]:
+    while not queue.empty():
+        yield queue.get_nowait()
 
 
 class _Timer:

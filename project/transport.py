@@ -16,8 +16,28 @@ from daphne.http_protocol import WebRequest
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import tcp
 
+from llm.connections import Few
 from llm.wire import websocket
 
+#: What a socket of Autobahn's does not look at once it is open.
+_OF_THE_HANDSHAKE = (
+    "_raw_query_string",
+    "_wskey",
+    "clean_headers",
+    "http_headers",
+    "http_request_data",
+    "http_request_host",
+    "http_request_params",
+    "http_request_path",
+    "http_request_uri",
+    "http_response_data",
+    "http_status_line",
+    "websocket_extensions",
+    "websocket_extensions_in_use",
+    "websocket_origin",
+    "websocket_protocols",
+    "websocket_protocol_in_use",
+)
 _Connection: Any = tcp.Server  # whose methods have no types
 
 
@@ -57,7 +77,18 @@ class PromptConnection(_Connection):
 
 class PromptSocket(WebSocketProtocol):
     """A frame a message. Autobahn looks for what else a message may be, which takes as
-    long as all the rest of its way."""
+    long as all the rest of its way. Of the handshake it keeps what the log of its end
+    tells."""
+
+    def onOpen(self) -> None:
+        super().onOpen()
+        self.request.headers.clear()
+        own = self.__dict__
+        for name in _OF_THE_HANDSHAKE:
+            own.pop(name, None)
+        own["send_queue"] = Few(own["send_queue"])
+        self.__dict__ = {}
+        self.__dict__.update(own)  # which makes it as small as it can be
 
     def serverSend(self, content: str | bytes, binary: bool = False) -> None:
         if self.state != self.STATE_OPEN:

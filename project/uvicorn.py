@@ -16,6 +16,7 @@ from typing import Any
 
 from conversations.engine import WRITE
 from conversations.sse import GONE
+from llm.connections import Few
 
 
 def with_write(scope: Any, send: Any) -> Any:
@@ -115,24 +116,11 @@ def _forget_request(cycle: Any) -> None:
         connection.scope, connection.headers = small, []
 
 
-class _Few(list[Any]):
-    """A queue in which hardly ever anything waits."""
-
-    __slots__ = ()
-
-    def appendleft(self, one: Any) -> None:
-        self.insert(0, one)
-
-    def popleft(self) -> Any:
-        return self.pop(0)
-
-
 def _make_small(owner: Any, name: str) -> None:
-    """A deque takes 760 bytes, however little is in it, and each connection has three
-    of them."""
+    """Each connection has three deques."""
     queue = getattr(owner, name, None)
     if type(queue) is deque:
-        setattr(owner, name, _Few(queue))
+        setattr(owner, name, Few(queue))
 
 
 _PROTOCOLS = "uvicorn.protocols"

@@ -1,0 +1,47 @@
+"""What a server hands to an open socket arrives, in order, and once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from project.inbox import Inbox
+
+_STEPS = st.lists(st.sampled_from(("put", "receive", "give up")), max_size=40)
+
+
+async def _received(steps: list[str]) -> tuple[list[int], int]:
+    """What was received, and how many messages were put."""
+    inbox, waiting, number = Inbox(), [], 0
+    for step in steps:
+        if step == "put":
+            inbox.put_nowait(number)
+            number += 1
+        elif step == "receive":
+            waiting.append(asyncio.ensure_future(inbox.receive()))
+        elif waiting and not waiting[-1].done():
+            waiting.pop().cancel()
+        await asyncio.sleep(0)  # as whoever waits begins to
+        await asyncio.sleep(0)  # and goes on in a round of its own
+    while not inbox.empty():
+        waiting.append(asyncio.ensure_future(inbox.receive()))
+        await waiting[-1]
+    told = [each.result() for each in waiting if each.done()]
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    return told, number
+
+
+@given(_STEPS)
+def test_all_that_is_put_is_received_once_and_in_order(steps: list[str]) -> None:
+    told, number = asyncio.run(_received(steps))
+    assert told == list(range(number))
+
+
+async def test_it_begins_with_what_had_come_before() -> None:
+    inbox = Inbox(["connect", "hello"])
+    assert [await inbox.receive(), await inbox.receive()] == ["connect", "hello"]
+    assert inbox.empty()
