@@ -90,6 +90,7 @@ class Run:
         "_snapshot_due",
         "_steps",
         "_stop",
+        "_suspends",
         "_tools",
         "_wake_background",
         "claim",
@@ -114,6 +115,7 @@ class Run:
         self._database = database
         self._loading: Awaitable[Work | None] | None = loading
         self._stop: Stop | None = None
+        self._suspends = False  # in rows that may be written already
         self._in_loop: asyncio.Task[None] | None = None
         self._builder = ResponseBuilder(id=claim.turn_id, model="")
         self._model: Route | None = None  # that is asked first
@@ -150,6 +152,8 @@ class Run:
         """Stop in whatever phase. The first reason counts."""
         if self._stop is not None or self._builder.ended:
             return
+        if reason == "fenced" and self._suspends:
+            return  # a heartbeat no longer finds it running, for that very reason
         self._stop = reason
         if self._in_loop is not None:
             self._in_loop.cancel()
@@ -326,6 +330,7 @@ class Run:
     async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
         asked = [(call, question_of(call, self._tools)) for call in calls]
         progress = self._progress()
+        self._suspends = True
         found = await self._shielded(rows.suspend, self.claim, progress, asked)
         if not found:
             self.next_turn = self.claim.turn_id  # this one, once more

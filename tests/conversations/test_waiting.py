@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from conversations import engine
-from conversations.engine import background_rows, load
+from conversations.engine import background_rows, load, rows
 from conversations.engine.hints import group_of
 from conversations.loop import PLACEHOLDER
 from conversations.models import (
@@ -163,6 +163,26 @@ async def test_a_call_in_need_of_approval_runs_once_a_person_agrees(
     await ended(turn)
     assert [arguments for arguments, _ in runs] == [{"to": "bob"}]
     assert await outputs(turn) == ["sent"]
+
+
+async def test_a_question_is_told_though_a_heartbeat_finds_its_turn_at_rest(
+    conversation, say, offer, running, monkeypatch
+):
+    """Between the row that says so and the events that do."""
+    say(calling(), ANSWER)
+    offer(approval=Approval(policy="always"))
+    suspend, loop = rows.suspend, asyncio.get_running_loop()
+
+    def seen_at_once(claim, *rest):
+        questions = suspend(claim, *rest)
+        assert rows.heartbeat({claim: None}).lost == [claim.turn_id]
+        loop.call_soon_threadsafe(engine._running()._fence, claim.turn_id)
+        return questions
+
+    monkeypatch.setattr(rows, "suspend", seen_at_once)
+    async with asyncio.timeout(30):
+        question = await asked(await ask(conversation))
+    assert question.state == Question.State.OPEN
 
 
 async def test_a_question_outlives_the_process(conversation, say, offer, running):
