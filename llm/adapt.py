@@ -2,7 +2,7 @@
 
 What a model cannot do by itself is done for it: tools and structured output are told in
 words or by way of each other, and what it says is read back (`wire.prompted_tools`,
-`structured`). Options that it does not take are refused or left out (`options`). What
+`wire.prompted_calls`, `structured`). Options that it does not take are refused or left out (`options`). What
 was asked differently stands in `degraded`, so that nothing is lost in silence.
 """
 
@@ -21,7 +21,8 @@ from llm.provider import Route
 from llm.repairs import Repair
 from llm.structured import Answer, Form, without_format
 from llm.wire.deltas import Delta, UsageDelta
-from llm.wire.prompted_tools import CallFilter, offered_names, prompted
+from llm.wire.prompted_calls import CallFilter
+from llm.wire.prompted_tools import offered_names, prompted
 from llm.wire.request import Request
 
 _USAGE_TOKENS = (

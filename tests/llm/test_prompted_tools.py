@@ -27,7 +27,8 @@ from llm.wire.deltas import (
 )
 from llm.wire.items import function_call_output, message, text_of, user_message
 from llm.wire.json_reader import JsonReader
-from llm.wire.prompted_tools import CallFilter, offered_names, prompted
+from llm.wire.prompted_calls import CallFilter
+from llm.wire.prompted_tools import offered_names, prompted
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 

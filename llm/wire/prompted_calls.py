@@ -1,0 +1,400 @@
+"""Calls of models that have no tools: `{"tool": name, "input": {...}}` in plain text.
+
+In come deltas; the objects that call an offered tool leave as tool calls, everything
+else as the text it is. `prompted_tools` tells the model how.
+
+Theory of `CallFilter`: text is told at once, except what may yet become a call: blanks,
+the opening of a fence, and an object for as long as its members are a `tool` that is on
+offer and an `input` that is an object. Whatever else begins with a bracket is followed
+to its end, so that what stands inside ordinary JSON or code is never a call. An object
+is a call once nothing but blanks follows on its line, so that one quoted in a sentence
+is none. What is unfinished when the text ends is text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar, Literal
+
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    ItemDelta,
+    Key,
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from llm.wire.json_reader import JsonReader, Member
+
+
+class CallFilter:
+    """Deltas in, deltas out; `close` tells what was still held back."""
+
+    __slots__ = ("_called", "_names", "_text")
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self._text: _Text | None = None
+        self._called = 0
+
+    def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
+        out: list[Delta] = []
+        for delta in deltas:
+            if type(delta) is TextDelta and self._text and self._text.is_prose(delta):
+                out.append(delta)  # nearly all there is: no detours
+            else:
+                out += self._passed(delta)
+        return out
+
+    def close(self) -> list[Delta]:
+        if self._text is None:
+            return []
+        text, self._text = self._text, None
+        out = text.close()
+        self._called = text.called
+        return out
+
+    def _passed(self, delta: Delta) -> list[Delta]:
+        match delta:
+            case TextDelta():
+                return self._heard(delta)
+            case ReasoningDelta(text="") | RefusalDelta(text=""):
+                return [delta]
+            case ReasoningDelta() | RefusalDelta() | ItemDelta() | ToolCallDelta():
+                return [*self.close(), delta]
+            case ProofDelta() | AnnotationDelta() if self._is_open(delta.key):
+                assert self._text is not None
+                self._text.notes = [*self._text.notes, delta]
+                return []
+            case CloseDelta() if self._is_open(delta.key):
+                return [*self.close(), delta]
+            case FinishDelta():
+                return [*self.close(), self._finish(delta)]
+        return [delta]
+
+    def _heard(self, delta: TextDelta) -> list[Delta]:
+        before: list[Delta] = []
+        if not self._is_open(delta.key):
+            before = self.close()
+            self._text = _Text(delta.key, delta.phase, self._names, self._called)
+        assert self._text is not None
+        return before + self._text.feed(delta.text)
+
+    def _is_open(self, key: Key) -> bool:
+        return self._text is not None and self._text.key == key
+
+    def _finish(self, delta: FinishDelta) -> FinishDelta:
+        if self._called and delta.reason == "stop":
+            return FinishDelta("tool_calls", delta.raw)
+        return delta
+
+
+_State = Literal["prose", "fence", "candidate", "json", "code", "after", "gap"]
+
+_MARK = re.compile(r"[{\[`]")
+_BLANK = re.compile(r"\s*")
+_REST_OF_LINE = re.compile(r"[ \t]*")
+_FENCE = re.compile(r"([\w-]*)\s*", re.ASCII)
+_FENCE_TICKS = 3
+_MAX_FENCE = 40  # characters between a fence and what it holds
+#: Languages of a fence that may hold a call.
+_CALL_LANGUAGES = frozenset({"", "json", "tool", "tool_call", "tool_code"})
+_IDLE = JsonReader()  # for as long as nothing has begun
+_MEMBERS = {'"tool"': '"', '"input"': "{"}  # and what their values begin with
+
+
+class _Text:
+    """One block of text. A character is handled once it is clear what it belongs to."""
+
+    __slots__ = (
+        "_buffer",
+        "_fence",
+        "_final",
+        "_held",
+        "_longest",
+        "_names",
+        "_object",
+        "_out",
+        "_phase",
+        "_reader",
+        "_stage",
+        "_state",
+        "_told",
+        "_took",
+        "called",
+        "key",
+        "notes",
+    )
+
+    def __init__(
+        self, key: Key, phase: str | None, names: Collection[str], called: int
+    ) -> None:
+        self.key = key
+        self.called = called  # calls of this answer so far
+        self.notes: Sequence[Delta] = ()  # about the text, told when it is over
+        self._phase = phase
+        self._names = names
+        # In JSON each character may be written as an escape of six.
+        self._longest = max((6 * len(json.dumps(name)) for name in names), default=0)
+        self._out: list[Delta] = []
+        self._state: _State = "prose"
+        self._buffer = ""  # not looked at yet
+        self._final = False
+        self._held: list[str] = []  # looked at, and maybe the beginning of a call
+        self._object = 0  # where in `_held` the object begins
+        self._fence = 0  # ticks of the fence we are in
+        self._reader = _IDLE
+        self._stage: tuple[int, ...] = ()  # of the object, when last looked at
+        self._took = self._told = False  # a call; text
+
+    def is_prose(self, delta: TextDelta) -> bool:
+        """Whether `delta` is of this text, and `feed` would tell it as it is."""
+        text = delta.text
+        if (
+            self._state != "prose"
+            or self._buffer
+            or delta.key != self.key
+            or delta.phase != self._phase
+            or not text
+            or text[-1].isspace()
+            or _MARK.search(text)
+        ):
+            return False
+        self._told = True
+        return True
+
+    def feed(self, text: str) -> list[Delta]:
+        self._buffer += text
+        position = 0
+        while position < len(self._buffer) or self._state == "after":
+            moved = self._STEPS[self._state](self, position)
+            if moved is None:  # more must come before this can be told
+                break
+            position = moved
+        self._buffer = self._buffer[position:]
+        out, self._out = self._out, []
+        return out
+
+    def close(self) -> list[Delta]:
+        self._final = True
+        out = self.feed("")
+        self._say("".join(self._held) + self._buffer)
+        if not self._told and not self._took:
+            self._out.append(TextDelta(self.key, "", self._phase))
+        if not self._took:  # a proof of what we have taken apart proves nothing
+            self._out += self.notes
+        return out + self._out
+
+    # Each reads on from a position in the buffer and returns the next one, or None
+    # where it cannot know yet.
+
+    def _prose(self, position: int) -> int | None:
+        mark = _MARK.search(self._buffer, position)
+        end = mark.start() if mark else len(self._buffer)
+        blank = position + len(self._buffer[position:end].rstrip())
+        self._say(self._buffer[position:blank])
+        if mark is None:
+            return blank if blank > position else None
+        self._held.append(self._buffer[blank:end])
+        match mark[0]:
+            case "{":
+                self._begin("candidate")
+            case "[":
+                self._release()
+                self._begin("json")
+            case _:
+                self._state = "fence"
+        return end
+
+    def _fence_on(self, position: int) -> int | None:
+        """At backticks: a fence around a call, one around something else, or a few
+        that mark a word."""
+        ticks = _run(self._buffer, position, "`")
+        end = position + ticks
+        if end == len(self._buffer) and not self._final:
+            return None
+        if ticks < _FENCE_TICKS:
+            return self._leave("prose", end, position)
+        opening = _FENCE.match(self._buffer, end)
+        assert opening is not None
+        is_short = len(opening[0]) <= _MAX_FENCE
+        if is_short and opening.end() == len(self._buffer) and not self._final:
+            return None
+        self._fence = ticks
+        if (
+            is_short
+            and opening[1].lower() in _CALL_LANGUAGES
+            and self._buffer.startswith("{", opening.end())
+        ):
+            self._held.append(self._buffer[position : opening.end()])
+            self._begin("candidate")
+            return opening.end()
+        return self._leave("code", end, position)
+
+    def _begin(self, state: _State) -> None:
+        """An object or an array begins."""
+        self._state, self._reader = state, JsonReader()
+        self._object, self._stage = len(self._held), ()
+
+    def _candidate(self, position: int) -> int:
+        end = self._reader.feed(self._buffer, position)
+        self._held.append(self._buffer[position:end])
+        if self._reader.is_broken or not self._may_be_call():
+            self._release()
+            self._state = "json"  # where it is followed to its end
+        elif self._reader.is_whole:
+            self._state = "after"
+        return end
+
+    def _json(self, position: int) -> int:
+        if not (self._reader.is_whole or self._reader.is_broken):
+            end = self._reader.feed(self._buffer, position)
+            self._say(self._buffer[position:end])
+            position = end
+        if self._reader.is_whole or self._reader.is_broken:
+            self._state = "code" if self._fence else "prose"
+        return position
+
+    def _code(self, position: int) -> int | None:
+        """Inside a fence around anything but a call."""
+        start = self._buffer.find("`" * self._fence, position)
+        if start < 0 and not self._final:
+            start = len(self._buffer.rstrip("`"))
+        if start < 0:
+            return self._say_to(len(self._buffer), position)
+        end = start + _run(self._buffer, start, "`")
+        if end == len(self._buffer) and not self._final:
+            return self._say_to(start, position) if start > position else None
+        self._fence = 0
+        return self._leave("prose", end, position)
+
+    def _after(self, position: int) -> int | None:
+        """Behind an object that calls a tool, if its line ends here."""
+        rest = _REST_OF_LINE.match(self._buffer, position)
+        assert rest is not None
+        follows = self._buffer[rest.end() : rest.end() + 1]
+        if not follows and not self._final:
+            return None
+        allowed = "\r\n{`" if self._fence else "\r\n{"
+        if follows and follows not in allowed:
+            self._release()
+            self._state = "code" if self._fence else "prose"
+            return position
+        self._call()
+        self._state = "gap"
+        return rest.end()
+
+    def _gap(self, position: int) -> int | None:
+        """Behind a call: blanks and a closing fence are not told."""
+        blank = _BLANK.match(self._buffer, position)
+        assert blank is not None
+        position = blank.end()
+        if position == len(self._buffer):
+            return position
+        if self._fence and self._buffer[position] == "`":
+            ticks = _run(self._buffer, position, "`")
+            if position + ticks == len(self._buffer) and not self._final:
+                return None
+            self._fence = 0
+            return position + ticks
+        if self._buffer[position] == "{":
+            self._begin("candidate")
+        else:
+            self._fence, self._state = 0, "prose"
+        return position
+
+    _STEPS: ClassVar[Mapping[_State, Callable[[_Text, int], int | None]]] = {
+        "prose": _prose,
+        "fence": _fence_on,
+        "candidate": _candidate,
+        "json": _json,
+        "code": _code,
+        "after": _after,
+        "gap": _gap,
+    }
+
+    # What is held, and what is told
+
+    def _may_be_call(self) -> bool:
+        """Whether the object, as far as it is read, calls a tool on offer."""
+        members = self._reader.members
+        if self._reader.is_whole and len(members) != len(_MEMBERS):
+            return False
+        if not members:
+            return True
+        last = members[-1]
+        stage = (len(members), last.key_end, last.value, last.value_end)
+        if stage != self._stage:  # a key or a value has begun or ended
+            self._stage = stage
+            if not self._fits("".join(self._held[self._object :])):
+                return False
+        return self._may_grow(last)
+
+    def _may_grow(self, last: Member) -> bool:
+        """False for a key or a name that has become too long."""
+        if not last.key_end:
+            return self._reader.size - last.key <= max(map(len, _MEMBERS))
+        is_name = last.key_end - last.key == len('"tool"')
+        if is_name and last.value and not last.value_end:
+            return self._reader.size - last.value <= self._longest
+        return True
+
+    def _fits(self, text: str) -> bool:
+        members = self._reader.members
+        keys = [text[m.key : m.key_end] for m in members if m.key_end]
+        if len(set(keys)) < len(keys) or not set(keys) <= _MEMBERS.keys():
+            return False
+        for key, member in zip(keys, members, strict=False):
+            value = text[member.value : member.value_end or None]
+            if member.value and not value.startswith(_MEMBERS[key]):
+                return False
+            named = key == '"tool"' and member.value_end
+            if named and json.loads(value) not in self._names:
+                return False
+        return len(members) <= len(_MEMBERS)
+
+    def _call(self) -> None:
+        text = "".join(self._held[self._object :])
+        parts = {text[m.key : m.key_end]: m for m in self._reader.members}
+        tool, given = parts['"tool"'], parts['"input"']
+        name = json.loads(text[tool.value : tool.value_end])
+        arguments = text[given.value : given.value_end]
+        self.called += 1
+        key = ("prompted", self.called)
+        self._out.append(ToolCallDelta(key, name=name, arguments=arguments))
+        self._out.append(CloseDelta(key))
+        self._held.clear()
+        self._took = True
+
+    def _leave(self, state: _State, end: int, position: int) -> int:
+        self._release()
+        self._state = state
+        return self._say_to(end, position)
+
+    def _say_to(self, end: int, position: int) -> int:
+        self._say(self._buffer[position:end])
+        return end
+
+    def _release(self) -> None:
+        self._say("".join(self._held))
+        self._held.clear()
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._told = True
+            self._out.append(TextDelta(self.key, text, self._phase))
+
+
+def _run(text: str, position: int, char: str) -> int:
+    """How many of `char` stand at `position`."""
+    end = position
+    while end < len(text) and text[end] == char:
+        end += 1
+    return end - position
