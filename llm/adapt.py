@@ -2,8 +2,9 @@
 
 What a model cannot do by itself is done for it: tools and structured output are told in
 words or by way of each other, and what it says is read back (`wire.prompted_tools`,
-`wire.prompted_calls`, `structured`). Options that it does not take are refused or left out (`options`). What
-was asked differently stands in `degraded`, so that nothing is lost in silence.
+`wire.prompted_calls`, `structured`). Options that it does not take are refused or left
+out (`options`). What was asked differently stands in `degraded`, so that nothing is
+lost in silence.
 """
 
 from __future__ import annotations
