@@ -373,7 +373,10 @@ class _Loop:
     ) -> AsyncGenerator[list[Event], None]:
         waiting = {call["call_id"] for call in calls}
         running = execute(
-            [self._as_run(call) for call in calls], self._task.tools, self._task.context
+            [self._as_run(call) for call in calls],
+            self._task.tools,
+            self._task.context,
+            others=self._task.client_tools,
         )
         async with aclosing(running):
             async for happening in running:

@@ -14,7 +14,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,14 +73,21 @@ def refused(call: Item, tools: Mapping[str, Tool]) -> Outcome | None:
 
 
 async def execute(
-    calls: Sequence[Item], tools: Mapping[str, Tool], context: Context
+    calls: Sequence[Item],
+    tools: Mapping[str, Tool],
+    context: Context,
+    *,
+    others: Collection[str] = (),
 ) -> AsyncGenerator[Progress | Outcome, None]:
     """Yields one Outcome a call, and Progress before it, in the order of happening.
 
+    `others`: names that the model may call as well, and that somebody else answers.
     Raises nothing but CancelledError. Closed early, it cancels what still runs.
     """
     news: asyncio.Queue[_Running] = asyncio.Queue()
-    running = [_Running(call, tools, context, news.put_nowait) for call in calls]
+    running = [
+        _Running(call, tools, context, news.put_nowait, others) for call in calls
+    ]
     waiting = len(running)
     try:
         while waiting:
@@ -100,11 +107,13 @@ class _Running:
         tools: Mapping[str, Tool],
         context: Context,
         has_news: Callable[[_Running], None],
+        others: Collection[str],
     ) -> None:
         self._call_id: str = call["call_id"]
         self._name = known_name(call["name"], tools)
         self._call = call
         self._tools = tools
+        self._others = others
         self._context = replace(
             context,
             call_id=self._call_id,
@@ -156,7 +165,7 @@ class _Running:
             return _error(f"{self._name} failed: {type(exc).__name__}.")
 
     async def _output(self) -> Output:
-        tool = _tool(self._name, self._tools)
+        tool = _tool(self._name, self._tools, self._others)
         arguments = _arguments(self._call, tool)
         self._limit = settings.TOOL_TIMEOUT if tool.timeout is None else tool.timeout
         self._wind_up(self._limit)
@@ -262,9 +271,9 @@ async def _stop(running: Sequence[_Running]) -> None:
         task.add_done_callback(_left_behind.discard)
 
 
-def _tool(name: str, tools: Mapping[str, Tool]) -> Tool:
+def _tool(name: str, tools: Mapping[str, Tool], others: Collection[str] = ()) -> Tool:
     if (tool := tools.get(name)) is None:
-        raise ToolError(_unknown(name, tools))
+        raise ToolError(_unknown(name, {*tools, *others}))
     return tool
 
 
@@ -286,8 +295,8 @@ def known_name(name: str, tools: Mapping[str, Tool]) -> str:
     return name
 
 
-def _unknown(name: str, tools: Mapping[str, Tool]) -> str:
-    names = ", ".join(sorted(tools))
+def _unknown(name: str, callable_now: Collection[str]) -> str:
+    names = ", ".join(sorted(callable_now))
     offer = f"call one of these: {names}." if names else "no tool may be called now."
     return f"there is no tool named {name[:64]!r}; {offer}"
 

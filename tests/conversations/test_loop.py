@@ -159,6 +159,19 @@ async def test_a_tool_nobody_has_is_answered_with_an_error():
     assert all("Error" in i["output"] for i in builder.output[3:5])
 
 
+async def test_a_tool_nobody_has_is_answered_with_all_that_may_be_called():
+    """The client's too: it may have chosen some of its tools, and others were called."""
+    for tools, names in (
+        ({}, "forecast"),
+        ({"map": TOOLS["weather"]}, "forecast, map"),
+    ):
+        script = Script(CALLS, ANSWER)
+        _, builder, _ = await run(script, tools=tools, client_tools={"forecast"})
+        assert {item["output"] for item in builder.output[3:5]} == {
+            f"Error: there is no tool named 'weather'; call one of these: {names}."
+        }
+
+
 async def test_steps_are_limited_and_the_reason_is_told():
     def say(number):
         arguments = f'{{"city": "{number}"}}'
