@@ -9,6 +9,7 @@ log.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -136,7 +137,7 @@ def _body(error: dict[str, Any]) -> dict[str, Any]:
 def _retry(exc: LLMError) -> dict[str, str] | None:
     if exc.retry_after is None:
         return None
-    return {"Retry-After": str(max(1, round(exc.retry_after)))}
+    return {"Retry-After": str(max(1, math.ceil(exc.retry_after)))}
 
 
 def _error_object(exc: Exception, status: int, detail: Any) -> dict[str, Any]:

@@ -415,7 +415,7 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
 
     @extend_schema_field(schema.TURN_ERROR)
     def get_error(self, turn: Turn) -> Any:
-        return turn.error
+        return _error(turn)
 
     @extend_schema_field(schema.NOTES)
     def get_notes(self, turn: Turn) -> Any:
@@ -486,7 +486,13 @@ def response_object(turn: Turn) -> dict[str, Any]:
         **builder.response([*told, *(turn.partial or [])]),
         "status": Turn.Status.INCOMPLETE if stopped else turn.status,
         "incomplete_details": {"reason": reason} if reason else None,
-        "error": turn.error,
+        "error": _error(turn),
         "usage": turn.usage,
         "completed_at": int(ended.timestamp()) if ended else None,
     }
+
+
+def _error(turn: Turn) -> dict[str, Any] | None:
+    """As a response has it: what else is kept is for replies."""
+    error = turn.error
+    return error and {name: error.get(name) for name in ("code", "message")}

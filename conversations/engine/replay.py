@@ -56,8 +56,13 @@ def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:
     match turn.status:
         case Turn.Status.FAILED:
             error = turn.error or {}
-            code, message = error.get("code"), error.get("message")
-            return builder.fail(recorded(code or "E_INTERNAL", message or "Failed."))
+            told = recorded(
+                error.get("code") or "E_INTERNAL",
+                error.get("message") or "Failed.",
+                error.get("param"),
+                error.get("retry_after"),
+            )
+            return builder.fail(told)
         case Turn.Status.CANCELLED:
             return builder.cancel()
         case Turn.Status.INCOMPLETE:

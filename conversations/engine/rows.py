@@ -80,6 +80,7 @@ class Progress:
 class Ending:
     status: str
     response: Mapping[str, Any]
+    error: Mapping[str, Any] | None  # as `errors.to_keep` has it
     last_sequence: int
     called: bool  # tools were called
     progress: Progress = field(default_factory=Progress)
@@ -131,7 +132,7 @@ def finish(claim: Claim, ending: Ending) -> str | None:
         {
             "status": ending.status,
             "usage": response["usage"],
-            "error": response["error"],
+            "error": ending.error,
             "incomplete_reason": details.get("reason", ""),
             "last_sequence": ending.last_sequence,
             "partial": None,

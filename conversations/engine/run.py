@@ -37,6 +37,7 @@ from llm.clock import bell
 from llm.errors import LLMError
 from llm.policy import calls_made
 from llm.provider import Route
+from llm.wire.facades.errors import to_keep
 from llm.wire.items import Event, Item, ProviderData
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
@@ -289,6 +290,7 @@ class Run:
             Ending(
                 status=_status(response),
                 response=response,
+                error=to_keep(ending),
                 last_sequence=ending[-1]["sequence_number"],
                 called=any(i["type"] == "function_call" for i in response["output"]),
                 progress=self._progress(),

@@ -23,7 +23,7 @@ from conversations.gateway.http import EventStream
 from conversations.gateway.kept_rows import Kept
 from conversations.gateway.means import Means
 from llm.errors import BadRequest, LLMError
-from llm.wire.facades.errors import openai_error_of, recorded
+from llm.wire.facades.errors import openai_error_of, recorded, retry_after
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
@@ -213,9 +213,7 @@ def as_error(response: Mapping[str, Any], told: Mapping[str, Any] | None) -> LLM
     """The error of a turn that came to nothing, with the status it has elsewhere."""
     error = openai_error_of(response, told)
     code = str((response.get("error") or {}).get("code"))
-    raised = recorded(code, error["message"], error["param"])
+    wait = retry_after(told or {})
+    raised = recorded(code, error["message"], error["param"], wait)
     raised.type, raised.openai_code = error["type"], error["code"]
-    headers = (told or {}).get("headers") or {}
-    if (seconds := headers.get("retry-after")) is not None:
-        raised.retry_after = float(seconds)
     return raised

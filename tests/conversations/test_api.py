@@ -220,6 +220,17 @@ def test_a_running_turn_shows_what_was_said_so_far(
     assert response["output"] == [said]
 
 
+def test_a_failed_turn_tells_of_its_error_what_a_response_does(
+    api: Client, conversation: Conversation
+):
+    turn = conversation.open_turn([user_message("Hi")])
+    said = {"code": "E_LLM_RATE_LIMIT", "message": "Slow down."}
+    kept = {**said, "retry_after": 18.0, "param": "input"}
+    Turn.objects.filter(pk=turn.pk).update(status="failed", error=kept)
+    told = api.get(reverse("api:turn", args=[turn.pk])).json()
+    assert told["error"] == told["response"]["error"] == said
+
+
 def test_a_stopped_turn_reads_as_its_last_event_did(
     api: Client, conversation: Conversation
 ):

@@ -395,7 +395,7 @@ def test_without_any_model_the_message_is_not_kept(
             429,
             "too_many_requests",
             "rate_limit_exceeded",
-            "2",
+            "3",  # who comes sooner comes too soon
         ),
         (QuotaExhausted(), 429, "insufficient_quota", "insufficient_quota", None),
         (LLMError("It fails."), 502, "server_error", "E_LLM_PROVIDER_DOWN", None),

@@ -198,7 +198,15 @@ async def test_replayed_from_rows_the_items_are_the_same(conversation, say, runn
 
 
 @pytest.mark.parametrize(
-    "error", [BadRequest(), RateLimited(), PresetNotAvailable(), ProviderTimeout()]
+    "error",
+    [
+        BadRequest(),
+        BadRequest("No such thing.", param="input"),
+        RateLimited(),
+        RateLimited(retry_after=18.2),
+        PresetNotAvailable(),
+        ProviderTimeout(),
+    ],
 )
 async def test_replayed_from_rows_an_error_is_what_it_was(
     conversation, say, running, error

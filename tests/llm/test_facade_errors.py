@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llm.errors import (
     BadRequest,
@@ -22,7 +25,11 @@ from llm.wire.facades.errors import (
     headers_of,
     openai_body,
     openai_error_of,
+    recorded,
+    to_keep,
 )
+from llm.wire.items import Event
+from llm.wire.response import ResponseBuilder
 
 ERRORS: list[tuple[type[LLMError], str, str]] = [
     (BadRequest, "E_LLM_BAD_REQUEST", "invalid_request_error"),
@@ -91,3 +98,37 @@ def test_sdks_are_told_whether_and_when_to_come_again():
         "retry-after": "2",
     }
     assert headers_of(BadRequest()) == {"x-should-retry": "false"}
+
+
+def ending(error: LLMError) -> list[Event]:
+    builder = ResponseBuilder(id="resp_1", model="m", created_at=0)
+    builder.start()
+    return builder.fail(error)
+
+
+@each_error
+@given(
+    message=st.text(min_size=1),
+    param=st.none() | st.text(),
+    seconds=st.none() | st.floats(0, 1e6),
+)
+def test_an_error_that_is_kept_is_told_again_as_it_was(
+    kind: type[LLMError],
+    code: str,
+    type: str,
+    message: str,
+    param: str | None,
+    seconds: float | None,
+):
+    told = ending(kind(message, param=param, retry_after=seconds))
+    kept = to_keep(told)
+    assert kept is not None
+    again = ending(recorded(**orjson.loads(orjson.dumps(kept))))
+    assert [e.get("error") for e in again] == [e.get("error") for e in told]
+    assert again[-1]["response"]["error"] == told[-1]["response"]["error"]
+
+
+def test_of_what_did_not_fail_no_error_is_kept():
+    builder = ResponseBuilder(id="resp_1", model="m")
+    builder.start()
+    assert to_keep(builder.complete()) is None

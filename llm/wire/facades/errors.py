@@ -10,7 +10,7 @@ Source: https://platform.claude.com/docs/en/api/errors
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from llm.errors import LLMError
@@ -109,10 +109,40 @@ def class_of(code: str) -> type[LLMError]:
     return {kind.code: kind for kind in found}.get(code, LLMError)
 
 
-def recorded(code: str, message: str, param: str | None = None) -> LLMError:
-    """An error of which our `code` and its words are left."""
+def to_keep(ending: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What is put on record of the error that these last events of a response tell,
+    as much as `recorded` needs to tell it again as it was; None where it did not fail.
+    """
+    kept: dict[str, Any] = {}
+    for event in ending:
+        if event["type"] == "error":
+            kept = _beyond_its_words(event["error"])
+        elif event["type"] == "response.failed":
+            return {**event["response"]["error"], **kept}
+    return None
+
+
+def _beyond_its_words(told: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = retry_after(told)
+    kept = {"param": told["param"], "retry_after": seconds}
+    return {name: value for name, value in kept.items() if value is not None}
+
+
+def retry_after(told: Mapping[str, Any]) -> float | None:
+    """Seconds, of an `error` event's error."""
+    seconds = (told.get("headers") or {}).get("retry-after")
+    return None if seconds is None else float(seconds)
+
+
+def recorded(
+    code: str,
+    message: str,
+    param: str | None = None,
+    retry_after: float | None = None,
+) -> LLMError:
+    """An error of which our `code`, its words and what `to_keep` keeps are left."""
     kind = class_of(code)
-    error = LLMError(message, param=param)
+    error = LLMError(message, param=param, retry_after=retry_after)
     error.code, error.status, error.type = code, kind.status, kind.type
     error.openai_code, error.retryable = kind.openai_code, kind.retryable
     return error
