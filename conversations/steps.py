@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llm.wire.items import Item
+from llm.wire.items import Item, user_message
 
+#: For a turn of which nobody asks anything but what a model says to all before it.
+SOMEBODY_ASKS: Sequence[Item] = (user_message(""),)
 REPEATS = 3  # identical rounds of calls after which the model is going in circles
 
 

@@ -25,7 +25,12 @@ from conversations.models import ToolCall, Turn
 from conversations.names import AllBut
 from conversations.pieces import piece_by_piece
 from conversations.presets import Preset, PresetNotAvailable
-from conversations.steps import choice_after_calls, is_allowed, is_limited
+from conversations.steps import (
+    SOMEBODY_ASKS,
+    choice_after_calls,
+    is_allowed,
+    is_limited,
+)
 from conversations.tokens import AccessToken
 from llm import hosted, policy, router
 from llm.capabilities import Capabilities
@@ -174,7 +179,7 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
     return Work(
         task=_task(
             turn,
-            question=question,
+            question=question or SOMEBODY_ASKS,
             prepare=partial(prepare, context=told.blocks),
             stream=_stream(turn, route, options, offer, meter),
             tools=_allowed_tools(offer, template.tool_choice),

@@ -24,7 +24,7 @@ from conversations.gateway.asked import read
 from conversations.gateway.create import check_unkept
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.faults import Fault, GoingDown
-from conversations.gateway.given import written_out
+from conversations.gateway.given import input_of
 from conversations.gateway.history import check_outputs, history_of, with_history
 from conversations.gateway.light import Answer
 from conversations.gateway.means import means
@@ -83,10 +83,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         token = await means().tokens.find(self._headers)
         await self._enter(token)
         body = _body(message)
-        if "input" in body:
-            body["input"] = await written_out(
-                body["input"], token.user_id, means().database
-            )
+        body["input"] = await input_of(body, token.user_id, means().database)
         previous = body.get("previous_response_id")
         try:
             if body.get("store") is False:
@@ -109,7 +106,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 before = await means().database.read(
                     history_of, token.user_id, previous
                 )
-            body["input"] = with_history(before, body.get("input"))
+            body["input"] = with_history(before, body["input"])
         asked = await read(body, RESPONSES, token, means().database)
         check_outputs(asked.request.items)
         asked = await tokens.admit(asked, means().database)

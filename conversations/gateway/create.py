@@ -8,7 +8,7 @@ from typing import Any
 from conversations.gateway import kept, light, tokens
 from conversations.gateway.asked import read
 from conversations.gateway.door import Visit
-from conversations.gateway.given import written_out
+from conversations.gateway.given import input_of
 from conversations.gateway.history import check_outputs, history_of, with_history
 from llm.errors import BadRequest
 
@@ -27,15 +27,14 @@ async def answer(visit: Visit) -> None:
 async def respond(visit: Visit) -> None:
     """Kept as a conversation of the token's user, unless `store` is false."""
     body, database = {**visit.body}, visit.means.database
-    if "input" in body:
-        body["input"] = await written_out(body["input"], visit.token.user_id, database)
+    body["input"] = await input_of(body, visit.token.user_id, database)
     if body.get("store") is not False:
         await kept.create(replace(visit, body=body))
         return
     check_unkept(body)
     if (before := body.get("previous_response_id")) is not None:
         items = await database.read(history_of, visit.token.user_id, before)
-        body["input"] = with_history(items, body.get("input"))
+        body["input"] = with_history(items, body["input"])
     await answer(replace(visit, body=body))
 
 

@@ -8,7 +8,7 @@ Source: https://platform.openai.com/docs/api-reference/responses/create
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conversations.engine.database import Database
@@ -26,6 +26,25 @@ class ItemNotFound(BadRequest):
 
     code, status = "E_ITEM_NOT_FOUND", 404
     openai_code = "item_not_found"
+
+
+class InputMissing(BadRequest):
+    """Send 'input', or what to go on from: 'previous_response_id' or 'conversation'."""
+
+    code = "E_INPUT_MISSING"
+    openai_code = "missing_required_parameter"
+
+
+async def input_of(body: Mapping[str, Any], user_id: int, database: Database) -> Any:
+    """The input of a request that a model is to answer, written out: `[]` where it is
+    asked what it says to all that came before. Raises InputMissing where nothing did,
+    and as `written_out`."""
+    given = body.get("input")
+    if given not in (None, "", []):
+        return await written_out(given, user_id, database)
+    if body.get("previous_response_id") is None and body.get("conversation") is None:
+        raise InputMissing(param="input")
+    return []
 
 
 async def written_out(given: Any, user_id: int, database: Database) -> Any:

@@ -13,6 +13,7 @@ from conversations import engine, ledger
 from conversations.engine.load import REQUEST_OPTIONS
 from conversations.engine.replay import replay
 from conversations.gateway.asked import Asked
+from conversations.gateway.given import InputMissing
 from conversations.gateway.history import check_outputs, history_of, turn_of, unasked
 from conversations.gateway.records import Records
 from conversations.models import Conversation, Item, Turn
@@ -110,9 +111,19 @@ def open_turn(asked: Asked) -> Kept:
             "gateway": {"echo": echo, "receipts": asked.wishes.receipts},
         },
     )
-    if unasked(asked.request.items):
-        check_outputs(history_of(asked.token.user_id, turn.pk))
+    _check_said(asked.request.items, asked.token.user_id, turn.pk)
     return _kept(turn)
+
+
+def _check_said(items: Sequence[ItemPayload], user_id: int, turn_id: str) -> None:
+    """Raises BadRequest for the output of a call that nobody has made, InputMissing in
+    an empty conversation."""
+    if items and not unasked(items):
+        return
+    said = history_of(user_id, turn_id)
+    if not said:
+        raise InputMissing(param="input")
+    check_outputs(said)
 
 
 def find(user_id: int, response_id: str) -> Kept:

@@ -20,7 +20,12 @@ from conversations.gateway.records import Records
 from conversations.gateway.stops import Stops, stopping
 from conversations.loop import Task, respond
 from conversations.names import AllBut
-from conversations.steps import choice_after_calls, is_allowed, is_limited
+from conversations.steps import (
+    SOMEBODY_ASKS,
+    choice_after_calls,
+    is_allowed,
+    is_limited,
+)
 from llm import policy
 from llm.client import Call
 from llm.errors import LLMError
@@ -28,14 +33,12 @@ from llm.inline import Files
 from llm.models import ModelCall
 from llm.provider import Route
 from llm.wire.deltas import Delta
-from llm.wire.items import Event, Issuer, Item, new_id, user_message
+from llm.wire.items import Event, Issuer, Item, new_id
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 from tools.execute import Outcome
 from tools.registry import Context
 
-#: For the loop, which asks where somebody has; the model is told the request's items.
-_SOMEBODY_ASKS = [user_message("")]
 _ANY_NAME = AllBut()
 
 
@@ -106,7 +109,7 @@ class Answer:
         own, choice = asked.own_tools, asked.request.tool_choice
         limited = is_limited(choice)
         return Task(
-            question=_SOMEBODY_ASKS,
+            question=SOMEBODY_ASKS,
             prepare=self._prepare,
             stream=stopping(begun, self._stops) if self._stops else begun,
             tools={n: own[n] for n in own if is_allowed(n, choice)} if limited else own,

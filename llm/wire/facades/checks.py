@@ -20,7 +20,7 @@ Body = Mapping[str, Any]
 _CHAT = ("model", "messages")
 _COUNTED = ("model", "messages")
 _MESSAGES = ("model", "max_tokens", "messages")
-_RESPONSES = ("model", "input")
+_RESPONSES = ("model",)  # one without input goes on from another
 
 
 def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:

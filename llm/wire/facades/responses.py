@@ -54,7 +54,7 @@ def request_of(
     issuer: Issuer | None = None,
 ) -> Request:
     codec = codec or OpenAIResponsesCodec()
-    given = body["input"]
+    given = body.get("input") or ()
     given = [user_message(given)] if isinstance(given, str) else given
     items: list[Item] = []
     for is_said, run in groupby(map(_typed, given), _is_said):

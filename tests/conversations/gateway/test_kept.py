@@ -43,6 +43,57 @@ def test_two_may_go_on_from_the_same_and_know_nothing_of_each_other(gateway: Gat
     assert "Ada" not in text_of(other)
 
 
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("empty", [{}, {"input": None}, {"input": []}, {"input": ""}])
+def test_without_input_the_model_is_asked_what_it_says_to_all_before(
+    gateway: Gateway, empty: dict[str, Any], store: bool
+):
+    first = gateway.respond("/echo three words here")
+    body = {"model": FAST, "previous_response_id": first["id"], "store": store}
+    answer = gateway.post("/responses", {**body, **empty})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["input_tokens"] > 0
+    assert text_of(answer.json())
+
+
+def test_a_conversation_may_be_answered_without_input(gateway: Gateway):
+    first = gateway.respond("My name is Ada")
+    place = {"model": FAST, "conversation": first["conversation"]}
+    answer = gateway.post("/responses", place).json()
+    assert text_of(answer)
+    told = gateway.get(f"/responses/{answer['id']}/input_items").json()
+    assert told["data"] == []
+
+
+def test_of_an_empty_conversation_no_model_is_asked_either(gateway: Gateway):
+    with gateway.http() as http:
+        made = http.post(f"{gateway.server.url}/api/conversations/", json={}).json()
+        place = {"model": FAST, "input": [], "conversation": made["id"]}
+        refused = http.post("/responses", json=place)
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["code"] == "missing_required_parameter"
+        turns = f"{gateway.server.url}/api/conversations/{made['id']}/turns/"
+        assert http.get(turns).json()["results"] == []
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("empty", [{}, {"input": None}, {"input": []}, {"input": ""}])
+def test_of_nothing_at_all_no_model_is_asked(
+    gateway: Gateway, empty: dict[str, Any], store: bool, stream: bool
+):
+    body = {"model": FAST, "instructions": "Be brief.", "store": store, **empty}
+    answer = gateway.post("/responses", {**body, "stream": stream})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"] == {
+        "message": "Send 'input', or what to go on from: 'previous_response_id' or"
+        " 'conversation'.",
+        "type": "invalid_request_error",
+        "param": "input",
+        "code": "missing_required_parameter",
+    }
+
+
 def test_an_output_finds_its_call_in_the_previous_response(gateway: Gateway):
     first = gateway.respond('/tool check_stock {"article": "tea"}', tools=[CHECK])
     [call] = [i for i in first["output"] if i["type"] == "function_call"]
