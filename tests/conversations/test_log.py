@@ -4,12 +4,14 @@ import asyncio
 import gc
 import tracemalloc
 from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.engine import entries as kept_in
 from conversations.engine.core import Engine
 from conversations.engine.log import (
     Entry,
@@ -23,6 +25,8 @@ from conversations.engine.log import (
 )
 from llm.wire import websocket
 from llm.wire.deltas import CloseDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from llm.wire.items import output_text
+from llm.wire.mending import mended
 from llm.wire.response import ResponseBuilder
 
 
@@ -122,6 +126,67 @@ def test_what_was_said_is_kept_to_the_byte(batches, data):
     assert log.entries[place] == told[place]
     with pytest.raises(IndexError):
         log.entries[len(told)]
+
+
+#: Bytes after an event's number from and up to which it is kept deflated.
+BORDERS = (kept_in._SMALL, kept_in._LARGE)
+letters = st.sampled_from(
+    ["a", "\u00e9", "\u20ac", "\U0001f600", '"', "\\", "\n", "\0"]
+)
+
+
+def an_event(number: int, size: int, letter: str, type: str) -> dict[str, Any]:
+    """One of which `size` bytes or hardly less follow its number."""
+    event = {"type": type, "sequence_number": number, "said": ""}
+    begins = len(kept_in._beginning(type, number))
+    left = size - (len(encoded(event)) - begins)
+    event["said"] = letter * (left // (len(encoded({"": letter})) - len(b'{"":""}')))
+    event["said"] += "." * (size - (len(encoded(event)) - begins))
+    assert len(encoded(event)) - begins == size
+    return event
+
+
+sizes = st.one_of(
+    *(st.integers(border - 2, border + 2) for border in BORDERS),
+    st.integers(128, 20_000),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            sizes,
+            letters,
+            st.sampled_from(["response.created", "response.output_item.done"]),
+        ),
+        max_size=6,
+    ),
+    st.tuples(sizes, letters),
+)
+def test_an_event_of_any_size_comes_back_to_the_byte(events, last):
+    """Deflated or not: the border is crossed both ways."""
+    told = [an_event(number, *each) for number, each in enumerate(events)]
+    told.append(an_event(len(told), *last, "response.completed"))
+    log = TurnLog("resp_1")
+    for event in told:
+        log.append(1, [event])
+    log.append(1, [said(len(told))])  # what came last is kept as it is
+    assert [entry.data for entry in log.entries[:-1]] == [*map(encoded, told)]
+    kept = [kept_in._SMALL < size < kept_in._LARGE for size, *_ in [*events, last]]
+    assert [each._deflated is not None for each in log.entries._kept] == kept
+
+
+@pytest.mark.parametrize("half", [0xD83D, 0xDC00])
+@pytest.mark.parametrize("size", [10, 1_000, 3_000, 17_000])
+def test_halves_of_letters_are_mended_before_they_are_kept(size, half):
+    log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
+    text = "ab" + (chr(half) + "a") * size
+    events = [*builder.start(), *builder.feed([TextDelta(0, text)])]
+    events += [*builder.complete(), said(0)]
+    for event in events:
+        log.append(1, [event])
+    assert [entry.data for entry in log.entries] == [*map(encoded, events)]
+    assert output_text(log.entries[-2].event["response"]["output"]) == mended(text)
 
 
 def test_of_a_long_text_hardly_more_is_kept_than_the_text():

@@ -10,13 +10,16 @@ from contextlib import suppress
 
 import pytest
 import redis as redis_client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from conversations.engine import redis_wire
+from conversations.engine import entries, redis_wire
 from conversations.engine.bus import Bus
-from conversations.engine.log import Fenced, Position
+from conversations.engine.log import Fenced, Position, encoded
 from conversations.engine.redis_log import RedisLog
 from conversations.engine.redis_wire import LARGE, large_of, pack, stream_of, unpack
-from llm.wire.deltas import TextDelta
+from llm.wire.deltas import CloseDelta, TextDelta
+from llm.wire.mending import mended
 from llm.wire.response import ResponseBuilder
 from tests.scaled import REDIS, RedisProcess, need_servers
 
@@ -143,6 +146,48 @@ async def test_a_large_event_stands_by_itself_and_holds_up_nobody(url, turn):
         assert delta.event["delta"] == large
         assert await web.bus.redis.exists(large_of(turn, delta.place))
         assert await web.bus.redis.ttl(large_of(turn, delta.place)) > 0
+
+
+BORDERS = (entries._SMALL, entries._LARGE, LARGE)  # deflated from, up to; by itself
+sizes = st.one_of(
+    *(st.integers(border - 60, border + 60) for border in BORDERS),
+    st.integers(0, 40_000),
+)
+letters = st.sampled_from(["a", "\u00e9", "\u20ac", "\U0001f600", '"\\\n\0', "\ud83d"])
+
+
+async def both_ways(url, events, batch):
+    """What the log of the process that said it has, and one that heard it and one that
+    came late and read it from Redis."""
+    turn = f"resp_{uuid.uuid4().hex}"
+    async with Process(url) as worker, Process(url) as web, Process(url) as late:
+        journal = worker.log.journal(turn, lambda: None)
+        mirror = await web.log.follow(turn)
+        for start in range(0, len(events), batch):
+            journal.append(1, events[start : start + batch])
+            await asyncio.sleep(0)
+        await until(lambda: mirror.ended)
+        own, read = await worker.log.follow(turn), await late.log.follow(turn)
+        await until(lambda: own.ended and read.ended)
+        return [[entry.data for entry in log.entries] for log in (own, mirror, read)]
+
+
+@given(st.lists(st.tuples(sizes, letters), max_size=6), st.integers(1, 9))
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_events_of_any_size_come_back_to_the_byte_on_every_process(url, texts, batch):
+    """Small, deflated, and by reference; whatever the letters, whole ones or halves."""
+    builder = ResponseBuilder(id="resp_1", model="m")
+    events = builder.start()
+    for number, (size, letter) in enumerate(texts):
+        text = letter * (size // len(mended(letter).encode()))
+        events += builder.feed([TextDelta(number, text), CloseDelta(number)])
+    events += builder.complete()
+    told = [encoded(event) for event in events]
+    assert asyncio.run(both_ways(url, events, batch)) == [told] * 3
 
 
 async def test_what_is_over_does_not_stay_for_ever(url, turn):
