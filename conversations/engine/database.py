@@ -3,6 +3,11 @@
 Writes of one turn go through one thread, so their order is the order of calls. SQLite
 has one writer, so there it is one thread for all. Reads have a few threads of their
 own.
+
+A thread that asks SQLite gives the interpreter away at each statement, and gets it back
+from an event loop that is busy 5 ms later: thirty times a turn, while the loop does
+what could wait. So the loop may rest until the thread is done, which is sooner for both
+(decision 14).
 """
 
 from __future__ import annotations
@@ -11,7 +16,8 @@ import asyncio
 import time
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import OperationalError, connections
@@ -26,10 +32,16 @@ PAUSE = 0.1  # seconds between tries to connect
 
 
 class Database:
-    """`patience`: for how many seconds a call waits for a database that is away."""
+    """`patience`: for how many seconds a call waits for a database that is away.
+    `rest`: for how many at the most the event loop rests while a call is answered."""
 
     def __init__(
-        self, *, writers: int = 1, readers: int = READERS, patience: float = 0.0
+        self,
+        *,
+        writers: int = 1,
+        readers: int = READERS,
+        patience: float = 0.0,
+        rest: float = 0.0,
     ) -> None:
         self._writers = [
             ThreadPoolExecutor(1, thread_name_prefix="parley-write")
@@ -37,6 +49,7 @@ class Database:
         ]
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="parley-read")
         self._patience = patience
+        self._rest = rest
         self._opened: dict[int, Any] = {}
 
     def write(
@@ -87,7 +100,21 @@ class Database:
                 _reach(connection, self._patience)
             return faults.around(function, *args, **kwargs)
 
-        return asyncio.get_running_loop().run_in_executor(executor, call)
+        asked = executor.submit(call)
+        if self._rest:
+            with suppress(TimeoutError):
+                asked.exception(self._rest)
+        return _told(asked) if asked.done() else asyncio.wrap_future(asked)
+
+
+def _told(asked: Future[T]) -> asyncio.Future[T]:
+    """Of a call that is over: whoever awaits it goes on at once."""
+    told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    if (exc := asked.exception()) is not None:
+        told.set_exception(exc)
+    else:
+        told.set_result(asked.result())
+    return told
 
 
 def _reach(connection: Any, patience: float) -> None:

@@ -15,10 +15,12 @@ from conversations.engine.log import MemoryLog
 
 logger = logging.getLogger(__name__)
 
+REST = 0.005  # seconds; after as many, Python takes the interpreter from a thread
+
 
 class EmbeddedEngine(Engine):
     def __init__(self) -> None:
-        super().__init__(MemoryLog(), Database())
+        super().__init__(MemoryLog(), Database(rest=REST))
 
     async def start(self) -> None:
         found = await self._database.write(rows.release_all)
