@@ -4,16 +4,12 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from project.health import healthz, readyz
-
 urlpatterns = [
     path("", include("conversations.urls")),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("admin/", admin.site.urls),
     path("api/", include("conversations.api.urls")),
-    path("healthz", healthz, name="healthz"),
-    path("readyz", readyz, name="readyz"),
 ]
 
 handler400 = "conversations.api.errors.bad_request"

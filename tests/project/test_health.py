@@ -17,6 +17,15 @@ def test_alive_needs_no_database(client: Client):
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_who_supervises_asks_by_address_whatever_names_browsers_use(
+    client: Client, settings: Any, path: str
+):
+    settings.ALLOWED_HOSTS = ["chat.example.org"]
+    assert client.get(path, headers={"host": "10.1.2.3:8000"}).status_code == 200
+
+
+@pytest.mark.django_db
 def test_ready_when_nothing_is_missing(client: Client):
     answer = client.get("/readyz")
     assert answer.status_code == 200
