@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from channels.routing import URLRouter
+from channels.security.websocket import WebsocketDenier
 from django.urls import path
 
 from conversations.consumers import ConversationConsumer
@@ -19,20 +19,19 @@ from conversations.gateway.consumer import ResponsesConsumer
 Socket = Callable[[Any, Any, Any], Awaitable[None]]
 
 _PAGE = path("ws/conversations/<str:conversation_id>/", ConversationConsumer.as_asgi())
-_router = URLRouter([_PAGE])
 _responses: Socket = ResponsesConsumer.as_asgi()
 
 
 def page(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-    """The socket of an open page."""
+    """The socket of an open page. There is none anywhere else."""
     root, path = scope.get("root_path", ""), scope["path"]
     if path.startswith(root):
         match = _PAGE.pattern.match(path.removeprefix(root).lstrip("/"))
         if match:
             scope["url_route"] = {"args": (), "kwargs": match[2]}
             return ConversationConsumer()(scope, receive, send)
-    says_there_is_none: Awaitable[None] = _router(scope, receive, send)
-    return says_there_is_none
+    refused: Awaitable[None] = WebsocketDenier()(scope, receive, send)
+    return refused
 
 
 def programs_first(browsers: Socket) -> Socket:

@@ -12,12 +12,11 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from daphne.http_protocol import WebRequest
-from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import tcp
 
 from llm.connections import Few
 from llm.wire import websocket
+from project.refusals import OrderlyRequest, OrderlySocket
 
 #: What a socket of Autobahn's does not look at once it is open.
 _OF_THE_HANDSHAKE = (
@@ -75,7 +74,7 @@ class PromptConnection(_Connection):
             super().startWriting()
 
 
-class PromptSocket(WebSocketProtocol):
+class PromptSocket(OrderlySocket):
     """A frame a message. Autobahn looks for what else a message may be, which takes as
     long as all the rest of its way. Of the handshake it keeps what the log of its end
     tells."""
@@ -105,7 +104,7 @@ class PromptSocket(WebSocketProtocol):
         return True
 
 
-class PromptRequest(WebRequest):
+class PromptRequest(OrderlyRequest):
     def write_now(self, chunks: bytes) -> bool:
         """See `conversations.engine.WRITE`."""
         if self.finished or self._disconnected or not self.chunked:

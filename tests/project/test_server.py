@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,8 +48,15 @@ class Small:
     def end(self) -> tuple[int, list[str]]:
         """Its exit code, and what it said since."""
         with Deadline(self.process):
-            said, _ = self.process.communicate()
+            said, self.log = self.process.communicate()
         return self.process.returncode, said.splitlines()
+
+    def told(self, *sent: bytes) -> bytes:
+        """What comes until it hangs up."""
+        address = "127.0.0.1", self.port
+        with socket.create_connection(address, timeout=30) as connection:
+            connection.sendall(b"".join(sent))
+            return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 @pytest.fixture
@@ -199,3 +208,66 @@ def test_who_reads_slowly_is_told_all_of_it(run: Callable[..., Small]) -> None:
         assert [socket.recv() for _ in texts] == texts
     server.process.send_signal(signal.SIGTERM)
     server.end()
+
+
+HANDSHAKE = {
+    "Host": "localhost",
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+WRONG = (
+    {"Host": "localhost:port"},
+    {"Connection": "close"},
+    {"Sec-WebSocket-Version": "99"},
+    {"Sec-WebSocket-Version": "²"},
+    {"Sec-WebSocket-Key": "short"},
+    {"Sec-WebSocket-Extensions": 'permessage-deflate; "'},
+    {"Sec-WebSocket-Protocol": "é"},
+    {"Sec-WebSocket-Protocol": "twice, twice"},
+    {"Origin": "http://["},
+    {"Origin": "nowhere"},
+)
+
+
+def test_a_handshake_that_makes_no_sense_is_refused_and_no_fault(run: Run):
+    small = run()
+    for change in WRONG:
+        headers = {**HANDSHAKE, **change}.items()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        head = f"GET / HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+        assert small.told(head).startswith(b"HTTP/1.1 400 "), change
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end()[0] == 0
+    assert small.log == ""
+
+
+def test_a_target_may_be_a_whole_address(run: Run):
+    small, head = run(), b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for target in (b"http://localhost/at-once", b"HTTPS://a:1/at-once?b=http://c/"):
+        assert b"x x x x " in small.told(b"GET ", target, head)
+    assert b"first " in small.told(b"GET http://localhost?/at-once", head)
+
+
+def test_nobody_outside_says_where_we_are(run: Run):
+    head = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    told = run().told(head, b"Daphne-Root-Path: \xff\r\n\r\n")
+    assert told.startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_the_server_refuses_by_itself_has_the_form_of_its_place(run: Run):
+    small = run()
+
+    def told(path: bytes) -> str:
+        head = b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" % path
+        head, _, body = small.told(head, b"X: \x0b\r\n\r\n").partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        return body.decode()
+
+    assert told(b"/") == "Bad Request: Invalid header value"
+    for path in (b"/api/models/", b"/v1/models"):
+        error = json.loads(told(path))["error"]
+        assert error["message"] == "Invalid header value"
+        assert error["type"] == "invalid_request_error"
