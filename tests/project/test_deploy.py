@@ -1,0 +1,94 @@
+"""`Dockerfile`, `compose.yaml` and `deploy/` beside what the program reads."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from project.settings import env
+from tests.serving import BASE, ServerProcess, free_port
+
+COMPOSE = yaml.safe_load((BASE / "compose.yaml").read_text())
+OURS = {name: COMPOSE["services"][name] for name in ("web", "worker")}
+IMAGE = (BASE / "Dockerfile").read_text()
+IGNORED = [
+    line.removeprefix("**/")
+    for line in (BASE / ".dockerignore").read_text().splitlines()
+    if not line.startswith("#")
+]
+HEALTHY = [sys.executable, str(BASE / "deploy" / "healthy.py")]
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_containers_are_told_only_what_is_read(service: str):
+    in_image = re.search(r"^ENV PARLEY_.*$", IMAGE, re.MULTILINE)
+    assert in_image
+    assert set(OURS[service]["environment"]) <= set(env.names)
+    assert set(re.findall(r"(\w+)=", in_image[0])) <= set(env.names)
+
+
+def test_web_and_worker_have_the_same_secrets_and_services():
+    web, worker = (OURS[name]["environment"] for name in ("web", "worker"))
+    assert {name for name in web if web[name] != worker[name]} == {"HOST"}
+    assert OURS["web"]["volumes"] == OURS["worker"]["volumes"]
+
+
+def test_a_stop_waits_for_longer_than_the_drain():
+    for service in OURS.values():
+        grace = float(service["stop_grace_period"].removesuffix("s"))
+        assert grace > float(env.names["DRAIN_GRACE"])
+
+
+def test_the_image_leaves_out_what_git_ignores():
+    lines = (BASE / ".gitignore").read_text().split()
+    missing = [
+        line
+        for line in (line.strip("/") for line in lines)
+        if line not in IGNORED
+        and not any(fnmatch.fnmatch(line, pattern) for pattern in IGNORED)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [".git", "tests", "benchmarks", "docs"])
+def test_the_image_leaves_out_what_a_server_does_not_need(path: str):
+    assert path in IGNORED
+
+
+def test_whoever_starts_the_proxy_says_all_that_its_configuration_leaves_open():
+    left_open = set(
+        re.findall(r"@[A-Z0-9_]+@", (BASE / "deploy" / "nginx.conf").read_text())
+    )
+    for said in (
+        COMPOSE["services"]["proxy"]["command"],
+        (BASE / "deploy" / "scaled.sh").read_text(),
+    ):
+        assert left_open <= set(re.findall(r"@[A-Z0-9_]+@", said))
+
+
+def test_a_container_is_healthy_by_whatever_name_browsers_know_it(tmp_path: Path):
+    names: dict[str, Any] = {"ALLOWED_HOSTS": "chat.example.org"}
+    server = ServerProcess(tmp_path / "data", names)
+    server.start()
+    try:
+        assert _is_healthy(server.port)
+    finally:
+        server.stop()
+
+
+def test_a_container_that_nobody_answers_in_is_not_healthy():
+    assert not _is_healthy(free_port())
+
+
+def _is_healthy(port: int) -> bool:
+    there = {**os.environ, "PORT": str(port)}
+    done = subprocess.run(HEALTHY, env=there, capture_output=True, check=False)
+    return done.returncode == 0
