@@ -107,13 +107,18 @@ def writer(field: models.Field[Any, Any], vendor: str) -> Write:
     is_json = type(field) is models.JSONField and vendor == "sqlite"
     is_moment = type(field) is models.DateTimeField
     is_link = type(field) is models.ForeignKey  # an empty text is none there
+    stays_none = _stays_none(field)
 
     def write(row: Any) -> Any:
         value = getattr(row, name)
         if type(value) in kinds and (value or not is_link):
             return value
         if value is None:
+            if stays_none:
+                return None
             value = field.pre_save(row, add=True)
+        if str in kinds and isinstance(value, str) and (value or not is_link):
+            return str(value)  # of a choice
         if is_json and not value and type(value) in (dict, list):
             return "[]" if type(value) is list else "{}"
         if is_moment and isinstance(value, datetime) and value.tzinfo:
@@ -121,6 +126,13 @@ def writer(field: models.Field[Any, Any], vendor: str) -> Write:
         return field.get_db_prep_save(value, connection)
 
     return write
+
+
+def _stays_none(field: Any) -> bool:
+    """Where nothing is put in its place when the row is written."""
+    is_django_s = type(field).__module__.startswith("django.")
+    is_clock = any(getattr(field, name, False) for name in ("auto_now", "auto_now_add"))
+    return is_django_s and not is_clock
 
 
 def _taken_as_they_are(field: Any, vendor: str) -> frozenset[type]:
