@@ -20,6 +20,7 @@ from django.http import HttpResponse
 
 from conversations import engine
 from conversations.engine import WRITE, Entry, Way, Write
+from llm.clock import Ringing, ringing
 from llm.wire import sse
 
 Scope = MutableMapping[str, Any]
@@ -270,12 +271,12 @@ class _Beats:
     more, there is no silence.
     """
 
-    __slots__ = ("_send", "_task", "_timer", "_write")
+    __slots__ = ("_due", "_send", "_task", "_write")
 
     def __init__(self, send: Send, write: Write | None) -> None:
         self._send, self._write = send, write
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._due: set[Ringing] | None = None  # when, for who is written to directly
 
     async def begin(self) -> None:
         await _send_body(self._send, sse.comment("heartbeat"))
@@ -285,8 +286,9 @@ class _Beats:
             self._wait()
 
     async def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._due is not None:
+            self._due.discard(self)
+            self._due = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -297,10 +299,12 @@ class _Beats:
             await _send_body(self._send, sse.comment("heartbeat"))
 
     def _wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(HEARTBEAT, self._beat_now)
+        self._due = ringing(asyncio.get_running_loop(), HEARTBEAT)
+        self._due.add(self)
 
-    def _beat_now(self) -> None:
+    def ring(self) -> None:
+        if self._due is None:  # it has ended in this very round
+            return
         assert self._write is not None
         self._write(_chunk(sse.comment("heartbeat")))
         self._wait()

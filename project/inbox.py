@@ -1,4 +1,4 @@
-"""Messages to an application of a socket that is open."""
+"""Messages to an application of a request or a socket."""
 
 from __future__ import annotations
 
@@ -10,35 +10,54 @@ from typing import Any
 class Inbox:
     """As much of a queue as servers ask for. Whoever waits is handed the message.
 
-    Asyncio's has three deques and an event, which is 3 KB of each open page.
+    Asyncio's has four deques and an event, which is 3 KB of each open connection.
     """
 
     __slots__ = ("_loop", "_messages", "_waiting")
 
     def __init__(self, messages: Iterable[Any] = ()) -> None:
         self._loop = asyncio.get_running_loop()
-        self._messages = list(messages)
-        self._waiting: list[asyncio.Future[Any]] = []
+        # Hardly ever is there any, and thousands may be open: no lists of their own.
+        self._messages: tuple[Any, ...] = tuple(messages)
+        self._waiting: tuple[asyncio.Future[Any], ...] = ()
 
     def empty(self) -> bool:
         return not self._messages
 
     def get(self) -> asyncio.Future[Any]:
+        """The next message. It is lost where nobody awaits it to the end."""
         coming: asyncio.Future[Any] = self._loop.create_future()
         if self._messages:
-            coming.set_result(self._messages.pop(0))
+            message, *others = self._messages
+            self._messages = tuple(others)
+            coming.set_result(message)
         else:
-            self._waiting.append(coming)
+            self._waiting = (*self._waiting, coming)
         return coming
 
     async def receive(self) -> Any:
-        """As ASGI has it."""
-        return await self.get()
+        """As ASGI has it. Whoever is cancelled leaves the message to the next."""
+        coming = self.get()
+        try:
+            return await coming
+        except asyncio.CancelledError:
+            if not (coming.cancel() or coming.cancelled()):  # it had come by then
+                self._give_back(coming.result())
+            raise
+
+    def _give_back(self, message: Any) -> None:
+        if not self._is_handed_over(message):
+            self._messages = (message, *self._messages)
 
     def put_nowait(self, message: Any) -> None:
+        if not self._is_handed_over(message):
+            self._messages = (*self._messages, message)
+
+    def _is_handed_over(self, message: Any) -> bool:
         while self._waiting:
-            coming = self._waiting.pop(0)
+            coming, *others = self._waiting
+            self._waiting = tuple(others)
             if not coming.done():
                 coming.set_result(message)
-                return
-        self._messages.append(message)
+                return True
+        return False

@@ -32,9 +32,13 @@ from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
 
-from conversations.engine import WRITE
 from project.inbox import Inbox
-from project.transport import PromptConnection, PromptRequest, PromptSocket
+from project.transport import (
+    PromptChannel,
+    PromptConnection,
+    PromptRequest,
+    PromptSocket,
+)
 
 _SERVICE_RESTART = 1012  # WebSocket close code: come back in a moment
 _LAST_GRACE = 1.0  # seconds for applications that were told to end
@@ -54,13 +58,23 @@ class Hooks:
 
 
 class _Factory(HTTPFactory):
-    """Leaves forms to the application. Twisted reads them, too, while all others wait,
-    and answers those that make no sense without a word."""
+    """Of connections that speak HTTP/1.1 and nothing else, which need not be asked what
+    they speak."""
+
+    protocol = PromptChannel
 
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
-        protocol.requestFactory = partial(PromptRequest, parsePOSTFormSubmission=False)
+        protocol.requestFactory = _request
         return protocol
+
+    def log(self, request: Any) -> None:
+        """See `log_access`."""
+
+
+#: Leaves forms to the application. Twisted reads them, too, while all others wait, and
+#: answers those that make no sense without a word.
+_request = partial(PromptRequest, parsePOSTFormSubmission=False)
 
 
 class Server(daphne.server.Server):
@@ -108,14 +122,15 @@ class Server(daphne.server.Server):
         return defer.Deferred.fromFuture(self._task(self._drain()))
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
-        scope["extensions"] = {WRITE: protocol.write_now}
-        if scope["type"] != "websocket":
-            return super().create_application(protocol, scope)
-        # As Daphne's, with a smaller queue: pages stay open.
-        inbox, reply = Inbox(), partial(self.handle_reply, protocol)
-        scope["asgi"] = {"version": "3.0"}
-        answer = self.application(scope=scope, receive=inbox.receive, send=reply)
-        told = self.connections[protocol]
+        """As Daphne's, with a smaller queue, and ways past it."""
+        told = self.connections.get(protocol)
+        if told is None:
+            return None
+        inbox = Inbox()
+        scope |= {"asgi": {"version": "3.0"}, "extensions": protocol.ways()}
+        answer = self.application(
+            scope=scope, receive=inbox.receive, send=protocol.reply
+        )
         told["application_instance"] = asyncio.ensure_future(answer)
         return inbox
 

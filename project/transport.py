@@ -9,20 +9,27 @@ round in which something was said: what was said together leaves together.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from twisted.internet import tcp
+from twisted.web.http import HTTPChannel
 
+from conversations.engine import WRITE
+from conversations.sse import GONE
 from llm.connections import Few
 from llm.wire import websocket
+from project.compact import compact
 from project.refusals import OrderlyRequest, OrderlySocket
 
 #: What a socket of Autobahn's does not look at once it is open.
 _OF_THE_HANDSHAKE = (
     "_raw_query_string",
     "_wskey",
+    "application_deferred",
     "clean_headers",
+    "client_addr",
     "http_headers",
     "http_request_data",
     "http_request_host",
@@ -31,18 +38,46 @@ _OF_THE_HANDSHAKE = (
     "http_request_uri",
     "http_response_data",
     "http_status_line",
+    "server_addr",
     "websocket_extensions",
     "websocket_extensions_in_use",
     "websocket_origin",
     "websocket_protocols",
     "websocket_protocol_in_use",
 )
+#: What nobody asks of a request once its answer is sent in chunks.
+_OF_THE_REQUEST = (
+    "_parsePOSTFormSubmission",
+    "args",
+    "clean_headers",
+    "client",
+    "client_addr",
+    "client_scheme",
+    "clientproto",
+    "content",
+    "cookies",
+    "host",
+    "notifications",
+    "query_string",
+    "received_cookies",
+    "requestHeaders",
+    "responseHeaders",
+    "root_path",
+    "server_addr",
+    "transport",
+)
 _Connection: Any = tcp.Server  # whose methods have no types
+_Channel: Any = HTTPChannel
 
 
 class PromptConnection(_Connection):
     _is_due = False  # to be sent at the end of this round
     _is_waiting = False  # for the socket to take more
+    logstr = repstr = "connection"  # one for all: nothing reads them
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        del self.logstr, self.repstr
 
     def write_now(self, data: bytes) -> None:
         """As `write`, and without waiting for the end of the round where it can."""
@@ -79,15 +114,23 @@ class PromptSocket(OrderlySocket):
     long as all the rest of its way. Of the handshake it keeps what the log of its end
     tells."""
 
+    client_addr = server_addr = None
+
+    def ways(self) -> dict[str, Any]:
+        return {WRITE: self.write_now}
+
+    def reply(self, message: Any) -> Awaitable[None]:
+        return _reply(self, message)
+
     def onOpen(self) -> None:
         super().onOpen()
         self.request.headers.clear()
-        own = self.__dict__
-        for name in _OF_THE_HANDSHAKE:
-            own.pop(name, None)
+        own = vars(self)
         own["send_queue"] = Few(own["send_queue"])
-        self.__dict__ = {}
-        self.__dict__.update(own)  # which makes it as small as it can be
+        # The channel that read the handshake, with all of it, and has no more to say.
+        self.transport.unregisterProducer()
+        shared = {"factory", "log", *vars(self.factory)} - {"server"}
+        compact(self, self.factory, shared=shared, without=_OF_THE_HANDSHAKE)
 
     def serverSend(self, content: str | bytes, binary: bool = False) -> None:
         if self.state != self.STATE_OPEN:
@@ -104,11 +147,62 @@ class PromptSocket(OrderlySocket):
         return True
 
 
+class PromptChannel(_Channel):
+    """A connection that HTTP/1.1 is spoken over."""
+
+    def keep_little(self) -> None:
+        """While an answer of some length is sent."""
+        shared = ("callLater", "factory", "requestFactory")
+        compact(self, self.factory, shared=shared)
+
+
 class PromptRequest(OrderlyRequest):
+    """Once its answer is sent in chunks, it keeps what the end and the log of it
+    tell."""
+
+    client_addr = server_addr = None
+    notifications: Any = ()
+    _gone: Callable[[], None] | None = None
+
+    def ways(self) -> dict[str, Any]:
+        return {WRITE: self.write_now, GONE: self.watch}
+
+    def reply(self, message: Any) -> Awaitable[None]:
+        return _reply(self, message)
+
     def write_now(self, chunks: bytes) -> bool:
         """See `conversations.engine.WRITE`."""
         if self.finished or self._disconnected or not self.chunked:
             return False
+        if "requestHeaders" in self.__dict__:
+            self._keep_little()
         self.sentLength += len(chunks)
         self.channel.transport.write_now(chunks)
         return True
+
+    def _keep_little(self) -> None:
+        self.content.close()
+        compact(self, self.server, shared=("server",), without=_OF_THE_REQUEST)
+        self.channel.keep_little()
+
+    def watch(self, act: Callable[[], None]) -> None:
+        """See `conversations.sse.GONE`."""
+        if self._disconnected:
+            act()
+        else:
+            self._gone = act
+
+    def connectionLost(self, reason: Any) -> None:
+        super().connectionLost(reason)
+        act, self._gone = self._gone, None
+        if act is not None:
+            act()
+
+    def finish(self) -> None:
+        self._gone = None
+        super().finish()
+
+
+def _reply(protocol: Any, message: Any) -> Awaitable[None]:
+    told: Awaitable[None] = protocol.server.handle_reply(protocol, message)
+    return told

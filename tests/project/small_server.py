@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from conversations.engine import WRITE
+from conversations.sse import GONE
 from llm.wire.websocket import frame
 from project.server import Hooks, Server
 
@@ -42,6 +43,10 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         await _echo(scope["extensions"][WRITE], receive, send)
     elif scope["path"] == "/at-once":
         await _answer_at_once(scope["extensions"][WRITE], send)
+    elif scope["path"] == "/stream":
+        await _stream(scope, receive, send)
+    elif scope["path"] == "/body":
+        await _tell_body(receive, send)
     else:
         await _answer(scope["path"], send)
 
@@ -52,6 +57,10 @@ async def _echo(write: Any, receive: Any, send: Any) -> None:
         if event["type"] == "websocket.connect":
             await send({"type": "websocket.accept"})
         else:
+            if event["text"] == "what is kept":
+                kept = sorted(vars(write.__self__))
+                await send({"type": "websocket.send", "text": " ".join(kept)})
+                continue
             if event["text"].startswith("twice"):
                 assert write(frame(event["text"].encode()))
             await send({"type": "websocket.send", "text": event["text"]})
@@ -67,6 +76,43 @@ async def _answer_at_once(write: Any, send: Any) -> None:
         assert write(b"c8\r\n" + 100 * b"x " + b"\r\n")
     await send({"type": "http.response.body", "body": b"last"})
     assert not write(b"8\r\ntoo late\r\n")
+
+
+async def _stream(scope: Any, receive: Any, send: Any) -> None:
+    """Tells what is kept of the request meanwhile, and ends with the caller, or with
+    its own last word where "?ends" is asked for."""
+    write, gone = scope["extensions"][WRITE], asyncio.Event()
+    scope["extensions"][GONE](gone.set)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"first ", "more_body": True})
+    is_told = write(b"5\r\ntold \r\n")
+    request = write.__self__
+    if is_told:
+        kept = " ".join(sorted(vars(request)))
+        say(f"request: {kept}")
+        kept = " ".join(sorted(vars(request.channel)))
+        say(f"channel: {kept}")
+    if scope["query_string"] != b"ends":
+        await gone.wait()
+        again = asyncio.Event()
+        scope["extensions"][GONE](again.set)
+        await receive()  # the body
+        say(f"gone {again.is_set()} {(await receive())['type']} {write(b'late')}")
+    else:
+        await send({"type": "http.response.body", "body": b"last"})
+        say(f"ended {gone.is_set()}")
+
+
+async def _tell_body(receive: Any, send: Any) -> None:
+    pieces, more = [], True
+    while more:
+        message = await receive()
+        pieces.append(message["body"])
+        more = message["more_body"]
+    told = " ".join(str(len(piece)) for piece in pieces).encode()
+    length = (b"content-length", b"%d" % len(told))
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": told})
 
 
 async def _answer(path: str, send: Any) -> None:

@@ -41,6 +41,28 @@ def test_all_that_is_put_is_received_once_and_in_order(steps: list[str]) -> None
     assert told == list(range(number))
 
 
+async def test_who_is_cancelled_as_a_message_comes_leaves_it_to_the_next() -> None:
+    inbox = Inbox()
+    first = asyncio.ensure_future(inbox.receive())
+    await asyncio.sleep(0)
+    inbox.put_nowait(1)
+    inbox.put_nowait(2)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert first.cancelled()
+    assert [await inbox.receive(), await inbox.receive()] == [1, 2]
+
+
+async def test_who_waits_is_handed_what_another_left() -> None:
+    inbox = Inbox()
+    first, second = (asyncio.ensure_future(inbox.receive()) for _ in range(2))
+    await asyncio.sleep(0)
+    inbox.put_nowait(1)
+    first.cancel()
+    assert await second == 1
+    assert inbox.empty()
+
+
 async def test_it_begins_with_what_had_come_before() -> None:
     inbox = Inbox(["connect", "hello"])
     assert [await inbox.receive(), await inbox.receive()] == ["connect", "hello"]

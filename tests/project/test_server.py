@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -271,3 +272,103 @@ def test_what_the_server_refuses_by_itself_has_the_form_of_its_place(run: Run):
         error = json.loads(told(path))["error"]
         assert error["message"] == "Invalid header value"
         assert error["type"] == "invalid_request_error"
+
+
+_ASK = b"%b %b HTTP/1.%d\r\nHost: localhost\r\nCookie: a=b\r\n%b\r\n"
+
+
+def _chunks(told: bytes) -> list[bytes]:
+    """The bodies of answers in chunks, one after another."""
+    bodies = re.findall(rb"\r\n\r\n((?:[0-9a-f]+\r\n[a-z ]+\r\n)+)0\r\n\r\n", told)
+    return [b"".join(re.findall(rb"\r\n([a-z ]+)\r\n", b"\r\n" + b)) for b in bodies]
+
+
+_OF_REQUEST = {"_gone", "application_queue", "channel", "method", "path"}
+_OF_REQUEST |= {"request_start", "sentLength", "uri"}
+_OF_CHANNEL = {"_dataBuffer", "_networkProducer", "requests", "transport"}
+_OF_CHANNEL |= {"persistent"}  # where it is not
+
+
+def _kept(said: list[str], by: str) -> list[set[str]]:
+    lines = (line.split() for line in said if line.startswith(f"{by}: "))
+    return [set(names) for _, *names in lines]
+
+
+@pytest.mark.parametrize("minor", [1, 0])
+def test_requests_that_come_together_are_answered_in_order_and_keep_little(
+    run: Run, minor: int
+):
+    small = run()
+    stream = _ASK % (b"GET", b"/stream?ends", 1, b"")
+    header = b"Connection: close\r\n" if minor else b""
+    end = _ASK % (b"GET", b"/stream?ends", minor, header)
+    told = small.told(stream, stream, end)
+    streams = 2 + minor
+    assert _chunks(told) == [b"first told last"] * streams
+    # HTTP/1.0 has no chunks, and so no way past.
+    assert told.endswith(b"0\r\n\r\n" if minor else b"\r\n\r\nfirst last")
+    small.process.send_signal(signal.SIGTERM)
+    code, said = small.end()
+    assert code == 0
+    requests, channels = _kept(said, "request"), _kept(said, "channel")
+    assert len(requests) == len(channels) == streams
+    assert all(names <= _OF_REQUEST for names in requests)
+    assert all(names <= _OF_CHANNEL for names in channels)
+    assert said.count("ended False") == 3
+
+
+def test_an_open_socket_keeps_only_what_is_its_own(run: Run):
+    small = run()
+    with connect(f"ws://127.0.0.1:{small.port}/") as websocket:
+        websocket.send("what is kept")
+        kept = str(websocket.recv()).split()
+    assert len(kept) < 30  # of some ninety
+    assert not {"client_addr", "clean_headers", "factory", "maskServerFrames"} & {*kept}
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end() == (0, ["disconnect 1000", "drain", "close"])
+
+
+def test_a_hang_up_is_told_while_an_answer_is_sent(run: Run):
+    small = run()
+    with socket.create_connection(("127.0.0.1", small.port)) as connection:
+        connection.sendall(_ASK % (b"GET", b"/stream", 1, b""))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    said = small.lines_until("disconnect")
+    assert said[-1] == "gone True http.disconnect False"
+    assert httpx.get(small.url).text == "first last"
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end() == (0, ["drain", "close"])
+
+
+def test_a_connection_serves_requests_after_a_stream(run: Run):
+    small = run()
+    with httpx.Client(base_url=small.url) as client:
+        for _ in range(3):
+            answer = client.get("/stream?ends")
+            assert answer.text == "first told last"
+            answer = client.post("/body", content=b"x" * 200_000)
+            assert answer.text == "65536 65536 65536 3392"
+            assert client.post("/body", content=b"").text == "0"
+            assert client.get("/").text == "first last"
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end()[0] == 0
+
+
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_a_body_that_comes_in_pieces_arrives_whole(run: Run, is_chunked: bool):
+    small = run()
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: 6"
+    head = _ASK % (b"POST", b"/body", 1, length + b"\r\nConnection: close\r\n")
+    pieces = (b"3\r\nabc\r\n", b"3\r\ndef\r\n0\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", small.port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (
+            head[:30],
+            head[30:],
+            *(pieces if is_chunked else (b"abc", b"def")),
+        ):
+            connection.sendall(piece)
+        told = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert told.endswith(b"\r\n\r\n6")
+    small.process.send_signal(signal.SIGTERM)
+    small.end()
