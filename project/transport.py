@@ -125,7 +125,7 @@ class PromptSocket(OrderlySocket):
     def onOpen(self) -> None:
         super().onOpen()
         self.request.headers.clear()
-        own = vars(self)
+        own = self.__dict__
         own["send_queue"] = Few(own["send_queue"])
         # The channel that read the handshake, with all of it, and has no more to say.
         self.transport.unregisterProducer()
