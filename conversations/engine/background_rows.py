@@ -20,6 +20,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from conversations.engine import enqueue, sql
+from conversations.engine.sql import LAPSED, Moment
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import message
@@ -84,7 +85,7 @@ def call_of(token: str) -> int:
 def due(limit: int) -> list[int]:
     """Calls that somebody should take up."""
     now = timezone.now()
-    unattended = Q(lease_until=None) | Q(lease_until__lt=now)
+    unattended = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     to_do = (
         Q(accepted_at=None)
         | Q(poll_at__lt=now)
@@ -96,12 +97,12 @@ def due(limit: int) -> list[int]:
 
 
 def _lease() -> Any:
-    return timezone.now() + timedelta(seconds=settings.TURN_LEASE)
+    return Moment(settings.TURN_LEASE).expression
 
 
 @transaction.atomic
 def claim(pk: int) -> CallClaim | None:
-    free = Q(lease_until=None) | Q(lease_until__lt=timezone.now())
+    free = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     taken = ToolCall.objects.in_background().filter(free, pk=pk)
     if not taken.update(epoch=F("epoch") + 1, lease_until=_lease()):
         return None
@@ -215,13 +216,13 @@ def goes_on(mine: CallClaim, accepted: Accepted) -> None:
 def release(claims: Sequence[CallClaim]) -> None:
     """Let another process go on at once."""
     for mine in claims:
-        _mine(mine).update(lease_until=timezone.now() - timedelta(seconds=1))
+        _mine(mine).update(lease_until=LAPSED.expression)
 
 
 def release_all() -> int:
     """At the start of the only process: whoever ran these calls is gone."""
     running = ToolCall.objects.in_background().exclude(lease_until=None)
-    return running.update(lease_until=timezone.now() - timedelta(seconds=1))
+    return running.update(lease_until=LAPSED.expression)
 
 
 def conclude(mine: CallClaim, outcome: Outcome) -> Concluded | None:

@@ -21,6 +21,7 @@ from django.utils import timezone
 from conversations.engine import background_rows as background
 from conversations.engine import enqueue, sql
 from conversations.engine.log import Fenced
+from conversations.engine.sql import LAPSED, Moment
 from conversations.models import (
     AlreadyDecided,
     Attachment,
@@ -86,14 +87,13 @@ class Ending:
     progress: Progress = field(default_factory=Progress)
 
 
-def _lease() -> Any:
-    return timezone.now() + timedelta(seconds=settings.TURN_LEASE)
+def _lease() -> Moment:
+    return Moment(settings.TURN_LEASE)
 
 
 def claim(turn_id: str) -> Claim | None:
     """None where the turn is somebody else's, is over, or must wait for another."""
-    now = timezone.now()
-    taken = sql.first(sql.CLAIM, [_lease(), now, turn_id, now])
+    taken = sql.first(sql.CLAIM, [_lease(), timezone.now(), turn_id, Moment()])
     return Claim(turn_id, *taken) if taken else None
 
 
@@ -164,7 +164,7 @@ def _leave_calls(claim: Claim) -> None:
 
 def waiting_in(conversation_id: str) -> str | None:
     """The conversation's next turn to be taken up, if any."""
-    found = sql.first(sql.CLAIMABLE_IN, [conversation_id, timezone.now()])
+    found = sql.first(sql.CLAIMABLE_IN, [conversation_id, Moment()])
     return found[0] if found else None
 
 
@@ -404,10 +404,11 @@ def release(
     claim: Claim, partial: Sequence[ItemPayload], made: Sequence[CallMade]
 ) -> None:
     """Let another run go on at once."""
-    past = timezone.now() - timedelta(seconds=1)
     # A deploy is no crash: what is handed over in order does not count.
     if _mine(claim).update(
-        lease_until=past, partial=list(partial) or None, claims=F("claims") - 1
+        lease_until=LAPSED.expression,
+        partial=list(partial) or None,
+        claims=F("claims") - 1,
     ):
         enqueue(claim.turn_id)
     _write(claim, Progress(calls_made=made))
@@ -416,7 +417,7 @@ def release(
 def release_all() -> int:
     """At the start of the only process: whoever ran these turns is gone."""
     running = Turn.objects.filter(status=Turn.Status.RUNNING)
-    return running.update(lease_until=timezone.now() - timedelta(seconds=1))
+    return running.update(lease_until=LAPSED.expression)
 
 
 def request_cancel(turn_id: str) -> None:
@@ -425,4 +426,4 @@ def request_cancel(turn_id: str) -> None:
 
 def to_sweep(limit: int) -> list[str]:
     """Turns that wait for somebody to take them up, oldest first."""
-    return sql.column(sql.TO_SWEEP, [timezone.now(), limit])
+    return sql.column(sql.TO_SWEEP, [Moment(), limit])

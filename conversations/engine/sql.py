@@ -8,24 +8,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import orjson
 from django.db import connection
+from django.db.models.functions import Now
+from django.utils import timezone
 
 from llm import statements
 from llm.statements import adapted
 from llm.wire.mending import mended_json, without_nul
 
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """So many seconds from now by the database's clock, for a place of `_MOMENT`.
+
+    Leases go by it: those of several machines differ, and one that is ahead would take
+    up what others run. SQLite has no other clock than that of its only process.
+    """
+
+    seconds: float = 0.0
+
+    @property
+    def value(self) -> Any:
+        if connection.vendor == "postgresql":
+            return float(self.seconds)
+        return adapted(timezone.now() + timedelta(seconds=self.seconds))
+
+    @property
+    def expression(self) -> Any:
+        """For Django's queries."""
+        if connection.vendor == "postgresql":
+            return Now() + timedelta(seconds=self.seconds)
+        return timezone.now() + timedelta(seconds=self.seconds)
+
+
+LAPSED = Moment(-1.0)  # when a lease ended that somebody has given back
+_MOMENT = "/* by the clock of all */ %s"
+_ON_POSTGRESQL = "(statement_timestamp() + make_interval(secs => %s))"
+
 _UNFINISHED = "('queued', 'in_progress', 'waiting')"
 
 #: Turns `t` that somebody should take up: queued ones whose predecessors are done, and
 #: running ones whose run has not been heard of for a lease. One that is to be stopped
-#: waits for nobody. Takes the time of now.
+#: waits for nobody. Takes the moment of now.
 _CLAIMABLE = f"""
 (t.status = 'queued'
- OR (t.status = 'in_progress' AND t.lease_until < %s)
+ OR (t.status = 'in_progress' AND t.lease_until < {_MOMENT})
  OR (t.status = 'waiting' AND t.cancel_requested))
 AND (t.cancel_requested OR NOT EXISTS (
     SELECT 1 FROM conversations_turn e
@@ -37,7 +69,7 @@ AND (t.cancel_requested OR NOT EXISTS (
 CLAIM = f"""
 UPDATE conversations_turn AS t
 SET epoch = epoch + 1, claims = claims + 1, status = 'in_progress',
-    last_sequence = NULL, lease_until = %s, started_at = COALESCE(started_at, %s)
+    last_sequence = NULL, lease_until = {_MOMENT}, started_at = COALESCE(started_at, %s)
 WHERE t.id = %s AND {_CLAIMABLE}
 RETURNING conversation_id, epoch, claims
 """
@@ -76,8 +108,11 @@ def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool
 
     Whether it is to be stopped; None where it is not ours any more.
     """
-    columns = ", ".join(f"{name} = %s" for name in changed)
-    found = statements.rows(
+    columns = ", ".join(
+        f"{name} = {_MOMENT if isinstance(value, Moment) else '%s'}"
+        for name, value in changed.items()
+    )
+    found = rows(
         f"UPDATE conversations_turn SET {columns}"
         " WHERE id = %s AND epoch = %s AND status = 'in_progress'"
         " RETURNING cancel_requested",
@@ -86,7 +121,7 @@ def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool
     return bool(found[0][0]) if found else None
 
 
-def renew(lease_until: datetime, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
+def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
     """Keep the turns that are still run as they are said to be.
 
     Those that are to be stopped, and those that are not ours any more, where it is
@@ -100,13 +135,13 @@ def renew(lease_until: datetime, beats: Sequence[Beat]) -> list[tuple[str, bool]
     values = ", ".join([place] * len(beats))
     told = [value for beat in beats for value in beat]
     statements.execute(
-        f"""
+        _by_the_clock(f"""
         UPDATE conversations_turn AS t
-        SET lease_until = %s, partial = COALESCE(v.column3, t.partial),
+        SET lease_until = {_MOMENT}, partial = COALESCE(v.column3, t.partial),
             last_sequence = COALESCE(v.column4, t.last_sequence)
         FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN}
-        """,
-        [lease_until, *told],
+        """),
+        [lease_until.value, *told],
     )
     # What was said, which may be long, is not sent a second time.
     values = ", ".join(["(%s, CAST(%s AS integer))"] * len(beats))
@@ -135,7 +170,7 @@ def written(value: Any) -> str:
 def _column(name: str, value: Any) -> Any:
     if name in _JSON and value is not None:
         return connection.ops.adapt_json_value(value, None)
-    return adapted(value)
+    return value
 
 
 def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -146,7 +181,16 @@ def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
 
 def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """JSON comes as text, from both databases."""
-    return statements.rows(sql, [adapted(value) for value in values])
+    return statements.rows(_by_the_clock(sql), [_value(value) for value in values])
+
+
+def _by_the_clock(sql: str) -> str:
+    on_postgresql = connection.vendor == "postgresql"
+    return sql.replace(_MOMENT, _ON_POSTGRESQL) if on_postgresql else sql
+
+
+def _value(value: Any) -> Any:
+    return value.value if isinstance(value, Moment) else adapted(value)
 
 
 def column(sql: str, values: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,138 @@
+"""Leases between processes whose clocks do not agree: they go by the database's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from conversations.engine import background_rows, rows
+from conversations.engine.rows import Claim, Progress, Snapshot
+from conversations.models import Conversation, ToolCall, Turn
+from llm.wire.items import user_message
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.skipif(
+        not settings.REDIS_URL, reason="a process alone has one clock, its own"
+    ),
+]
+SKEWS = [-300, -30, 30, 300]  # seconds
+each_skew = pytest.mark.parametrize("skew", SKEWS)
+
+
+@contextmanager
+def a_clock_off_by(seconds: float) -> Iterator[None]:
+    right = timezone.now
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timezone, "now", lambda: right() + timedelta(seconds=seconds))
+        yield
+
+
+def opened() -> Turn:
+    owner, _ = User.objects.get_or_create(username="anna")
+    return Conversation.objects.create(owner=owner).open_turn([user_message("Hi")])
+
+
+def claimed(turn: Turn) -> Claim:
+    claim = rows.claim(turn.pk)
+    assert claim is not None
+    return claim
+
+
+def is_lapsed(turn: Turn) -> bool:
+    return rows.to_sweep(100) == [turn.pk]
+
+
+def left(row: Turn | ToolCall) -> float:
+    """Seconds of the lease, by the database."""
+    told = type(row).objects.filter(pk=row.pk).annotate(at=Now())
+    until, now = told.values_list("lease_until", "at").get()
+    return float((until - now).total_seconds())
+
+
+@each_skew
+def test_a_turn_is_not_taken_from_who_runs_it(skew: int):
+    """Nor while it is renewed, and with what it does meanwhile."""
+    turn = opened()
+    mine = claimed(turn)
+    for go_on in (
+        lambda: None,
+        lambda: rows.heartbeat({mine: Snapshot([], 1)}),
+        lambda: rows.advance(mine, Progress()),
+    ):
+        go_on()
+        with a_clock_off_by(skew):
+            assert not is_lapsed(turn)
+            assert rows.claim(turn.pk) is None
+
+
+@each_skew
+def test_who_has_a_wrong_clock_keeps_its_turn_no_longer_and_no_shorter(skew: int):
+    turn = opened()
+    with a_clock_off_by(skew):
+        mine = claimed(turn)
+    assert 0 < left(turn) <= settings.TURN_LEASE
+    for renew in (
+        lambda: rows.heartbeat({mine: None}),
+        lambda: rows.advance(mine, Progress()),
+    ):
+        Turn.objects.update(lease_until=Now() - timedelta(seconds=1))
+        with a_clock_off_by(skew):
+            renew()
+        assert 0 < left(turn) <= settings.TURN_LEASE
+    assert not is_lapsed(turn)
+
+
+@each_skew
+def test_what_is_given_back_may_be_taken_at_once(skew: int):
+    turn = opened()
+    mine = claimed(turn)
+    with a_clock_off_by(skew):
+        rows.release(mine, [], [])
+    assert is_lapsed(turn)
+    assert claimed(turn).epoch == 2
+
+
+@each_skew
+def test_whoever_is_gone_is_found_by_all(skew: int):
+    turn = opened()
+    claimed(turn)
+    Turn.objects.update(lease_until=Now() - timedelta(seconds=1))
+    with a_clock_off_by(skew):
+        assert is_lapsed(turn)
+        assert rows.waiting_in(turn.conversation_id) == turn.pk
+        assert claimed(turn).epoch == 2
+    assert not is_lapsed(turn)
+
+
+@each_skew
+def test_the_same_of_calls_in_the_background(skew: int):
+    call = opened().tool_calls.create(
+        call_id="c1",
+        name="count",
+        blocking=False,
+        state=ToolCall.State.EXECUTING,
+        started_at=timezone.now(),
+    )
+    with a_clock_off_by(skew):
+        mine = background_rows.claim(call.pk)
+    assert mine is not None
+    assert 0 < left(call) <= settings.TURN_LEASE
+    with a_clock_off_by(skew):
+        assert background_rows.renew({mine: ""}) == ([], [])
+    assert 0 < left(call) <= settings.TURN_LEASE
+    for clock in (0, skew):
+        with a_clock_off_by(clock):
+            assert background_rows.due(10) == []
+            assert background_rows.claim(call.pk) is None
+    with a_clock_off_by(skew):
+        background_rows.release([mine])
+    assert background_rows.due(10) == [call.pk]
+    assert background_rows.claim(call.pk) is not None
