@@ -6,7 +6,7 @@ own.
 
 A thread that asks SQLite gives the interpreter away at each statement, and gets it back
 from an event loop that is busy 5 ms later: thirty times a turn, while the loop does
-what could wait. So the loop may rest until the thread is done, which is sooner for both
+what could wait. So the loop rests until the thread is done, which is sooner for both
 (decision 14).
 """
 
@@ -27,8 +27,27 @@ from conversations.engine import faults
 P = ParamSpec("P")
 T = TypeVar("T")
 
+REST = 0.005  # seconds; after as many, Python takes the interpreter from a thread
 READERS = 2  # threads
 PAUSE = 0.1  # seconds between tries to connect
+
+
+class Threads(ThreadPoolExecutor):
+    """Who asks something of them rests until it is done, for `rest` seconds at the
+    most."""
+
+    def __init__(self, number: int, *, name: str, rest: float) -> None:
+        super().__init__(number, thread_name_prefix=name)
+        self._rest = rest
+
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        asked = super().submit(fn, *args, **kwargs)
+        if self._rest:
+            with suppress(TimeoutError):
+                asked.exception(self._rest)
+        return asked
 
 
 class Database:
@@ -44,12 +63,10 @@ class Database:
         rest: float = 0.0,
     ) -> None:
         self._writers = [
-            ThreadPoolExecutor(1, thread_name_prefix="parley-write")
-            for _ in range(writers)
+            Threads(1, name="parley-write", rest=rest) for _ in range(writers)
         ]
-        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="parley-read")
+        self._readers = Threads(readers, name="parley-read", rest=rest)
         self._patience = patience
-        self._rest = rest
         self._opened: dict[int, Any] = {}
 
     def write(
@@ -101,9 +118,6 @@ class Database:
             return faults.around(function, *args, **kwargs)
 
         asked = executor.submit(call)
-        if self._rest:
-            with suppress(TimeoutError):
-                asked.exception(self._rest)
         return _told(asked) if asked.done() else asyncio.wrap_future(asked)
 
 

@@ -10,12 +10,10 @@ import logging
 
 from conversations.engine import background_rows, rows
 from conversations.engine.core import Engine
-from conversations.engine.database import Database
+from conversations.engine.database import REST, Database
 from conversations.engine.log import MemoryLog
 
 logger = logging.getLogger(__name__)
-
-REST = 0.005  # seconds; after as many, Python takes the interpreter from a thread
 
 
 class EmbeddedEngine(Engine):
