@@ -11,7 +11,7 @@ export UV_PYTHON_DOWNLOADS = never
 export PYTHONDONTWRITEBYTECODE =  # a start that compiles everything takes twice as long
 
 # What holds in both deliveries is tested in both.
-SCALED_TESTS := $(addprefix tests/conversations/test_, engine.py leases.py redis_log.py schedule.py engine_status.py retention.py broken_text.py)
+SCALED_TESTS := $(addprefix tests/conversations/test_, engine.py leases.py rows.py redis_log.py schedule.py engine_status.py retention.py broken_text.py)
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from django.db import connection, models
@@ -133,13 +134,26 @@ class Insert(Generic[M]):
         self._of: dict[str, tuple[str, Sequence[Write]]] = {}
 
     def __call__(self, *rows: M) -> None:
+        self.ready(*rows)()
+
+    def ready(self, *rows: M) -> Callable[[], None]:
+        """Writes the rows once it is called. What has to be encoded is so already: a
+        transaction need not wait for it."""
         sql, columns = self._of.get(connection.vendor) or self._built()
         values = [[write(row) for write in columns] for row in rows]
         if len(values) == 1:
-            pk = self._model._meta.pk
-            ((number,),) = statements.rows(f"{sql} RETURNING {pk.column}", values[0])
-            setattr(rows[0], pk.attname, number)
-        elif values:
+            pk = str(self._model._meta.pk.column)
+            returning = statements.ready(f"{sql} RETURNING {pk}", values[0])
+            return partial(self._write_one, returning, rows[0])
+        return partial(self._write, sql, values, rows)
+
+    def _write_one(self, returning: Callable[[], list[statements.Row]], row: M) -> None:
+        ((number,),) = returning()
+        setattr(row, self._model._meta.pk.attname, number)
+        row._state.adding, row._state.db = False, connection.alias
+
+    def _write(self, sql: str, values: list[list[Any]], rows: Sequence[M]) -> None:
+        if values:
             statements.execute_many(sql, values)
         for row in rows:
             row._state.adding, row._state.db = False, connection.alias

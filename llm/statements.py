@@ -7,9 +7,9 @@ SQLite itself, by the same connection and inside the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -18,18 +18,29 @@ Row = tuple[Any, ...]
 _LONG = 4_000  # characters
 
 
-def rows(sql: str, values: Sequence[Any]) -> list[Row]:
+def rows(sql: str, values: Sequence[Any] | None) -> list[Row]:
     """All rows. Values and columns are the database's own; but see `adapted`."""
     connection = connections[DEFAULT_DB_ALIAS]
     found: list[Row]
     if (database := _direct(connection)) is not None:
         with connection.wrap_database_errors:
-            found = database.execute(_of_sqlite(sql), values).fetchall()
+            found = database.execute(_of_sqlite(sql), values or ()).fetchall()
         return found
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         found = cursor.fetchall()
     return found
+
+
+def ready(sql: str, values: Sequence[Any]) -> Callable[[], list[Row]]:
+    """Asks for all rows once it is called. For PostgreSQL the statement is put together
+    here and now: with a value of many megabytes that takes seconds, for which no
+    transaction should stand still."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    if connection.vendor != "postgresql":
+        return partial(rows, sql, values)
+    with connection.cursor() as cursor:
+        return partial(rows, cursor.mogrify(sql, values), None)
 
 
 def execute(sql: str, values: Sequence[Any]) -> None:

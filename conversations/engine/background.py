@@ -66,7 +66,7 @@ class Background:
         if not self._running:
             return
         beats = {mine: self._progress.get(mine, "") for mine in self._running}
-        lost, stopped = await self._database.write(rows.renew, beats)
+        lost, stopped = await self._database.beat(rows.renew, beats)
         self._stopped.update(stopped)
         for mine in [*lost, *stopped]:
             if task := self._running.get(mine):

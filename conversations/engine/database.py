@@ -2,7 +2,8 @@
 
 Writes of one turn go through one thread, so their order is the order of calls. SQLite
 has one writer, so there it is one thread for all. Reads have a few threads of their
-own.
+own; and so have heartbeats where there are several writers, for a lease ends while its
+renewal stands behind a long write.
 
 A thread that asks SQLite gives the interpreter away at each statement, and gets it back
 from an event loop that is busy 5 ms later: thirty times a turn, while the loop does
@@ -65,6 +66,9 @@ class Database:
         self._writers = [
             Threads(1, name="parley-write", rest=rest) for _ in range(writers)
         ]
+        self._beats = self._writers[0]
+        if writers > 1:
+            self._beats = Threads(1, name="parley-beat", rest=rest)
         self._readers = Threads(readers, name="parley-read", rest=rest)
         self._patience = patience
         self._opened: dict[int, Any] = {}
@@ -74,6 +78,12 @@ class Database:
     ) -> asyncio.Future[T]:
         """Runs even if whoever waits for it is cancelled."""
         return self._run(self._writer(*args), function, *args, **kwargs)
+
+    def beat(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """A write that renews leases."""
+        return self._run(self._beats, function, *args, **kwargs)
 
     def read(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -96,6 +106,7 @@ class Database:
     def _close(self) -> None:
         for writer in self._writers:
             writer.shutdown(wait=True)
+        self._beats.shutdown(wait=True)
         self._readers.shutdown(wait=True)
         for connection in self._opened.values():
             connection.inc_thread_sharing()  # its own thread is gone

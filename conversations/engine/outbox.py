@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import orjson
+from redis.exceptions import ConnectionError as Lost
 from redis.exceptions import ResponseError
 
 from conversations.engine import faults
@@ -28,6 +29,7 @@ from conversations.engine.redis_wire import (
     ELSEWHERE,
     FIELD,
     LARGE,
+    PIECE,
     Batch,
     large_of,
     line_of,
@@ -356,7 +358,7 @@ class Outbox:
             place, data = log.large[0]
             key = large_of(log.turn_id, place)
             try:
-                await self._bus.redis.set(key, data, ex=UNFINISHED)
+                await self._store_one(key, data)
                 log.stored.append(key)
                 del log.large[:1]
             except AWAY:
@@ -364,6 +366,21 @@ class Outbox:
                 pause = min(2 * pause, BACKOFF)
         self._changed.add(log)
         self._work.set()
+
+    async def _store_one(self, key: str, data: bytes) -> None:
+        """Piece by piece: each answer of Redis is in time, and others get theirs.
+
+        Raises Lost where Redis has forgotten the pieces before.
+        """
+        for first in range(0, len(data), PIECE):
+            piece = data[first : first + PIECE]
+            async with self._bus.redis.pipeline(transaction=False) as pipeline:
+                pipeline.strlen(key)
+                pipeline.setrange(key, first, piece)
+                pipeline.expire(key, UNFINISHED)
+                known, *_ = await pipeline.execute()
+            if known < first:
+                raise Lost("it has begun anew")
 
 
 def _place(newest: list[Any]) -> Position:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from conversations.engine.log import Entry, Position
 
 LARGE = 256 * 1024  # bytes of an event that is kept by itself
+PIECE = 1024 * 1024  # bytes of it that are written or read at once
 FIELD = b"e"
 ELSEWHERE = b"@"
 

@@ -6,10 +6,12 @@ Synchronous; called through `database.Database`. A write that finds no row raise
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -39,6 +41,7 @@ from llm.wire.items import ProviderData
 from tools.execute import Outcome
 
 BEATS = 500  # runs in a statement
+LONG = 1.0  # seconds for which few writes take
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Progress:
     #: New items with their proof and the sequence number that told them done.
     items: Sequence[tuple[ItemPayload, ProviderData | None, int]] = ()
     first_position: int = 0
+    last_sequence: int = 0  # number of the last event so far
     calls_made: Sequence[CallMade] = ()
     executing: Sequence[ItemPayload] = ()
     background: Collection[str] = ()  # call ids of those that run without us
@@ -109,22 +113,35 @@ def _update(claim: Claim, changed: Mapping[str, Any]) -> None:
         raise Fenced
 
 
-@transaction.atomic
 def advance(claim: Claim, progress: Progress) -> None:
     """Raises Fenced."""
+    write = _ready(claim, progress)
     changed: dict[str, Any] = {"lease_until": _lease()}
     if progress.items:
-        changed |= {"partial": None, "usage": progress.usage}
-    _update(claim, changed)
-    _write(claim, progress)
+        changed |= {
+            "partial": None,
+            "last_sequence": progress.last_sequence,
+            "usage": progress.usage,
+        }
+    began = time.monotonic()
+    with transaction.atomic():
+        _update(claim, changed)
+        write()
+        if time.monotonic() - began > LONG:  # of the lease not much would be left
+            _update(claim, {"lease_until": _lease()})
 
 
-@transaction.atomic
 def finish(claim: Claim, ending: Ending) -> str | None:
     """The turn is over. The id of the turn that now may run, if one waits.
 
     Raises Fenced.
     """
+    write = _ready(claim, ending.progress)
+    with transaction.atomic():
+        return _finish(claim, ending, write)
+
+
+def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> str | None:
     response = ending.response
     details = response["incomplete_details"] or {}
     _update(
@@ -140,7 +157,7 @@ def finish(claim: Claim, ending: Ending) -> str | None:
             "finished_at": timezone.now(),
         },
     )
-    _write(claim, ending.progress)
+    write()
     if ending.called:
         _leave_calls(claim)
     if waiting := waiting_in(claim.conversation_id):
@@ -171,8 +188,15 @@ def waiting_in(conversation_id: str) -> str | None:
 _write_items = Insert(Item)
 
 
-def _write(claim: Claim, progress: Progress) -> None:
-    _write_items(
+def _ready(claim: Claim, progress: Progress) -> Callable[[], None]:
+    """Writes what is new once it is called. Before the transaction, so that it does not
+    wait while a long item is encoded: it has locked the turn, and PostgreSQL ends one
+    that stands still."""
+    return partial(_write, claim, progress, _items(claim, progress))
+
+
+def _items(claim: Claim, progress: Progress) -> Callable[[], None]:
+    return _write_items.ready(
         *(
             Item(
                 turn_id=claim.turn_id,
@@ -187,6 +211,10 @@ def _write(claim: Claim, progress: Progress) -> None:
             for number, (payload, proof, sequence) in enumerate(progress.items)
         )
     )
+
+
+def _write(claim: Claim, progress: Progress, write_items: Callable[[], None]) -> None:
+    write_items()
     for made in progress.calls_made:
         ModelCall.objects.record(
             made.call,
@@ -254,7 +282,6 @@ def keep_whole(conversation_id: str, outcome: Outcome) -> None:
     attachment.save()
 
 
-@transaction.atomic
 def suspend(
     claim: Claim,
     progress: Progress,
@@ -265,6 +292,17 @@ def suspend(
     The questions that are open; none where all were decided meanwhile, and then the
     turn can go on at once. Raises Fenced.
     """
+    write = _ready(claim, progress)
+    with transaction.atomic():
+        return _suspend(claim, progress, asked, write)
+
+
+def _suspend(
+    claim: Claim,
+    progress: Progress,
+    asked: Sequence[tuple[ItemPayload, Asked]],
+    write: Callable[[], None],
+) -> list[Question]:
     changed: dict[str, Any] = {
         "status": Turn.Status.WAITING,
         "lease_until": None,
@@ -274,7 +312,7 @@ def suspend(
     if progress.items:
         changed["usage"] = progress.usage
     _update(claim, changed)
-    _write(claim, progress)
+    write()
     questions = [_question(claim, call, question) for call, question in asked]
     still_open = [q for q in questions if q.state == Question.State.OPEN]
     if not still_open:
@@ -376,6 +414,11 @@ def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> Heard:
     return Heard(lost, stopped)
 
 
+def keep(mine: Claim, snapshot: Snapshot) -> None:
+    """What is long is kept by itself, so that no lease waits for it."""
+    sql.renew(_lease(), [_beat(mine, snapshot)])
+
+
 def _beat(mine: Claim, snapshot: Snapshot | None) -> sql.Beat:
     if snapshot is None:
         return (mine.turn_id, mine.epoch, None, None)
@@ -389,6 +432,7 @@ class Snapshot:
 
     items: Sequence[ItemPayload]
     last_sequence: int
+    is_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +455,7 @@ def release(
         claims=F("claims") - 1,
     ):
         enqueue(claim.turn_id)
-    _write(claim, Progress(calls_made=made))
+    _ready(claim, Progress(calls_made=made))()
 
 
 def release_all() -> int:
@@ -426,4 +470,4 @@ def request_cancel(turn_id: str) -> None:
 
 def to_sweep(limit: int) -> list[str]:
     """Turns that wait for somebody to take them up, oldest first."""
-    return sql.column(sql.TO_SWEEP, [Moment(), limit])
+    return sql.to_sweep(limit)

@@ -53,6 +53,7 @@ LOOK = 2.0  # seconds between looks for an answer whose hint was lost
 #: what is very long is kept less often, at so many characters a second ...
 PACE = 1_000_000
 LONGEST = 16_000_000  # ... and beyond this the last one stands
+LONG = 100_000  # characters from which on one is kept by itself
 Stop = Literal["cancelled", "deadline", "released", "fenced"]
 
 
@@ -176,7 +177,7 @@ class Run:
         if length > LONGEST:
             return None
         self._snapshot_at = sequence
-        return Snapshot(said, sequence - 1)
+        return Snapshot(said, sequence - 1, is_long=length > LONG)
 
     def _uncommitted(self) -> Sequence[Item]:
         return [*self._builder.output[self._committed :], *self._builder.partial()]
@@ -453,6 +454,7 @@ class Run:
                 for item, told in zip(new, builder.done_at[first:], strict=False)
             ],
             first_position=self._inputs + first,
+            last_sequence=builder.sequence - 1,
             calls_made=made,
             executing=executing,
             background=background,

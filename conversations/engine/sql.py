@@ -80,11 +80,19 @@ WHERE t.conversation_id = %s AND {_CLAIMABLE}
 ORDER BY t.created_at, t.id LIMIT 1
 """
 
-TO_SWEEP = f"""
+_TO_SWEEP = f"""
 SELECT t.id FROM conversations_turn t
 WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE}
 ORDER BY t.created_at, t.id LIMIT %s
 """
+
+
+def to_sweep(limit: int) -> list[str]:
+    """Less those whose row somebody is writing: a claim would wait for it."""
+    is_postgres = connection.vendor == "postgresql"
+    free = "FOR NO KEY UPDATE OF t SKIP LOCKED" if is_postgres else ""
+    return column(f"{_TO_SWEEP} {free}", [Moment(), limit])
+
 
 #: Results of calls in the background that the model has not been told.
 _UNDELIVERED = """
@@ -127,6 +135,10 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
     Those that are to be stopped, and those that are not ours any more, where it is
     False. In two statements, whatever the number: a thread gives the interpreter away
     at each, and at each row that it is told.
+
+    Who holds a turn's row is about to change it, nearly always the turn's own run; none
+    of the others waits for that. What was said up to an event before the last that is
+    on record has been written already.
     """
     if not beats:
         return []
@@ -134,14 +146,19 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
     place = f"(%s, CAST(%s AS integer), CAST(%s AS {json_type}), CAST(%s AS integer))"
     values = ", ".join([place] * len(beats))
     told = [value for beat in beats for value in beat]
+    free, ids = "", []
+    if connection.vendor == "postgresql":
+        free = f"AND t.id IN ({_FREE} ({', '.join(['%s'] * len(beats))}) {_SKIPPING})"
+        ids = [turn_id for turn_id, *_ in beats]
     statements.execute(
         _by_the_clock(f"""
         UPDATE conversations_turn AS t
-        SET lease_until = {_MOMENT}, partial = COALESCE(v.column3, t.partial),
-            last_sequence = COALESCE(v.column4, t.last_sequence)
-        FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN}
+        SET lease_until = {_MOMENT},
+            partial = CASE WHEN {_NEWER} THEN v.column3 ELSE t.partial END,
+            last_sequence = CASE WHEN {_NEWER} THEN v.column4 ELSE t.last_sequence END
+        FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN} {free}
         """),
-        [lease_until.value, *told],
+        [lease_until.value, *told, *ids],
     )
     # What was said, which may be long, is not sent a second time.
     values = ", ".join(["(%s, CAST(%s AS integer))"] * len(beats))
@@ -156,6 +173,9 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
     return [(turn_id, bool(is_ours)) for turn_id, is_ours in found]
 
 
+_NEWER = "v.column4 > COALESCE(t.last_sequence, -1)"
+_FREE = "SELECT f.id FROM conversations_turn f WHERE f.id IN"
+_SKIPPING = "FOR NO KEY UPDATE SKIP LOCKED"
 _RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError, connection, transaction
 from django.db.models.signals import post_save, pre_save
 from django.utils import timezone
 
 from conversations.engine import rows
-from conversations.engine.rows import Claim, Snapshot
+from conversations.engine.rows import Claim, Progress, Snapshot
 from conversations.models import Conversation, Item, Turn
 from llm.models import ModelCall
-from llm.wire.items import user_message
+from llm.prepared import Insert
+from llm.wire.items import message, user_message
 
 pytestmark = pytest.mark.django_db
 
@@ -75,3 +77,83 @@ def test_beats_of_many_runs_are_of_all(monkeypatch, django_assert_num_queries):
     assert sorted(heard.stopped) == sorted(claim.turn_id for claim in claims[3:])
     assert [turn_of(claim).partial for claim in claims] == [[1]] * 5
     assert rows.heartbeat({}) == rows.Heard([], [])
+
+
+def test_what_was_said_before_an_item_was_kept_is_not_kept_beside_it():
+    """A beat may be written after the step that is later: by another thread."""
+    mine, item = running(), message("assistant", "Good day")
+    before, after = Snapshot([item], 5), Snapshot([message("assistant", "And")], 7)
+    rows.advance(
+        mine, Progress(items=[(item, None, 5)], first_position=1, last_sequence=6)
+    )
+    rows.heartbeat({mine: before})
+    assert (turn_of(mine).partial, turn_of(mine).last_sequence) == (None, 6)
+    rows.keep(mine, after)
+    assert (turn_of(mine).partial, turn_of(mine).last_sequence) == (after.items, 7)
+
+
+def test_an_item_is_encoded_before_the_transaction():
+    mine, item = running(), message("assistant", "Good day")
+    row = Item(
+        turn_id=mine.turn_id,
+        position=1,
+        origin=Item.Origin.OUTPUT,
+        type="message",
+        payload=item,
+    )
+    write = Insert(Item).ready(row)
+    item_then = dict(item)
+    item["content"] = []
+    write()
+    assert Item.objects.get(pk=row.pk).payload == item_then
+
+
+needs_postgres = pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="SQLite has one writer"
+)
+
+
+@needs_postgres
+@pytest.mark.django_db(transaction=True)
+def test_no_lease_waits_for_a_turn_that_is_being_written():
+    writes, others = running(), running()
+    past = timezone.now()
+    Turn.objects.update(lease_until=past)
+    theirs = connection.copy()
+    try:
+        with transaction.atomic(), connection.cursor() as ours:
+            ours.execute("SET LOCAL lock_timeout = '5s'")
+            with theirs.cursor() as cursor:
+                cursor.execute("BEGIN")
+                locked = "UPDATE conversations_turn SET usage = NULL WHERE id = %s"
+                cursor.execute(locked, [writes.turn_id])
+            heard = rows.heartbeat({writes: None, others: None})
+            assert heard == rows.Heard([], [])
+            assert turn_of(others).lease_until > past
+            assert turn_of(writes).lease_until == past
+            assert rows.to_sweep(10) == []
+    finally:
+        theirs.close()
+
+
+@needs_postgres
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_stood_still_is_a_connection_that_broke():
+    """And no fault of ours, for which a turn would fail."""
+    theirs = connection.copy()
+    try:
+        with theirs.cursor() as cursor:
+            cursor.execute("SET idle_in_transaction_session_timeout = 1")
+            cursor.execute("SELECT pg_backend_pid()")
+            ((process,),) = cursor.fetchall()
+            cursor.execute("BEGIN")
+            with connection.cursor() as ours:
+                is_there = True
+                while is_there:
+                    query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
+                    ours.execute(query, [process])
+                    ((is_there,),) = ours.fetchall()
+            with pytest.raises(OperationalError):
+                cursor.execute("SELECT 1")
+    finally:
+        theirs.close()
