@@ -20,6 +20,7 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
@@ -31,12 +32,14 @@ from conversations.engine.database import Database
 from conversations.engine.hints import announce, listeners
 from conversations.engine.load import Taken, Work, load_taken, open_taken, take
 from conversations.engine.log import (
+    MOST,
     Entry,
     EventLog,
     Position,
     TurnLog,
     Way,
     entries_after,
+    portions,
 )
 from conversations.engine.replay import Over, replay
 from conversations.engine.run import Run
@@ -70,6 +73,8 @@ class Engine:
         self._wanted: dict[str, asyncio.Future[None] | None] = {}
         #: Those of them that were stopped before they had a run.
         self._to_stop: set[str] = set()
+        #: What is told from rows at this moment.
+        self._overs: WeakValueDictionary[str, Over] = WeakValueDictionary()
         self._stopped = asyncio.Event()
         self.read = database.read
         self.background = Background(database, submit=self.opened, news=self.news)
@@ -275,22 +280,25 @@ class Engine:
                         await log.changed()  # a run of ours is about to tell it
                         continue
                     if over := await self._over(turn_id):
-                        if batch := over.after(after):
+                        for batch in portions(over.after(after)):
                             yield batch
                         return
                     await self._retell(turn_id)
                     if log.is_over or not (log.entries or log.stand_in):
                         await log.changed()
                     continue
-                batch = entries_after(log.entries, after) if log.entries else []
+                known = log.entries
+                batch = entries_after(known, after, MOST) if known else []
+                del known
                 if not _is_news(batch, after) and log.stand_in:
                     batch = _from_stand_in(log.stand_in, log.entries, after)
                 if _is_news(batch, after):
+                    batch = next(portions(batch))
                     after = batch[-1].place
                     yield batch
                     del batch  # as the next may be long in coming
                 elif log.ended:
-                    if rest := await self._by_rows(log, after):
+                    for rest in portions(await self._by_rows(log, after)):
                         yield rest
                     return
                 elif way and _is_at_end(log, after):
@@ -302,6 +310,7 @@ class Engine:
             self._log.leave(log)
 
     def forget(self, turn_id: str) -> None:
+        self._overs.pop(turn_id, None)
         if turn_id not in self._wanted:
             self._log.drop(turn_id)
 
@@ -314,8 +323,12 @@ class Engine:
         return over is not None and not over.after(after)
 
     async def _over(self, turn_id: str) -> Over | None:
+        if (known := self._overs.get(turn_id)) is not None:
+            return known
         try:
-            return await self._database.read(replay, turn_id)
+            over = await self._database.read(replay, turn_id)
+            # Hundreds may ask at once, and hold it for as long as they read.
+            return self._overs.setdefault(turn_id, over) if over else None
         except UNREACHABLE as exc:
             logger.warning("turn %s cannot be read: %s", turn_id, where(exc))
             return None
@@ -340,12 +353,20 @@ class Engine:
         if not runs:
             return
         beats = {run.claim: run.snapshot() for run in runs}
-        heard = await self._database.write(rows.heartbeat, beats)
+        for mine, said in beats.items():
+            if said is not None and said.is_long:
+                beats[mine] = None
+                self._keep(self._keep_long(mine, said), name="hint")
+        heard = await self._database.beat(rows.heartbeat, beats)
         for turn_id in heard.lost:
             self._fence(turn_id)
         for turn_id in heard.stopped:
             if run := self.runs.get(turn_id):
                 run.cancel()
+
+    async def _keep_long(self, mine: rows.Claim, said: rows.Snapshot) -> None:
+        with suppress(*UNREACHABLE):  # the next one holds it as well
+            await self._database.write(rows.keep, mine, said)
 
     async def _sweep(self) -> None:
         if (room := self._room()) > 0:
@@ -403,11 +424,15 @@ def _is_from_rows(log: TurnLog, after: Position | None) -> bool:
 
 
 def _from_stand_in(
-    stand_in: Sequence[Entry], entries: Sequence[Entry], after: Position | None
+    stand_in: Sequence[Sequence[Entry]],
+    entries: Sequence[Entry],
+    after: Position | None,
 ) -> list[Entry]:
-    """For who has been told exactly what `stand_in` goes on from, or part of it."""
-    known = [entry.place for entry in stand_in]
-    known.append(entries[-1].place if entries else Position(0, 0))
-    if after is not None and after not in known:
+    """For who has been told exactly what `stand_in` goes on from, or whole batches of
+    it: within them, numbers are not those of the run."""
+    ends = [batch[-1].place for batch in stand_in]
+    known = entries[-1].place if entries else None
+    if after not in (None, known, *ends):
         return []
-    return [entry for entry in stand_in if after is None or entry.place > after]
+    batches = zip(stand_in, ends, strict=True)
+    return [e for batch, end in batches if after is None or end > after for e in batch]

@@ -192,9 +192,10 @@ class Entries(Sequence[Entry]):
         at = bisect_right(self._firsts, start) - 1
         while at < len(self._kept) and self._firsts[at] < stop:
             first, kept = self._firsts[at], self._kept[at]
-            for number, data in enumerate(kept.told(first), first):
-                if start <= number < stop:
-                    found.append(self._entry(number, kept, data))
+            for number, data in kept.told(first, start):
+                if number >= stop:
+                    break
+                found.append(self._entry(number, kept, data))
             at += 1
         return found + self._recent[: max(stop - self._packed, 0)]
 
@@ -235,11 +236,14 @@ class _Whole:
         is_same = before is not None and before._rest == rest
         self._rest: bytes = before._rest if before and is_same else rest
 
-    def told(self, first: int) -> Iterator[bytes]:
+    def told(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
+        """The event, which is number `first`, if that is `start` or beyond."""
+        if first < start:
+            return
         rest = self._rest
         if self._deflated is not None:
             rest += zlib.decompress(self._deflated)
-        yield _beginning(self.type, first) + rest
+        yield first, _beginning(self.type, first) + rest
 
 
 class _Texts:
@@ -298,13 +302,18 @@ class _Texts:
             self._block = None
         return True
 
-    def told(self, first: int) -> Iterator[bytes]:
-        last = () if self._block is None else (self._block,)
-        blocks = (*self._blocks, *last)
-        pieces = (piece for block in blocks for piece in block.split(b"\n"))
-        for number, piece in enumerate(pieces, first):
-            begins = _beginning(self.type, number)
-            yield b"".join((begins, self._address, piece, self._end))
+    def told(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
+        """The events from number `start` on; the first of all is `first`."""
+        number, last = first, () if self._block is None else (self._block,)
+        for block in (*self._blocks, *last):
+            beyond = number + block.count(b"\n") + 1
+            if beyond > start:
+                for each, piece in enumerate(block.split(b"\n"), number):
+                    if each >= start:
+                        begins = _beginning(self.type, each)
+                        data = b"".join((begins, self._address, piece, self._end))
+                        yield each, data
+            number = beyond
 
 
 def _beginning(type: str, number: int) -> bytes:

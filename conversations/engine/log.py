@@ -10,7 +10,8 @@ from rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from conversations.engine.entries import Entries, Entry, Position, encoded
@@ -19,6 +20,8 @@ from llm.wire.response import TERMINAL
 
 __all__ = [
     "KEEP",
+    "MOST",
+    "MOST_BYTES",
     "WRITE",
     "Entries",
     "Entry",
@@ -33,10 +36,14 @@ __all__ = [
     "Write",
     "encoded",
     "entries_after",
+    "portions",
     "reset",
     "told_before",
 ]
 
+MOST = 500  # entries that a follower is handed at once ...
+MOST_BYTES = 256 * 1024  # ... unless one is longer; who does not read holds no more
+RESET = "parley:step.reset"
 KEEP = 60.0  # seconds a turn that is over can be followed without its rows
 
 Form = Callable[[Entry], bytes]
@@ -135,8 +142,8 @@ class TurnLog:
         self.ended = False
         self.is_over = False  # by its rows, whatever the entries say
         #: Made from rows, for followers at the end of `entries` while the log itself
-        #: cannot be read.
-        self.stand_in: Sequence[Entry] = ()
+        #: cannot be read. Who was told a batch of it whole may go on with the next.
+        self.stand_in: Sequence[Sequence[Entry]] = ()
         self.followers = 0
         self._waiting: Sequence[asyncio.Future[None]] = ()
         self._listening: Sequence[_Listener] = ()
@@ -286,28 +293,47 @@ class MemoryLog:
             self.drop(turn_id)
 
 
-def entries_after(entries: Sequence[Entry], after: Position | None) -> list[Entry]:
-    """What a follower at `after` has not been told yet.
+def entries_after(
+    entries: Sequence[Entry], after: Position | None, most: int = sys.maxsize
+) -> list[Entry]:
+    """What a follower at `after` has not been told yet; the first `most` of it.
 
     One who comes from an earlier epoch is told to drop what was not committed there.
     """
     if after is None:
-        return list(entries)
+        return list(entries[:most])
     epoch = entries[-1].epoch
     if after.epoch >= epoch:
-        return list(entries[after.sequence + 1 :]) if after.epoch == epoch else []
+        first = after.sequence + 1
+        return list(entries[first : first + most]) if after.epoch == epoch else []
     fresh = [e for e in entries if e.told_at is None or e.told_at > after]
     if not fresh:
         return []  # the reset comes with the first that is new
     known = [e.event for e in entries if e.told_at and e.told_at <= after]
     seen = {event["output_index"] for event in known if "output_index" in event}
-    return [reset(entries[0].turn_id, after, len(seen)), *fresh]
+    return [reset(entries[0].turn_id, after, len(seen)), *fresh[:most]]
+
+
+def portions(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """One after another, so that who does not read holds little of what is to come."""
+    portion: list[Entry] = []
+    size = 0
+    for entry in entries:
+        size += len(entry.data)
+        is_full = size > MOST_BYTES or len(portion) == MOST
+        # A reset stands where the follower is, and goes with what comes next.
+        if is_full and portion and portion[-1].type != RESET:
+            yield portion
+            portion, size = [], len(entry.data)
+        portion.append(entry)
+    if portion:
+        yield portion
 
 
 def reset(turn_id: str, after: Position, output_index: int) -> Entry:
     """Tells a follower at `after` to drop the items from an index on."""
     event = {
-        "type": "parley:step.reset",
+        "type": RESET,
         "sequence_number": after.sequence + 1,
         "output_index": output_index,
     }

@@ -20,6 +20,7 @@ from conversations.engine.ending import end
 from conversations.engine.log import KEEP, Entry, Position, TurnLog
 from conversations.engine.redis_wire import (
     ELSEWHERE,
+    PIECE,
     large_of,
     stream_of,
     unpack,
@@ -237,6 +238,15 @@ class Mirrors:
             else:
                 mirror.wake()
 
+    async def _large(self, key: str) -> bytes:
+        """Piece by piece, see `redis_wire.PIECE`; nothing where it is gone."""
+        redis, pieces = self._bus.redis, []
+        size = await redis.strlen(key)
+        for first in range(0, size, PIECE):
+            pieces.append(await redis.getrange(key, first, first + PIECE - 1))
+        data = b"".join(pieces)
+        return data if len(data) == size else b""
+
     async def _fetch(
         self, mirror: Mirror, entries: list[Entry], large: list[Entry]
     ) -> None:
@@ -245,7 +255,7 @@ class Mirrors:
             with suppress(*AWAY):
                 for entry in large:
                     key = large_of(mirror.turn_id, entry.place)
-                    if (data := await self._bus.redis.get(key)) is None:
+                    if not (data := await self._large(key)):
                         mirror.has_gap = True
                         entries = entries[: entries.index(entry)]
                         break

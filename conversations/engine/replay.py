@@ -10,7 +10,7 @@ from llm.wire.facades.errors import recorded
 from llm.wire.response import ResponseBuilder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Over:
     """A turn that is over: all its events, in an epoch after its last."""
 

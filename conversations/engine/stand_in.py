@@ -2,15 +2,18 @@
 
 Once a second a run writes what it has said so far, with the number of the last event
 that said it. Beyond what a follower knows of that, it is told the difference: the same
-items and texts in fewer events, of which the last stands where the run's did. So when
-the log is back, the follower goes on there and has missed nothing.
+items and texts in fewer events. Where a text, or an item, is whole, its event stands
+where the run's did: what tells a text stands before all that the run says later, and an
+item begins before all of its text. So when the log is back, or another process has it,
+the follower goes on wherever it was cut off and has missed nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 
 from django.utils import timezone
 
@@ -34,6 +37,9 @@ class Standing:
     epoch: int
     sequence: int  # of the last event of which the rows tell
     done: Sequence[ItemPayload]
+    #: Numbers of the events that told those done; None where an earlier epoch did, and
+    #: this one at its beginning.
+    ends: Sequence[int | None]
     open: Sequence[ItemPayload]
 
 
@@ -65,6 +71,7 @@ def _standing(turn: Turn) -> Standing:
         epoch=turn.epoch,
         sequence=max([turn.last_sequence or 0, *told]),
         done=[row.payload for row in rows],
+        ends=[row.sequence if row.epoch == turn.epoch else None for row in rows],
         open=turn.partial or [],
     )
 
@@ -74,31 +81,47 @@ def lengthen(log: TurnLog, standing: Standing) -> bool:
 
     False where that is nothing, or where it cannot be told apart.
     """
-    known = [*log.entries, *log.stand_in]
-    if known and known[-1].place >= Position(standing.epoch, standing.sequence):
+    last = log.stand_in[-1][-1] if log.stand_in else None
+    if last is None and log.entries:
+        last = log.entries[-1]
+    if last and last.place >= Position(standing.epoch, standing.sequence):
         return False
-    if known and known[-1].place.epoch != standing.epoch:
+    if last and last.epoch != standing.epoch:
         return False  # the log begins anew when it is back
-    first = known[-1].place.sequence + 1 if known else 0
-    events = _events_beyond(_Told.of(known), standing)
-    if not events or len(events) > standing.sequence - first + 1:
-        return False
+    told = _Told.of([*log.entries, *chain.from_iterable(log.stand_in)])
+    next_one = last.sequence + 1 if last else 0
+    new: list[Sequence[Entry]] = []
+    for events, end in _events_beyond(told, standing):
+        if batch := list(_placed(log.turn_id, standing.epoch, events, next_one, end)):
+            new.append(batch)
+            next_one = batch[-1].sequence + 1
+    log.stand_in = [*log.stand_in, *new]
+    return bool(new)
+
+
+def _placed(
+    turn_id: str, epoch: int, events: Sequence[Event], first: int, end: int | None
+) -> Iterator[Entry]:
+    """Events that go on at `first`, with numbers. With an `end`, an item begins as soon
+    as it can, and all that tells of its content stands as late as it can."""
+    late = 0 if end is None else end + 1 - len(events)
+    is_head = True
     for number, event in enumerate(events):
-        is_last = number == len(events) - 1
-        sequence = standing.sequence if is_last else first + number
-        event = {**event, "sequence_number": sequence}
-        place = Position(standing.epoch, sequence)
-        log.stand_in = [*log.stand_in, Entry.of(log.turn_id, place, event)]
-    return True
+        is_head = is_head and event["type"].endswith(".added")
+        sequence = first + number if end is None or is_head else late + number
+        if sequence >= first:  # else it was told
+            event = {**event, "sequence_number": sequence}
+            yield Entry.of(turn_id, Position(epoch, sequence), event)
 
 
 @dataclass(slots=True)
 class _Told:
-    """What some entries have told: whole items, and how much of the open one."""
+    """What some entries have told: whole items, and how much of the open ones."""
 
     is_begun: bool = False
     done: int = 0
-    texts: dict[int, str] = field(default_factory=dict)  # of open items, by index
+    #: Pieces of open items, by index.
+    texts: dict[int, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> _Told:
@@ -106,39 +129,43 @@ class _Told:
         for entry in entries:
             match entry.type:
                 case "response.output_item.added":
-                    told.texts[entry.event["output_index"]] = ""
+                    told.texts[entry.event["output_index"]] = []
                 case "response.output_text.delta":
                     event = entry.event
-                    told.texts[event["output_index"]] += event["delta"]
+                    told.texts[event["output_index"]].append(event["delta"])
                 case "response.output_item.done":
                     told.texts.pop(entry.event["output_index"], None)
                     told.done += 1
         return told
 
 
-def _events_beyond(told: _Told, standing: Standing) -> list[Event]:
+def _events_beyond(
+    told: _Told, standing: Standing
+) -> Iterator[tuple[Sequence[Event], int | None]]:
+    """Events that belong together, and the number of the last; None where they stand as
+    the run told them, one after another."""
     builder = ResponseBuilder(
         id=standing.turn_id, model=standing.model, created_at=standing.created_at
     )
-    events = [] if told.is_begun else builder.start()
-    if told.is_begun:
-        builder.start()
+    beginning = builder.start()
+    if not told.is_begun:
+        yield beginning, None
     items = [*standing.done, *standing.open]
+    ends = [*standing.ends, *(standing.sequence for _ in standing.open)]
     builder.restore(items[: told.done], None)
     for index, item in enumerate(items[told.done :], told.done):
         is_done = index < len(standing.done)
-        if (text := told.texts.get(index)) is not None:
-            more = _longer(builder, item, text, is_done=is_done)
+        if (pieces := told.texts.get(index)) is not None:
+            more = _longer(builder, item, "".join(pieces), is_done=is_done)
             if more is None:
-                return events
-            events += more
+                return
+            yield more, ends[index]
         elif is_done:
-            events += builder.add(item)
+            yield builder.add(item), ends[index]
         elif item["type"] == "message" and text_of(item):
-            events += builder.reopen(index, item)
+            yield builder.reopen(index, item), ends[index]
         else:
-            break  # it is told when it is done
-    return events
+            return  # it is told when it is done
 
 
 def _longer(

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from conversations.engine import entries as kept_in
 from conversations.engine.core import Engine
 from conversations.engine.log import (
+    MOST,
+    MOST_BYTES,
     Entry,
     Fenced,
     MemoryLog,
@@ -22,6 +24,8 @@ from conversations.engine.log import (
     Way,
     encoded,
     entries_after,
+    portions,
+    reset,
 )
 from llm.wire import websocket
 from llm.wire.deltas import CloseDelta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -350,3 +354,40 @@ def test_turns_that_begin_alike_keep_their_beginning_once():
     assert first._rest is second._rest
     assert all(each._deflated is first._deflated for each in (second, *others))
     assert others[0]._rest != first._rest  # its id and its time
+
+
+def test_portions_are_all_of_it_and_small_unless_one_event_is_large():
+    events = [
+        Entry("resp_1", (2, n), "t", b"x" * size)
+        for n, size in enumerate(
+            [10] * (2 * MOST + 1) + [MOST_BYTES, 1, MOST_BYTES + 1, 1, 1]
+        )
+    ]
+    found = list(portions(events))
+    assert [entry for portion in found for entry in portion] == events
+    for portion in found:
+        size = sum(len(entry.data) for entry in portion)
+        assert len(portion) == 1 or (len(portion) <= MOST and size <= MOST_BYTES)
+
+
+def test_a_reset_is_never_told_alone():
+    """It has no place of its own: who was told it alone would be told it again."""
+    large = Entry("resp_1", (2, 0), "t", b"x" * (MOST_BYTES + 1))
+    again = reset("resp_1", Position(1, 3), 0)
+    assert list(portions([again, large])) == [[again, large]]
+
+
+@pytest.mark.parametrize("most", [1, 2, 7])
+def test_who_asks_for_a_little_at_a_time_is_told_all(most):
+    texts = [f"{n} " * 40 for n in range(50)]
+    builder = ResponseBuilder(id="resp_1", model="m")
+    log = TurnLog("resp_1")
+    log.append(1, builder.start())
+    for text in texts:
+        log.append(1, builder.feed([TextDelta(0, text)]))
+    log.append(1, builder.complete())
+    told = []
+    while rest := entries_after(log.entries, told[-1].place if told else None, most):
+        assert len(rest) <= most
+        told += rest
+    assert told == list(log.entries)

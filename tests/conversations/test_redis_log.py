@@ -13,7 +13,7 @@ import redis as redis_client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversations.engine import entries, redis_wire
+from conversations.engine import entries, mirrors, outbox, redis_wire
 from conversations.engine.bus import Bus
 from conversations.engine.log import Fenced, Position, encoded
 from conversations.engine.redis_log import RedisLog
@@ -188,6 +188,61 @@ def test_events_of_any_size_come_back_to_the_byte_on_every_process(url, texts, b
     events += builder.complete()
     told = [encoded(event) for event in events]
     assert asyncio.run(both_ways(url, events, batch)) == [told] * 3
+
+
+async def test_a_large_event_is_written_and_read_piece_by_piece(url, turn, monkeypatch):
+    """So each answer of Redis is in time, however long the event."""
+    for module in (outbox, mirrors):
+        monkeypatch.setattr(module, "PIECE", LARGE)
+    large = "x" * (4 * LARGE)
+    async with Process(url) as worker, Process(url) as web:
+        sizes = []
+        for process in (worker, web):
+            send = process.bus.redis.connection_pool.connection_class
+            monkeypatch.setattr(send, "read_response", noting(send, sizes))
+        journal = worker.log.journal(turn, lambda: None)
+        for batch in said(turn, [large]):
+            journal.append(1, batch)
+        mirror = await web.log.follow(turn)
+        await until(lambda: mirror.ended)
+        delta = next(e for e in mirror.entries if e.type.endswith("text.delta"))
+        assert delta.event["delta"] == large
+        assert max(sizes) == LARGE
+
+
+def noting(kind, sizes):
+    """Notes how long the texts are that Redis answers with."""
+    read = kind.read_response
+
+    async def read_response(self, *args, **kwargs):
+        answer = await read(self, *args, **kwargs)
+        sizes.append(len(answer) if isinstance(answer, bytes) else 0)
+        return answer
+
+    return read_response
+
+
+async def test_pieces_that_redis_forgot_are_written_again(url, turn, monkeypatch):
+    monkeypatch.setattr(outbox, "PIECE", LARGE)
+    large = "x" * (4 * LARGE)
+    async with Process(url) as worker, Process(url) as web:
+        pipeline, made = worker.bus.redis.pipeline, []
+
+        def forgetting(**options):
+            made.append(pipeline(**options))
+            if len(made) == 3:  # between two pieces
+                made[-1].delete(large_of(turn, Position(1, 4)))
+            return made[-1]
+
+        monkeypatch.setattr(worker.bus.redis, "pipeline", forgetting)
+        journal = worker.log.journal(turn, lambda: None)
+        for batch in said(turn, [large]):
+            journal.append(1, batch)
+        mirror = await web.log.follow(turn)
+        await until(lambda: mirror.ended)
+        delta = next(e for e in mirror.entries if e.type.endswith("text.delta"))
+        assert delta.place == Position(1, 4)
+        assert delta.event["delta"] == large
 
 
 async def test_what_is_over_does_not_stay_for_ever(url, turn):

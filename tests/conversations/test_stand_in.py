@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
+from conversations.engine.core import _from_stand_in
 from conversations.engine.log import Entry, Position, TurnLog
 from conversations.engine.stand_in import Standing, lengthen
-from llm.wire.deltas import TextDelta
+from llm.wire.deltas import TextDelta, ToolCallDelta
 from llm.wire.items import message
 from llm.wire.response import ResponseBuilder
 
@@ -26,6 +29,7 @@ def told():
                 epoch=1,
                 sequence=builder.sequence - 1,
                 done=list(builder.output),
+                ends=list(builder.done_at),
                 open=builder.partial(),
             )
         )
@@ -56,20 +60,70 @@ def shown(entries):
 EVENTS, STANDINGS = told()
 
 
+def stood_in(log):
+    return list(chain.from_iterable(log.stand_in))
+
+
+def test_rows_tell_all_that_the_run_had_said():
+    for standing in STANDINGS:
+        log, whole = TurnLog("resp_1"), TurnLog("resp_1")
+        whole.append(1, EVENTS[: standing.sequence + 1])
+        assert lengthen(log, standing)
+        assert shown(stood_in(log)) == shown(whole.entries)
+
+
 @pytest.mark.parametrize("known", range(len(EVENTS)))
 @pytest.mark.parametrize("standing", STANDINGS, ids=range(len(STANDINGS)))
-def test_rows_tell_what_lies_beyond_and_nothing_twice(known, standing):
-    log = TurnLog("resp_1")
+def test_wherever_who_was_told_by_rows_is_cut_off_the_log_goes_on(known, standing):
+    """The law: the same text in the end, and each number higher than the one before."""
+    log, whole = TurnLog("resp_1"), TurnLog("resp_1")
     log.append(1, EVENTS[:known])
-    whole = TurnLog("resp_1")
-    whole.append(1, EVENTS[: standing.sequence + 1])
-    if lengthen(log, standing):
-        assert shown([*log.entries, *log.stand_in]) == shown(whole.entries)
-        places = [entry.place for entry in [*log.entries, *log.stand_in]]
+    whole.append(1, EVENTS)
+    lengthen(log, standing)
+    beyond = stood_in(log)
+    for cut in range(len(beyond) + 1):
+        told = [*log.entries, *beyond[:cut]]
+        last = told[-1].sequence if told else -1
+        told += [entry for entry in whole.entries if entry.sequence > last]
+        assert shown(told) == shown(whole.entries)
+        places = [entry.place for entry in told]
         assert places == sorted(set(places))
-        assert places[-1] == Position(1, standing.sequence)
-    else:
-        assert not log.stand_in
+
+
+@pytest.mark.parametrize("place", range(len(EVENTS)))
+@pytest.mark.parametrize("standing", STANDINGS, ids=range(len(STANDINGS)))
+def test_who_was_told_elsewhere_goes_on_only_where_that_misses_nothing(place, standing):
+    log, whole = TurnLog("resp_1"), TurnLog("resp_1")
+    whole.append(1, EVENTS)
+    lengthen(log, standing)
+    told = list(whole.entries[: place + 1])
+    told += _from_stand_in(log.stand_in, log.entries, Position(1, place))
+    last = told[-1].sequence
+    told += [entry for entry in whole.entries if entry.sequence > last]
+    assert shown(told) == shown(whole.entries)
+
+
+def test_what_cannot_be_told_before_it_is_done_does_not_count_as_told():
+    """A call whose arguments come in: the rows know more than they can tell."""
+    builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
+    builder.start()
+    builder.add(message("assistant", "First"))
+    end = builder.sequence - 1
+    builder.feed([ToolCallDelta("c", "call_1", "act", '{"a')])
+    standing = Standing(
+        turn_id="resp_1",
+        model="m",
+        created_at=1,
+        epoch=1,
+        sequence=builder.sequence - 1,
+        done=list(builder.output),
+        ends=list(builder.done_at),
+        open=builder.partial(),
+    )
+    log = TurnLog("resp_1")
+    assert lengthen(log, standing)
+    assert stood_in(log)[-1].place == Position(1, end)
+    assert not lengthen(log, standing)
 
 
 def test_rows_that_grow_are_told_as_they_grow():
@@ -79,7 +133,7 @@ def test_rows_that_grow_are_told_as_they_grow():
         assert not lengthen(log, standing)
     whole = TurnLog("resp_1")
     whole.append(1, EVENTS)
-    assert shown(log.stand_in) == shown(whole.entries)
+    assert shown(stood_in(log)) == shown(whole.entries)
 
 
 def test_another_epoch_waits_for_the_log():
