@@ -8,6 +8,7 @@ both.
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class ScaledEngine(Engine):
             self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
         )
         self._renewed: dict[str, float] = {}  # when we last held the lease for sure
+        self._watched = self._waits_until = self.loop.time()
 
     async def start(self) -> None:
         self._bus.start()
@@ -148,8 +150,16 @@ class ScaledEngine(Engine):
         self._renewed.update(dict.fromkeys(mine, now))
 
     async def _watch(self) -> None:
-        """A run whose lease may have ended is somebody else's by now."""
+        """A run whose lease may have ended is somebody else's by now.
+
+        Where this process itself stood still, a heartbeat comes first, which knows.
+        """
         now = self.loop.time()
+        if now - self._watched > MARGIN:
+            self._waits_until = now + settings.TURN_LEASE / 2
+        self._watched = now
+        if now < self._waits_until:
+            return
         self._renewed = {
             turn_id: self._renewed.get(turn_id, now) for turn_id in self.runs
         }
@@ -157,6 +167,7 @@ class ScaledEngine(Engine):
             if now - renewed > settings.TURN_LEASE - MARGIN:
                 logger.warning("turn %s: its lease cannot be renewed", turn_id)
                 self._fence(turn_id)
+                self._renewed[turn_id] = math.inf  # said once
 
     async def _clean_up(self) -> None:
         await self._database.write(clean_up)

@@ -1,0 +1,59 @@
+"""The channel layer of many processes: nobody waits for its Redis, and the log says
+once that it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from redis.exceptions import ConnectionError as Lost
+
+from conversations.engine.layer import Layer, OneLine
+
+
+@pytest.fixture
+async def silent():
+    """The address of a Redis that takes connections and answers nothing."""
+    gone = asyncio.Event()
+
+    async def serve(reader, writer):
+        await gone.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    yield f"redis://127.0.0.1:{port}/0"
+    gone.set()
+    server.close()
+
+
+async def test_a_page_opens_and_closes_without_an_answer_of_redis(silent):
+    layer = Layer(hosts=[{"address": silent, "socket_timeout": 60}])
+    async with asyncio.timeout(30):
+        channel = await layer.new_channel()
+        await layer.group_add("conversation.1", channel)
+        hearing = asyncio.ensure_future(layer.receive(channel))
+        await asyncio.sleep(0)
+        await layer.group_discard("conversation.1", channel)
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+    assert not layer._get_layer().channels
+    for task in list(layer._tasks):
+        task.cancel()
+    await asyncio.gather(*layer._tasks, return_exceptions=True)
+
+
+def test_that_redis_is_away_is_one_line_and_a_fault_of_ours_is_whole(caplog):
+    logger = logging.getLogger("tests.layer")
+    logger.addFilter(told_once := OneLine())
+    for exc in (Lost("gone"), Lost("gone"), KeyError("ours")):
+        try:
+            raise exc
+        except Exception:
+            logger.exception("Unexpected exception in receive task")
+    logger.removeFilter(told_once)
+    away, ours = caplog.records
+    told = "no hints for open pages from Redis: ConnectionError"
+    assert (away.levelname, away.getMessage(), away.exc_info) == ("WARNING", told, None)
+    assert ours.exc_info
