@@ -274,7 +274,10 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     async def _forward(self, turn_id: str, after: str | None) -> None:
         # Where the server goes down this ends early; the server then closes with 1012.
         way = Way(Entry.ws_frame, self._write) if self._write else None
-        batches = engine.follow(turn_id, after, way)
+        try:
+            batches = engine.follow(turn_id, after, way)
+        except engine.NotRunning:  # it goes down: the socket is closed with 1012
+            return
         try:
             async for entries in batches:
                 await self._tell(entries, way)

@@ -190,7 +190,14 @@ class _Stream:
         await send({"type": "http.response.body", "body": orjson.dumps(body)})
 
     async def _stream(self, send: Send) -> None:
-        if self._after and await engine.is_told(self._turn_id, self._after):
+        try:
+            is_over = self._after and await engine.is_told(self._turn_id, self._after)
+            batches = engine.follow(self._turn_id, self._after, self._way())
+        except engine.NotRunning:  # the server goes down, and has let in this one yet
+            await self._start(send, 200, b"text/event-stream; charset=utf-8")
+            await send({"type": "http.response.body", "body": _RECONNECT})
+            return
+        if is_over:
             # 204 tells a browser's EventSource not to come back.
             await self._start(send, 204, b"text/event-stream")
             await send({"type": "http.response.body", "body": b""})
@@ -199,7 +206,6 @@ class _Stream:
         beats = _Beats(send, self._write)
         await beats.begin()
         frame = _text_frame if self._form == "text" else _event_frame
-        batches = engine.follow(self._turn_id, self._after, self._way())
         try:
             last = _RECONNECT
             async for entries in batches:

@@ -133,7 +133,7 @@ async def open(open_turn: Callable[[], Turn]) -> Turn:
 async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `function` finds in the rows, asked in a thread: one of the engine's, which
     are several; Channels has but one."""
-    if _engine is not None:
+    if _engine is not None and not _engine.draining:
         return await _engine.read(function, *args, **kwargs)
     found: T = await database_sync_to_async(function)(*args, **kwargs)
     return found
@@ -224,7 +224,7 @@ async def _response_of(turn_id: str) -> dict[str, Any]:
 
 
 def _running() -> Engine:
-    if _engine is None:
+    if _engine is None or _engine.draining:
         raise NotRunning
     return _engine
 
