@@ -134,6 +134,14 @@ class Server(daphne.server.Server):
         told["application_instance"] = asyncio.ensure_future(answer)
         return inbox
 
+    async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
+        """As Daphne's; who sends much waits until it is read."""
+        await super().handle_reply(protocol, message)
+        if message["type"] == "websocket.send" or message.get("more_body"):
+            owner = protocol if _is_websocket(protocol) else protocol.channel
+            if owner is not None and owner.transport is not None:
+                await owner.transport.drain()
+
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._keep_failure(work))
         self._tasks.add(task)

@@ -1,9 +1,12 @@
-"""Connections of Daphne that send what they are told at once.
+"""Connections of Daphne that send what they are told at once, and keep little of it.
 
 Twisted asks to be told when a socket can be written, and is told in the next round of
 the event loop: two system calls and some thirty microseconds for each chunk of an
 answer. Nearly always it can be written, so here it is tried first, at the end of the
 round in which something was said: what was said together leaves together.
+
+Daphne takes whatever it is given, and keeps what a client does not read. Here whoever
+writes waits for a client that is slow, as with uvicorn.
 """
 
 from __future__ import annotations
@@ -70,14 +73,45 @@ _Connection: Any = tcp.Server  # whose methods have no types
 _Channel: Any = HTTPChannel
 
 
+FULL = 64 * 1024  # bytes that wait for a socket to take them; then writers wait, too
+
+
 class PromptConnection(_Connection):
     _is_due = False  # to be sent at the end of this round
     _is_waiting = False  # for the socket to take more
+    _drained: asyncio.Future[None] | None = None  # whom writers wait for
     logstr = repstr = "connection"  # one for all: nothing reads them
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         del self.logstr, self.repstr
+
+    @property
+    def is_full(self) -> bool:
+        waits = len(self.dataBuffer) - self.offset + self._tempDataLen
+        return bool(self.connected and waits > FULL)
+
+    async def drain(self) -> None:
+        """Returns once the socket takes more, or is closed."""
+        while self.is_full:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+
+    def _wake(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set_result(None)
+
+    def doWrite(self) -> Any:
+        done = super().doWrite()
+        if self._drained is not None and not self.is_full:
+            self._wake()
+        return done
+
+    def connectionLost(self, reason: Any) -> None:
+        super().connectionLost(reason)
+        self._wake()
 
     def write_now(self, data: bytes) -> None:
         """As `write`, and without waiting for the end of the round where it can."""
@@ -141,7 +175,7 @@ class PromptSocket(OrderlySocket):
 
     def write_now(self, frames: bytes) -> bool:
         """See `conversations.engine.WRITE`."""
-        if self.state != self.STATE_OPEN:
+        if self.state != self.STATE_OPEN or self.transport.is_full:
             return False
         self.transport.write_now(frames)
         return True
@@ -173,6 +207,8 @@ class PromptRequest(OrderlyRequest):
     def write_now(self, chunks: bytes) -> bool:
         """See `conversations.engine.WRITE`."""
         if self.finished or self._disconnected or not self.chunked:
+            return False
+        if self.channel.transport.is_full:
             return False
         if "requestHeaders" in self.__dict__:
             self._keep_little()

@@ -41,6 +41,8 @@ async def close() -> None:
 async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
         await _echo(scope["extensions"][WRITE], receive, send)
+    elif scope["path"] == "/flood":
+        await _flood(scope["extensions"][WRITE], send)
     elif scope["path"] == "/at-once":
         await _answer_at_once(scope["extensions"][WRITE], send)
     elif scope["path"] == "/stream":
@@ -113,6 +115,23 @@ async def _tell_body(receive: Any, send: Any) -> None:
     length = (b"content-length", b"%d" % len(told))
     await send({"type": "http.response.start", "status": 200, "headers": [length]})
     await send({"type": "http.response.body", "body": told})
+
+
+async def _flood(write: Any, send: Any) -> None:
+    """As much as the caller's connection takes, both ways; then what is left."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    piece, chunk = 1000 * b"x", b"3e8\r\n" + 1000 * b"x" + b"\r\n"
+    body = {"type": "http.response.body", "body": piece, "more_body": True}
+    while True:
+        try:
+            await asyncio.wait_for(send(body), timeout=0.2)
+        except TimeoutError:
+            break
+    assert not write(chunk)
+    say("full")
+    await send(body)
+    say("reads again")
+    await send({"type": "http.response.body", "body": b"last"})
 
 
 async def _answer(path: str, send: Any) -> None:

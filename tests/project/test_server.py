@@ -118,6 +118,18 @@ def test_chunks_written_at_once_come_between_those_that_were_sent(run: Run):
     assert small.end() == (0, ["drain", "close"])
 
 
+def test_who_does_not_read_is_sent_no_more_than_fits(run: Run):
+    small = run()
+    with httpx.stream("GET", f"{small.url}/flood") as response:
+        with Deadline(small.process):
+            assert small.lines_until("full") == ["full"]
+        assert response.read().endswith(b"xlast")
+    with Deadline(small.process):
+        assert small.lines_until("again") == ["reads again"]
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end() == (0, ["drain", "close"])
+
+
 @pytest.mark.parametrize("size", [1, 200, 100_000, 1_000_000])
 def test_frames_written_at_once_come_before_what_is_sent_after(run: Run, size: int):
     small = run()
