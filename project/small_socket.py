@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 from websockets.protocol import State
 
 from llm.clock import ringing
@@ -72,6 +73,23 @@ class SmallSocket(WebSocketsSansIOProtocol):
         self.writable.set()
         self.writable = _OPEN
 
+    # What makes no sense
+
+    def handle_parser_exception(self) -> None:
+        """Before the handshake is over there is no way to say why."""
+        if self.conn.close_sent is None:
+            self.transport.close()
+        else:
+            super().handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not _is_text(b"".join(self.frames)):
+            self.frames = []
+            self.conn.fail(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+        else:
+            super().send_receive_event_to_app()
+
     # Keepalive
 
     def start_keepalive(self) -> None:
@@ -97,6 +115,14 @@ class SmallSocket(WebSocketsSansIOProtocol):
             due.discard(self)
             self.ping_timer = None
         super().stop_keepalive()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:  # of which uvicorn would write a traceback
+        return False
+    return True
 
 
 def _taken(queue: asyncio.Queue[Any]) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 import threading
@@ -188,6 +189,61 @@ def test_who_is_there_when_the_server_goes_is_told_to_come_again(served: Served)
         with pytest.raises(ConnectionClosedError, match="1012"):
             websocket.recv()
     assert app.done.wait(10)
+
+
+_HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+_NO_TEXT = b"\x81\x81" + bytes(4) + b"\xff"  # masked with nothing
+_NO_FRAME = b"\xf1\x80" + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [(_NO_TEXT, 1007), (_NO_FRAME, 1002)], ids=["text", "frame"]
+)
+@pytest.mark.parametrize("is_early", [True, False])
+def test_what_makes_no_sense_ends_a_connection_and_is_no_fault(
+    served: Served,
+    caplog: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: bytes,
+    code: int,
+    is_early: bool,
+):
+    app, port = served(ws="websockets-sansio")
+    log = logging.getLogger("uvicorn.error")  # tells no logger of ours
+    monkeypatch.setattr(log, "handlers", [caplog.handler])
+    begun, ended = threading.Event(), threading.Event()
+
+    async def act(write: Any, receive: Any, send: Any) -> None:
+        if is_early:
+            begun.set()
+            assert (await receive())["type"] == "websocket.disconnect"
+        else:
+            await send({"type": "websocket.accept"})
+            app.found.append(await receive())
+        ended.set()
+
+    app.act = act
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(_HANDSHAKE)
+        told = connection.makefile("rb")
+        if is_early:
+            assert begun.wait(10)
+        else:
+            while told.readline() != b"\r\n":
+                pass
+        connection.sendall(sent)
+        last = told.read()
+    assert ended.wait(10)
+    if is_early:
+        assert last == b""
+    else:
+        assert last[2:4] == code.to_bytes(2)
+        assert app.found[0]["type"] == "websocket.disconnect"
+    assert not caplog.records
 
 
 def test_an_open_connection_keeps_only_what_is_its_own(served: Served):
