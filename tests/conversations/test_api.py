@@ -474,3 +474,9 @@ def test_the_schema_is_served(client: Client):
     answer = client.get("/api/schema/", {"format": "json"})
     assert answer.status_code == 200
     assert "/api/turns/{id}/events/" in json.loads(answer.content)["paths"]
+
+
+def test_a_query_does_not_name_the_files_of_the_document(client):
+    answer = client.get("/api/schema/", {"version": "a\0b", "format": "json"})
+    assert answer.status_code == 200
+    assert answer["Content-Disposition"].isprintable()
