@@ -115,16 +115,20 @@ class Body(httpx.AsyncByteStream):
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
-        self.pieces: Pieces | None = None  # None where there is no body
-        if type(answer.content) is StreamReader:
+        #: None where there is no body, or aiohttp reads it.
+        self.pieces: Pieces | None = None
+        if type(answer.content) is StreamReader and _is_as_known(answer):
             answer.content.__class__ = Pieces
         if isinstance(answer.content, Pieces):
             self.pieces = answer.content
             _make_small(answer)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        pieces = self.pieces
-        while pieces is not None:
+        if (pieces := self.pieces) is None:
+            async for piece in self._answer.content.iter_any():
+                yield piece
+            return
+        while True:
             if (waiter := pieces.waiter()) is not None:
                 await waiter
             if not (piece := pieces.take()):
@@ -146,6 +150,24 @@ class Few(list[Any]):
 
     def popleft(self) -> Any:
         return self.pop(0)
+
+
+#: What of aiohttp's own is looked at here: of an answer, its content, its connection.
+_OF_AN_ANSWER = ("_cache", "_headers", "_protocol", "_raw_headers", "_request_info")
+_OF_CONTENT = (
+    *("_buffer", "_eof", "_exception", "_high_water", "_http_chunk_splits"),
+    *("_loop", "_protocol", "_size", "_waiter"),
+)
+_OF_A_CONNECTION = ("_buffer", "_reading_paused", "transport")
+
+
+def _is_as_known(answer: Any) -> bool:
+    """Where not, another version of aiohttp reads the body in its own way."""
+    return (
+        all(hasattr(answer, name) for name in _OF_AN_ANSWER)
+        and all(hasattr(answer.content, name) for name in _OF_CONTENT)
+        and all(hasattr(answer.content._protocol, name) for name in _OF_A_CONNECTION)
+    )
 
 
 def _make_small(answer: Any) -> None:

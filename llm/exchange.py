@@ -47,7 +47,7 @@ class Answer:
         self._unpacked: AsyncGenerator[bytes, None] | None = None
         if isinstance(response.stream, Body) and not _is_packed(response):
             self._pieces = response.stream.pieces
-        else:
+        if self._pieces is None:
             self._unpacked = _unpacked(response)
 
     def forget_head(self) -> None:

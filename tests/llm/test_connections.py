@@ -305,3 +305,29 @@ async def test_to_take_what_is_left_does_not_hurry_the_next_answer():
         await first.aclose()
         await second.aclose()
     assert asked_on == [1, 1]
+
+
+OF_AIOHTTP = ("_OF_AN_ANSWER", "_OF_CONTENT", "_OF_A_CONNECTION")
+
+
+async def test_this_aiohttp_is_as_we_know_it():
+    """A name of its own that is gone costs speed and memory, and nothing tells."""
+    async with server(cut(sized(TEXT), 4096)) as (url, _):
+        session = connections.client(private=True)._transport._session
+        async with session.get(url) as answer:
+            of = (answer, answer.content, answer.content._protocol)
+            for names, owner in zip(OF_AIOHTTP, of, strict=True):
+                known = getattr(connections, names)
+                gone = [name for name in known if not hasattr(owner, name)]
+                assert not gone, f"aiohttp's {type(owner).__name__} has no {gone} now"
+
+
+@pytest.mark.parametrize("names", OF_AIOHTTP)
+@pytest.mark.parametrize("answer", [sized, chunked, until_closed])
+async def test_another_aiohttp_reads_in_its_own_way(names, answer, monkeypatch):
+    monkeypatch.setattr(connections, names, ("_renamed",))
+    async with server(cut(answer(TEXT), 997)) as (url, _):
+        got = await asked(url)
+        assert got._pieces is None
+        assert await got.rest() == TEXT
+        await got.aclose()
