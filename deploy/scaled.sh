@@ -2,31 +2,45 @@
 # `make scaled`: two web processes, two workers and nginx on this machine. PostgreSQL
 # and Redis are those of DATABASE_URL and REDIS_URL, or else are started here, over
 # folders below PARLEY_DATA (for root, PostgreSQL's is below /tmp), and end with the
-# rest. Ctrl-C ends all.
+# rest. A web process or a worker may be killed, to see the others go on. Ctrl-C drains
+# and ends all, twice at once.
 set -euo pipefail
+set -m  # each in a group of its own: Ctrl-C is for us, and we end them in order
 cd "$(dirname "$0")/.."
 
 data=${PARLEY_DATA:-$PWD/data}/scaled
 port=${PORT:-8000}
 mkdir -p "$data/nginx"
 chmod 700 "$data"
-pids=()
+declare -A running  # names by process id
 
 say() { echo "scaled: $*" >&2; }
 need() { command -v "$1" || { say "$1 is not installed; install it${2:+, or $2}"; exit 1; }; }
 
-finish() {
-  trap - EXIT INT TERM
-  # Workers first, so that their turns are over or handed over before PostgreSQL goes.
-  for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
-    kill -TERM "${pids[i]}" 2>/dev/null || true
-    wait "${pids[i]}" 2>/dev/null || true
+# Ends those whose names match, all at once.
+end() {
+  local pid ending=()
+  for pid in "${!running[@]}"; do
+    if [[ ${running[$pid]} == $1 ]]; then ending+=("$pid"); fi
   done
+  for pid in "${ending[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
+  for pid in "${ending[@]}"; do wait "$pid" 2>/dev/null || true; done
+}
+
+finish() {
+  trap - EXIT
+  trap 'kill -KILL "${!running[@]}" 2>/dev/null || true' INT TERM
+  # Workers first, so that their turns are over or handed over before what they need
+  # goes, be it the demo provider.
+  end "worker*"
+  end "[!R]*"
+  end Redis
   if [ -n "${cluster:-}" ]; then as_owner "$pg_ctl" -D "$cluster" -m fast -s stop || true; fi
 }
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+trap 'exit 129' HUP
 
 # PostgreSQL refuses to run as root, and its user may not enter our folder.
 as_owner() {
@@ -57,16 +71,14 @@ start_redis() {
   server=$(need redis-server "set REDIS_URL")
   "$server" --port "$redisport" --bind 127.0.0.1 --dir "$data" --save '' \
     --appendonly no --daemonize no >"$data/redis.log" &
-  pids+=($!)
+  running[$!]=Redis
   export REDIS_URL=redis://127.0.0.1:$redisport/0
   say "Redis runs on port $redisport"
 }
 
+nginx=$(PATH=$PATH:/usr/sbin need nginx)  # Debian has it where people do not look
 [ -n "${DATABASE_URL:-}" ] || start_postgres
 [ -n "${REDIS_URL:-}" ] || start_redis
-nginx=$(need nginx || true)
-[ -n "$nginx" ] || [ ! -x /usr/sbin/nginx ] || nginx=/usr/sbin/nginx
-[ -n "$nginx" ] || exit 1
 
 # Not in a function: a signal is for the process itself, not for a shell around it.
 python=.venv/bin/python
@@ -74,24 +86,31 @@ export CSRF_TRUSTED_ORIGINS=${CSRF_TRUSTED_ORIGINS:-http://localhost:$port,http:
 for n in 1 2; do
   : >"$data/web$n.out"  # what the last start said is not what this one says
   PORT=$((port + n)) "$python" manage.py serve >"$data/web$n.out" &
-  pids+=($!)
+  web=$!
+  running[$web]="web process $n ($web)"
   # One after the other: the first makes the tables, and shows a password once.
   until grep -q '^Next: ' "$data/web$n.out"; do
-    kill -0 "${pids[-1]}" 2>/dev/null || { cat "$data/web$n.out" >&2; exit 1; }
+    kill -0 "$web" 2>/dev/null || { cat "$data/web$n.out" >&2; exit 1; }
     sleep 0.2
   done
   if [ "$n" -eq 1 ]; then grep '^Sign in\|^There is no' "$data/web1.out" >&2 || true; fi
 done
 for n in 1 2; do
-  # The demo provider is in the first web process.
-  PORT=$((port + 1)) "$python" manage.py worker &
-  pids+=($!)
+  # The demo provider is in every web process, so it is found behind the proxy.
+  PORT=$port "$python" manage.py worker &
+  running[$!]="worker $n ($!)"
 done
 sed -e "s|@FOLDER@|$data/nginx|g" -e "s|@LISTEN@|${HOST:-127.0.0.1}:$port|" \
   -e "s|@WEB_1@|127.0.0.1:$((port + 1))|" -e "s|@WEB_2@|127.0.0.1:$((port + 2))|" \
   deploy/nginx.conf >"$data/nginx/nginx.conf"
 "$nginx" -c "$data/nginx/nginx.conf" -e stderr &
-pids+=($!)
+running[$!]=nginx
 say "Parley is running at http://127.0.0.1:$port; Ctrl-C ends all"
-wait -n "${pids[@]}" || true
-say "a process has ended; so do the others"
+while wait -n -p ended "${!running[@]}" || [ -n "${ended:-}" ]; do
+  name=${running[$ended]}
+  unset "running[$ended]"
+  case $name in
+    web* | worker*) say "$name has ended; the others go on" ;;
+    *) say "$name has ended; so do the others" && exit 1 ;;
+  esac
+done
