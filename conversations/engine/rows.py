@@ -7,8 +7,8 @@ Synchronous; called through `database.Database`. A write that finds no row raise
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.files.base import ContentFile
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -42,6 +42,7 @@ from tools.execute import Outcome
 
 BEATS = 500  # runs in a statement
 LONG = 1.0  # seconds for which few writes take
+MUCH = 1_000_000  # characters, for which a transaction may stand still longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,28 @@ def _update(claim: Claim, changed: Mapping[str, Any]) -> None:
         raise Fenced
 
 
+@contextmanager
+def _writing(written: object) -> Iterator[None]:
+    """A transaction. While PostgreSQL is sent something, it counts as one that stands
+    still, and is ended after a few seconds: with tens of megabytes too soon."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql" and _length(written) > MUCH:
+            sql.stand_still_longer()
+        yield
+
+
+def _length(value: object) -> int:
+    """Of all texts in it."""
+    match value:
+        case str():
+            return len(value)
+        case Mapping():
+            return sum(map(_length, value.values()))
+        case Sequence():
+            return sum(map(_length, value))
+    return 0
+
+
 def advance(claim: Claim, progress: Progress) -> None:
     """Raises Fenced."""
     write = _ready(claim, progress)
@@ -124,7 +147,7 @@ def advance(claim: Claim, progress: Progress) -> None:
             "usage": progress.usage,
         }
     began = time.monotonic()
-    with transaction.atomic():
+    with _writing(progress.items):
         _update(claim, changed)
         write()
         if time.monotonic() - began > LONG:  # of the lease not much would be left
@@ -137,7 +160,7 @@ def finish(claim: Claim, ending: Ending) -> str | None:
     Raises Fenced.
     """
     write = _ready(claim, ending.progress)
-    with transaction.atomic():
+    with _writing(ending.progress.items):
         return _finish(claim, ending, write)
 
 
@@ -293,7 +316,7 @@ def suspend(
     turn can go on at once. Raises Fenced.
     """
     write = _ready(claim, progress)
-    with transaction.atomic():
+    with _writing(progress.items):
         return _suspend(claim, progress, asked, write)
 
 
@@ -443,19 +466,19 @@ class Heard:
     stopped: Sequence[str]
 
 
-@transaction.atomic
 def release(
     claim: Claim, partial: Sequence[ItemPayload], made: Sequence[CallMade]
 ) -> None:
     """Let another run go on at once."""
-    # A deploy is no crash: what is handed over in order does not count.
-    if _mine(claim).update(
-        lease_until=LAPSED.expression,
-        partial=list(partial) or None,
-        claims=F("claims") - 1,
-    ):
-        enqueue(claim.turn_id)
-    _ready(claim, Progress(calls_made=made))()
+    with _writing(partial):
+        # A deploy is no crash: what is handed over in order does not count.
+        if _mine(claim).update(
+            lease_until=LAPSED.expression,
+            partial=list(partial) or None,
+            claims=F("claims") - 1,
+        ):
+            enqueue(claim.turn_id)
+        _ready(claim, Progress(calls_made=made))()
 
 
 def release_all() -> int:

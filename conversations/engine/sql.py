@@ -179,6 +179,12 @@ _SKIPPING = "FOR NO KEY UPDATE SKIP LOCKED"
 _RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
 
 
+def stand_still_longer() -> None:
+    """For the transaction under way. All others keep to the few seconds of
+    `project.scaled`, which free what a process that hangs has locked."""
+    statements.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'", [])
+
+
 def written(value: Any) -> str:
     """As JSON that PostgreSQL takes: one beat that it refuses would end them all."""
     try:

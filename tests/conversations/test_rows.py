@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
@@ -9,7 +11,7 @@ from django.db.models.signals import post_save, pre_save
 from django.utils import timezone
 
 from conversations.engine import rows
-from conversations.engine.rows import Claim, Progress, Snapshot
+from conversations.engine.rows import Claim, Ending, Progress, Snapshot
 from conversations.models import Conversation, Item, Turn
 from llm.models import ModelCall
 from llm.prepared import Insert
@@ -157,3 +159,54 @@ def test_a_transaction_that_stood_still_is_a_connection_that_broke():
                 cursor.execute("SELECT 1")
     finally:
         theirs.close()
+
+
+@needs_postgres
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("length", "limit"), [(10, "5s"), (rows.MUCH + 1, "1min")], ids=["short", "long"]
+)
+def test_what_is_long_has_the_time_to_be_sent(length: int, limit: str):
+    """A transaction stands still for PostgreSQL while it is sent something."""
+    short, long = message("assistant", "Good day"), message("assistant", "x" * length)
+    items = [(short, None, 5), (long, None, 9)]
+    progress = Progress(items=items, first_position=1, last_sequence=9)
+    response = {"usage": None, "incomplete_details": None}
+    ending = Ending(
+        status="completed",
+        response=response,
+        error=None,
+        last_sequence=10,
+        called=False,
+        progress=progress,
+    )
+    for write in (
+        lambda claim: rows.advance(claim, progress),
+        lambda claim: rows.suspend(claim, progress, []),
+        lambda claim: rows.finish(claim, ending),
+        lambda claim: rows.release(claim, [long], []),
+    ):
+        claim = running()
+        with limits_of_writes() as told:
+            write(claim)
+        assert set(told) == {limit}
+        assert limit_now() == "5s"
+
+
+@contextmanager
+def limits_of_writes():
+    """How long the transaction may stand still, at each statement that writes."""
+    told = []
+
+    def look(execute, sql, params, many, context):
+        if sql.startswith(("UPDATE", "INSERT")):
+            told.append(limit_now())
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(look):
+        yield told
+
+
+def limit_now() -> str:
+    asked = "SHOW idle_in_transaction_session_timeout"
+    return connection.connection.execute(asked).fetchone()[0]
