@@ -160,7 +160,7 @@ async def test_a_tool_nobody_has_is_answered_with_an_error():
 
 
 async def test_a_tool_nobody_has_is_answered_with_all_that_may_be_called():
-    """The client's too: it may have chosen some of its tools, and others were called."""
+    """The client's too, which may have chosen others of its tools."""
     for tools, names in (
         ({}, "forecast"),
         ({"map": TOOLS["weather"]}, "forecast, map"),
