@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -17,23 +17,20 @@ from conversations.engine import approvals, background_rows, faults, rows
 from conversations.engine.gathering import Gathering, gathering
 from conversations.engine.items import items_of
 from conversations.engine.log import Position
+from conversations.engine.offer import Offer, allowed_tools, client_tools, offer_of
 from conversations.engine.rows import Claim
 from conversations.history import ContextBlock, Story, render_prompt
 from conversations.loop import PLACEHOLDER, Stream, Task
 from conversations.metering import Meter
 from conversations.models import ToolCall, Turn
-from conversations.names import AllBut
 from conversations.pieces import piece_by_piece
 from conversations.presets import Preset, PresetNotAvailable
 from conversations.steps import (
     SOMEBODY_ASKS,
     choice_after_calls,
-    is_allowed,
-    is_limited,
 )
 from conversations.tokens import AccessToken
-from llm import hosted, policy, router
-from llm.capabilities import Capabilities
+from llm import policy, router
 from llm.errors import ModelNotAvailable
 from llm.inline import Files
 from llm.models import LanguageModel
@@ -42,8 +39,6 @@ from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
 from llm.wire.request import Request
 from tools.execute import Outcome
-from tools.models import Offer as ToolOffer
-from tools.models import Tool as ToolRow
 from tools.registry import Context, Tool
 
 #: Options of a turn that go into every request as they are.
@@ -80,8 +75,6 @@ _PERMITTED = Prepared[LanguageModel](
     -1,
     -2,
 )
-_OFFERED = Prepared[ToolRow](lambda user: ToolRow.objects.offered(Somebody(user)), -1)
-_OFFERED_TO_SUPERUSERS = Prepared[ToolRow](lambda: ToolRow.objects.offered(None))
 _OUTCOME_UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
     " repeated; find out before you call it again."
@@ -156,7 +149,7 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
     assert turn is not None, "who has claimed it has seen it"
     preset, route = _preset(turn), way or _route(turn)
     options = _options(turn, preset, route)
-    offer = _offer(turn, options, preset, route)
+    offer = offer_of(turn, options, preset, route)
     template = _template(route, options, offer)
     items = items_of(turn)
     question: Sequence[ItemPayload] = [row.item for row in items.inputs]
@@ -182,8 +175,8 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
             question=question or SOMEBODY_ASKS,
             prepare=partial(prepare, context=told.blocks),
             stream=_stream(turn, route, options, offer, meter),
-            tools=_allowed_tools(offer, template.tool_choice),
-            client_tools=_client_tools(turn, offer, template.tool_choice),
+            tools=allowed_tools(offer, template.tool_choice),
+            client_tools=client_tools(turn, offer, template.tool_choice),
             parallel=options.get("parallel_tool_calls") is not False,
         ),
         prepare=prepare,
@@ -329,117 +322,6 @@ def _allowed(routes: Sequence[Route], token: AccessToken | None) -> Sequence[Rou
         return routes
     check_model(token, routes[0].model_id, routes[0].name)
     return [route for route in routes if token.may_ask(route.model_id)]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What the model may call."""
-
-    tools: Mapping[str, Tool] = field(default_factory=dict)  # ours, by name
-    hosted: Sequence[dict[str, Any]] = ()  # run by the provider
-    declared: Sequence[dict[str, Any]] = ()  # by the client: functions, hosted tools
-    #: What staff wish models to be given that have it; `hosted` is the first model's.
-    wished: Sequence[dict[str, Any]] = ()
-
-    @property
-    def client(self) -> frozenset[str]:
-        """Names of those that the client runs."""
-        named = frozenset(t["name"] for t in self.declared if t["type"] == "function")
-        return named | hosted.client_functions(self.declared)
-
-    @property
-    def definitions(self) -> list[dict[str, Any]]:
-        ours = [tool.definition for tool in self.tools.values()]
-        return [*ours, *self.hosted, *self.declared]
-
-    def at(self, routes: Sequence[Route]) -> Sequence[Route]:
-        """The routes, each model fallen back on with the hosted tools that it takes."""
-        if not self.wished:
-            return routes
-        first, *others = routes
-        beside = [*(tool.definition for tool in self.tools.values()), *self.declared]
-        return [
-            first,
-            *(
-                replace(each, hosted_tools=_taken(self.wished, each, beside=beside))
-                for each in others
-            ),
-        ]
-
-
-def _offer(
-    turn: Turn, options: Mapping[str, Any], preset: Preset | None, route: Route
-) -> Offer:
-    """Nothing where the turn asked for nothing, and no more than the preset allows.
-
-    A name that the client declares is the client's. Of the hosted tools that staff
-    declare for everybody only those are offered that the model takes.
-    """
-    if options.get("tool_choice") == "none":
-        return Offer()
-    declared = options.get("tools") or ()
-    named, off = options.get("server_tools"), options.get("disabled_tools") or ()
-    if named is not None and not named:
-        return Offer(declared=declared)
-    offered = _tools(turn)
-    allowed = preset.tool_names() if preset else None
-    taken = {tool.get("name") for tool in declared}
-
-    def is_on(name: str) -> bool:
-        wanted = named is None or name in named
-        wanted = wanted and (allowed is None or name in allowed)
-        return wanted and name not in off and name not in taken
-
-    offer = Offer(
-        tools={name: tool for name, tool in offered.tools.items() if is_on(name)},
-        declared=declared,
-    )
-    wanted = [each for name, each in offered.hosted.items() if is_on(name)]
-    taken_here = _taken(wanted, route, beside=offer.definitions)
-    return replace(offer, hosted=taken_here, wished=wanted)
-
-
-def _taken(
-    definitions: Sequence[dict[str, Any]],
-    route: Route,
-    *,
-    beside: Sequence[dict[str, Any]],
-) -> list[dict[str, Any]]:
-    """Those of the hosted tools that the model can be given."""
-    can = Capabilities.read(route.capabilities)
-    functions = [tool for tool in beside if not hosted.is_hosted(tool)]
-    return [
-        each
-        for each in definitions
-        if hosted.takes(
-            route.endpoint.codec, can, each, model=route.model, beside=functions
-        )
-        is None
-    ]
-
-
-def _tools(turn: Turn) -> ToolOffer:
-    owner = turn.conversation.owner
-    if owner.is_superuser:
-        return ToolOffer.of(_OFFERED_TO_SUPERUSERS.all())
-    return ToolOffer.of(_OFFERED.all(owner.pk))
-
-
-def _allowed_tools(offer: Offer, choice: Any) -> Mapping[str, Tool]:
-    if not is_limited(choice):
-        return offer.tools
-    return {n: tool for n, tool in offer.tools.items() if is_allowed(n, choice)}
-
-
-def _client_tools(turn: Turn, offer: Offer, choice: Any) -> Collection[str]:
-    """Where a program asks and no tools are ours, all calls are the client's, whatever
-    their names: as where nothing is kept."""
-    if "gateway" in turn.options and not (offer.tools or is_limited(choice)):
-        return AllBut()
-    if not offer.declared:
-        return ()
-    hosted_ones = hosted.client_functions(offer.declared)
-    return hosted_ones | {name for name in offer.client if is_allowed(name, choice)}
 
 
 def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request:

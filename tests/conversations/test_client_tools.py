@@ -10,7 +10,8 @@ from asgiref.sync import sync_to_async
 
 from conversations import engine
 from conversations.engine import load
-from conversations.engine.load import Offer, _echo
+from conversations.engine.load import _echo
+from conversations.engine.offer import Offer, offer_of
 from conversations.models import Conversation, Item, ToolCall
 from llm import router
 from llm.models import ApiKey, LanguageModel, Provider
@@ -239,7 +240,7 @@ async def test_staffs_hosted_tools_are_left_out_where_the_model_has_none(
 
 def offered(conversation: Conversation, **options: Any) -> Offer:
     row = conversation.open_turn([user_message("Hi")])
-    return load._offer(row, options, None, load._route(row))
+    return offer_of(row, options, None, load._route(row))
 
 
 def test_staffs_hosted_tools_go_to_a_model_that_has_them(conversation, search):
