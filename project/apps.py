@@ -1,7 +1,13 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.contrib.admin import apps as admin
 
 
 class ProjectConfig(AppConfig):
     name = "project"
+
+
+class AdminConfig(admin.AdminConfig):
+    default = False
+    default_site = "project.admin_site.AdminSite"

@@ -35,7 +35,7 @@ BEHIND_HTTPS = env.flag("BEHIND_HTTPS", False)
 # Django
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "project.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -1,0 +1,60 @@
+"""Whatever staff, or their browser's history, ask of a list, it is a list or a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db import models
+from django.urls import reverse
+
+from llm.models import Provider
+from tests.conversations.scene import signed_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+_HUGE = "9" * 30
+
+
+def _queries(model: type[models.Model]) -> Iterator[dict[str, str]]:
+    """For each kind of field once."""
+    for name in ("p", "o", "q", "_to_field", "pk__in"):
+        yield {name: "\0" + _HUGE}
+    for name in {type(field): field.name for field in model._meta.fields}.values():
+        yield {name: "("}
+        yield {f"{name}__in": _HUGE}
+        yield from ({f"{name}__{lookup}": "("} for lookup in ("regex", "range"))
+        yield from ({f"{name}__year": year} for year in ("0", "99999"))
+
+
+@pytest.mark.parametrize("model", admin.site._registry, ids=lambda it: it.__name__)
+def test_no_query_string_is_a_fault_of_a_list(model: type[models.Model]):
+    browser = signed_in(User.objects.create_superuser("ada"))
+    url = reverse(f"admin:{model._meta.label_lower.replace('.', '_')}_changelist")
+    refused = 0
+    for query in _queries(model):
+        response = browser.get(url, query)
+        assert response.status_code in (200, 302, 400), query
+        if response.status_code == 302:
+            assert response["Location"].endswith("?e=1"), query
+            refused += 1
+    assert refused
+    assert browser.get(url).status_code == 200
+
+
+def test_a_list_that_fails_unasked_is_a_fault(monkeypatch: pytest.MonkeyPatch):
+    browser = signed_in(User.objects.create_superuser("ada"))
+    url = reverse("admin:llm_provider_changelist")
+
+    def broken(*_: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(
+        type(admin.site.get_model_admin(Provider)), "get_queryset", broken
+    )
+    assert browser.get(url, {"name": "x"})["Location"] == f"{url}?e=1"
+    for query in ({}, {"e": "1"}):
+        with pytest.raises(ValueError, match="a fault of ours"):
+            browser.get(url, query)
