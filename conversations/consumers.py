@@ -8,6 +8,7 @@ stop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -26,12 +27,15 @@ from rest_framework.exceptions import APIException
 from conversations import engine
 from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
 from conversations.engine import WRITE, Entry, Way, Write, hints
+from conversations.engine.database import is_away
 from conversations.engine.hints import group_of
 from conversations.engine.local_layer import LocalLayer
 from conversations.models import Conversation, Question, Turn
 from conversations.sign_in import Headers, person
 from llm.errors import LLMError
 from llm.prepared import Somebody
+
+logger = logging.getLogger(__name__)
 
 _PIECE = 50  # entries
 
@@ -89,7 +93,14 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         scope, self.scope = self.scope, {}
         self._write = scope.get("extensions", {}).get(WRITE)
         conversation_id = scope["url_route"]["kwargs"]["conversation_id"]
-        found = await engine.read(_look, scope["headers"], conversation_id)
+        try:
+            found = await engine.read(_look, scope["headers"], conversation_id)
+        except Exception as exc:
+            if not is_away(exc):
+                raise
+            logger.warning("a WebSocket is refused: %s", type(exc).__name__)
+            await self.close(code=4503)
+            return
         self._user_id, is_theirs = found
         if self._user_id is None:
             await self.close(code=4401)

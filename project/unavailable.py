@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from django.db import InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from conversations.api import errors
+from conversations.engine.database import is_away
 
 RETRY_AFTER = 2  # seconds
 _TEXT = "The database cannot be reached; nothing was lost. Try again in a moment."
@@ -31,10 +31,3 @@ def server_error(request: HttpRequest) -> HttpResponse:
         response = JsonResponse({"error": _ERROR}, status=503)
     response["Retry-After"] = str(RETRY_AFTER)
     return response
-
-
-def is_away(exc: BaseException | None) -> bool:
-    if not isinstance(exc, OperationalError | InterfaceError):
-        return False
-    # SQLite says the same of a table that is missing.
-    return connection.vendor == "postgresql" or "locked" in str(exc)

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-from django.db import OperationalError, connections
+from django.db import InterfaceError, OperationalError, connections
 
 from conversations.engine import faults
 
@@ -31,6 +31,13 @@ T = TypeVar("T")
 REST = 0.005  # seconds; after as many, Python takes the interpreter from a thread
 READERS = 2  # threads
 PAUSE = 0.1  # seconds between tries to connect
+
+
+def is_away(exc: BaseException | None) -> bool:
+    if not isinstance(exc, OperationalError | InterfaceError):
+        return False
+    # SQLite says the same of a table that is missing.
+    return connections["default"].vendor == "postgresql" or "locked" in str(exc)
 
 
 class Threads(ThreadPoolExecutor):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Mapping
 
 from conversations import admission, engine
+from conversations.engine.database import is_away
 from conversations.gateway import (
     compaction,
     counting,
@@ -21,7 +22,13 @@ from conversations.gateway import (
 )
 from conversations.gateway.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from conversations.gateway.door import Handler, Visit
-from conversations.gateway.faults import Fault, GoingDown, NotAllowed, NotFound
+from conversations.gateway.faults import (
+    DatabaseAway,
+    Fault,
+    GoingDown,
+    NotAllowed,
+    NotFound,
+)
 from conversations.gateway.http import Exchange, HungUp
 from conversations.gateway.means import means
 from conversations.sse import App, Receive, Scope, Send
@@ -65,6 +72,10 @@ async def serve(exchange: Exchange) -> None:
     except Exception as exc:
         if isinstance(exc, LLMError) and not exchange.started:
             await _refuse(exchange, dialect, exc)
+            return
+        if is_away(exc) and not exchange.started:
+            logger.warning("request %s: %s", exchange.id, type(exc).__name__)
+            await _refuse(exchange, dialect, DatabaseAway())
             return
         logger.exception("request %s failed: %s", exchange.id, exchange.path)
         if exchange.started:

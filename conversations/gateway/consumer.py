@@ -19,11 +19,12 @@ import orjson
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from conversations import engine
+from conversations.engine.database import is_away
 from conversations.gateway import kept, kept_rows, tokens
 from conversations.gateway.asked import read
 from conversations.gateway.create import check_unkept
 from conversations.gateway.dialects import RESPONSES
-from conversations.gateway.faults import Fault, GoingDown
+from conversations.gateway.faults import DatabaseAway, Fault, GoingDown
 from conversations.gateway.given import input_of
 from conversations.gateway.history import check_outputs, history_of, with_history
 from conversations.gateway.light import Answer
@@ -51,6 +52,12 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         except LLMError as exc:
             await self.close(code=4000 + exc.status)
             return
+        except Exception as exc:
+            if not is_away(exc):
+                raise
+            logger.warning("a WebSocket is refused: %s", type(exc).__name__)
+            await self.close(code=4000 + DatabaseAway.status)
+            return
         await self.accept()
         self._answering = asyncio.ensure_future(self._answer_all())
 
@@ -72,7 +79,11 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 await self._answer(message)
             except LLMError as exc:
                 await self._refuse(exc)
-            except Exception:
+            except Exception as exc:
+                if is_away(exc):
+                    logger.warning("a WebSocket is told: %s", type(exc).__name__)
+                    await self._refuse(DatabaseAway())
+                    continue
                 logger.exception("a response over a WebSocket failed")
                 await self._refuse(Fault())
 

@@ -26,6 +26,16 @@ class GoingDown(TryAgain):
     openai_code = "not_running"
 
 
+class DatabaseAway(TryAgain):
+    """The database cannot be reached; nothing was lost. Try again in a moment."""
+
+    code, status = "E_DATABASE_UNAVAILABLE", 503
+    openai_code = "database_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__(retry_after=2.0)
+
+
 class Fault(LLMError):
     """Something went wrong on our side; it is on record for the staff."""
 

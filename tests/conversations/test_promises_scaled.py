@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidHandshake
 
 from tests.programs import need_program
 from tests.scaled import Cluster, RedisProcess, migrated
@@ -181,6 +182,7 @@ async def test_a_turn_runs_from_end_to_end_without_redis(start_cluster, redis):
 
 async def test_nothing_is_lost_to_a_database_that_restarts(start_cluster):
     cluster = start_cluster(webs=1, workers=1)
+    cookie = await sign_in(cluster.webs[0], "admin")
     program = Program(cluster.webs[0])
     turn = await program.ask(await program.conversation(), f"/long {COUNT}")
     screen = Screen()
@@ -192,6 +194,15 @@ async def test_nothing_is_lost_to_a_database_that_restarts(start_cluster):
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) > 0
     assert answer.json()["error"]["code"] == "database_unavailable"
+    async with program.http() as http:
+        for path in ("/v1/responses", "/v1/chat/completions", "/v1/messages"):
+            answer = await http.post(path, json={"model": "demo", "input": "Hello"})
+            assert answer.status_code == 503
+            assert int(answer.headers["Retry-After"]) > 0
+    with pytest.raises(InvalidHandshake):
+        async with socket(cluster.webs[0], "conv_x", cookie):
+            pass
+    assert "Traceback" not in cluster.log()
     cluster.database.allow(connections=True)
     await whole(program, turn, screen)
     assert screen.text == NUMBERS

@@ -7,6 +7,7 @@ import sys
 
 import httpx
 import pytest
+from django.db import InterfaceError, OperationalError
 
 from project.log import Refusals
 from tests.serving import ServerProcess
@@ -35,8 +36,23 @@ def test_a_request_that_makes_no_sense_is_a_line_and_no_traceback(
     ]
 
 
+@pytest.mark.parametrize("kind", [InterfaceError, OperationalError])
+def test_that_the_database_is_away_is_a_line_a_request(kind: type[Exception]):
+    try:
+        raise kind("a row that nobody should read") from TimeoutError()
+    except kind:
+        raised = sys.exc_info()
+    record = logging.LogRecord(
+        "django.request", logging.ERROR, "", 1, "%s: %s", ("Away", "/a/"), raised
+    )
+    record.status_code = 503
+    assert Refusals().filter(record)
+    assert logging.Formatter().format(record) == "Away: /a/: TimeoutError"
+
+
 @pytest.mark.parametrize(
-    ("name", "status_code"), [("django.request", 500), ("conversations", 400)]
+    ("name", "status_code"),
+    [("django.request", 503), ("django.request", 500), ("conversations", 400)],
 )
 def test_a_fault_keeps_its_traceback(name: str, status_code: int):
     try:
