@@ -3,7 +3,7 @@
 Only hints travel through it. So a page opens and closes at once, whatever Redis does:
 channels_redis asks it one thing after another, and each may take until its time is up.
 Where Redis is away a page is told its turns; it is not told of turns that other tabs
-open meanwhile.
+open meanwhile. One that was opened meanwhile asks until Redis is back.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from channels_redis.pubsub import (  # type: ignore[import-untyped]
 
 from conversations.engine.bus import AWAY
 
+#: uvloop says RuntimeError of a connection that has been closed a moment ago.
+LOST = (*AWAY, RuntimeError)
+PAUSE = 5.0  # seconds between two tries to have a page told
 QUIET = 60.0  # seconds between two lines of the log that say the same
 
 
@@ -53,13 +56,17 @@ class Layer(RedisPubSubChannelLayer):
         self._keep(self._get_layer().group_discard(group, channel))
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
-        with suppress(*AWAY):
+        with suppress(*LOST):
             await self._get_layer().group_send(group, message)
 
     async def _join(self, group: str, channel: str) -> None:
         layer = self._get_layer()
-        if channel in layer.channels:  # else the page is closed already
-            await layer.group_add(group, channel)
+        while channel in layer.channels:  # else the page is closed already
+            try:
+                await layer.group_add(group, channel)
+                return
+            except LOST:
+                await asyncio.sleep(PAUSE)
 
     def _keep(self, asking: Coroutine[Any, Any, None]) -> None:
         """Ask Redis, in the order in which this is called, and wait for nothing."""
@@ -69,7 +76,7 @@ class Layer(RedisPubSubChannelLayer):
 
 
 async def _ask(asking: Coroutine[Any, Any, None]) -> None:
-    with suppress(*AWAY):
+    with suppress(*LOST):
         await asking
 
 

@@ -9,6 +9,7 @@ import logging
 import pytest
 from redis.exceptions import ConnectionError as Lost
 
+from conversations.engine import layer as layers
 from conversations.engine.layer import Layer, OneLine
 
 
@@ -42,6 +43,42 @@ async def test_a_page_opens_and_closes_without_an_answer_of_redis(silent):
     for task in list(layer._tasks):
         task.cancel()
     await asyncio.gather(*layer._tasks, return_exceptions=True)
+
+
+async def test_a_page_opened_without_redis_is_told_once_it_is_back(monkeypatch, silent):
+    monkeypatch.setattr(layers, "PAUSE", 0)
+    layer, joined = Layer(hosts=[silent]), asyncio.Event()
+    closed = RuntimeError("unable to perform operation on <TCPTransport closed=True>")
+    answers = [Lost("gone"), closed, None]
+
+    async def group_add(group, channel):
+        if answer := answers.pop(0):
+            raise answer
+        joined.set()
+
+    monkeypatch.setattr(layer._get_layer(), "group_add", group_add)
+    await layer.group_add("conversation.1", await layer.new_channel())
+    async with asyncio.timeout(30):
+        await joined.wait()
+    assert not answers
+
+
+async def test_for_a_page_that_is_closed_nobody_asks_any_more(monkeypatch, silent):
+    monkeypatch.setattr(layers, "PAUSE", 0)
+    layer, tried = Layer(hosts=[silent]), asyncio.Event()
+
+    async def group_add(group, channel):
+        tried.set()
+        raise Lost("gone")
+
+    monkeypatch.setattr(layer._get_layer(), "group_add", group_add)
+    channel = await layer.new_channel()
+    hearing = asyncio.ensure_future(layer.receive(channel))
+    await layer.group_add("conversation.1", channel)
+    async with asyncio.timeout(30):
+        await tried.wait()
+        hearing.cancel()
+        await asyncio.gather(hearing, *layer._tasks, return_exceptions=True)
 
 
 def test_that_redis_is_away_is_one_line_and_a_fault_of_ours_is_whole(caplog):
