@@ -12,18 +12,20 @@ asked one (decision 14): it is done before the next one begins.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import tempfile
+from contextlib import ExitStack, suppress
 from typing import IO, Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.conf import settings
-from django.core.exceptions import RequestAborted
+from django.core.exceptions import RequestAborted, RequestDataTooBig
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.signals import request_started
 from django.http import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
 from conversations.engine.database import REST, Threads
+from project import server_errors
 
 THREADS = 8
 
@@ -52,12 +54,42 @@ class Handler(ASGIHandler):
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         with suppress(RequestAborted):
-            body = await self.read_body(receive)
+            try:
+                body = await self._body(scope, receive)
+            except RequestDataTooBig:
+                await self._refuse_body(scope, send)
+                return
             response = await self._answer_in_thread(scope, body)
             if response.streaming:
                 await self._stream(response, receive, send)
             else:
                 await self.send_response(response, send)
+
+    async def _body(self, scope: Any, receive: Any) -> IO[bytes]:
+        """As Django's `read_body`, which takes any amount. Raises RequestAborted,
+        RequestDataTooBig."""
+        announced = dict(scope["headers"]).get(b"content-length", b"")
+        _check_size(int(announced) if announced.isdigit() else 0)
+        with ExitStack() as stack:
+            most = settings.FILE_UPLOAD_MAX_MEMORY_SIZE
+            body = stack.enter_context(tempfile.SpooledTemporaryFile(most))
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestAborted
+                body.write(message.get("body", b""))
+                _check_size(body.tell())
+                more = message.get("more_body", False)
+            body.seek(0)
+            stack.pop_all()
+        return body
+
+    async def _refuse_body(self, scope: Any, send: Any) -> None:
+        path = scope["path"].encode()
+        headers, body = server_errors.too_large(path, settings.MAX_REQUEST_SIZE)
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
         """A response, which is over for Django unless it is streamed."""
@@ -88,3 +120,8 @@ class Handler(ASGIHandler):
                 task.cancel()
             await asyncio.gather(sending, watching, return_exceptions=True)
             await sync_to_async(response.close)()
+
+
+def _check_size(size: int) -> None:
+    if size > settings.MAX_REQUEST_SIZE:
+        raise RequestDataTooBig

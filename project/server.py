@@ -85,6 +85,7 @@ class Server(daphne.server.Server):
         hooks: Hooks,
         *,
         grace: float,  # seconds
+        max_body: int,  # bytes of a request
         **options: Any,
     ) -> None:
         super().__init__(
@@ -102,6 +103,7 @@ class Server(daphne.server.Server):
         self._listening = listening
         self._hooks = hooks
         self._grace = grace
+        self.max_body = max_body
         self._started: Callable[[], None] = lambda: None
         self._port: Any = None
         self._tasks: set[asyncio.Task[None]] = set()

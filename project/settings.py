@@ -212,6 +212,11 @@ MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
 MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
 MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
+#: Bytes of any request, before anybody looks at what it is.
+MAX_REQUEST_SIZE = max(
+    DATA_UPLOAD_MAX_MEMORY_SIZE,
+    MAX_UPLOAD_SIZE * MAX_UPLOAD_COUNT + 1_000_000,  # and what stands around files
+)
 UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all one's files
 DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: for ever
 RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of records of calls; 0: for ever

@@ -17,14 +17,13 @@ from contextlib import suppress
 from typing import Any
 
 from twisted.internet import tcp
-from twisted.web.http import HTTPChannel
 
 from conversations.engine import WRITE
 from conversations.sse import GONE
 from llm.connections import Few
 from llm.wire import websocket
 from project.compact import compact
-from project.refusals import OrderlyRequest, OrderlySocket
+from project.refusals import OrderlyChannel, OrderlyRequest, OrderlySocket
 
 #: What a socket of Autobahn's does not look at once it is open.
 _OF_THE_HANDSHAKE = (
@@ -70,7 +69,6 @@ _OF_THE_REQUEST = (
     "transport",
 )
 _Connection: Any = tcp.Server  # whose methods have no types
-_Channel: Any = HTTPChannel
 
 
 FULL = 64 * 1024  # bytes that wait for a socket to take them; then writers wait, too
@@ -181,7 +179,7 @@ class PromptSocket(OrderlySocket):
         return True
 
 
-class PromptChannel(_Channel):
+class PromptChannel(OrderlyChannel):
     """A connection that HTTP/1.1 is spoken over."""
 
     def keep_little(self) -> None:

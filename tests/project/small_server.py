@@ -17,6 +17,8 @@ from conversations.sse import GONE
 from llm.wire.websocket import frame
 from project.server import Hooks, Server
 
+MAX_BODY = 300_000  # bytes
+
 draining: list[asyncio.Event] = []  # made on the server's loop
 
 
@@ -162,7 +164,7 @@ def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     hooks = Hooks(start=start, drain=drain, close=close)
-    server = Server(application, listening, hooks, grace=0.1)
+    server = Server(application, listening, hooks, grace=0.1, max_body=MAX_BODY)
     server.serve(lambda: say(f"port {port}"))
 
 

@@ -81,7 +81,7 @@ def _heard(settings: Any) -> Iterator[None]:
 
 
 async def _ask(
-    name: str, *messages: dict[str, Any], hangs_up: bool = False
+    name: str, *messages: dict[str, Any], hangs_up: bool = False, headers: Any = ()
 ) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     waiting = list(messages) or [{"type": "http.request", "body": b""}]
@@ -105,7 +105,7 @@ async def _ask(
         "method": "POST",
         "path": f"/{name}/",
         "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1")],
+        "headers": [(b"host", b"127.0.0.1"), *headers],
     }
     await Handler()(scope, receive, send)
     return told
@@ -147,4 +147,19 @@ async def test_who_hangs_up_ends_the_stream() -> None:
 
 async def test_who_hangs_up_while_sending_is_not_answered() -> None:
     assert await _ask("plain", {"type": "http.disconnect"}) == []
+    assert seen == []
+
+
+@pytest.mark.parametrize("announced", [b"11", b"0"])
+async def test_what_is_too_long_is_refused_as_soon_as_that_is_seen(
+    settings: Any, announced: bytes
+) -> None:
+    settings.MAX_REQUEST_SIZE = 10
+    piece = {"type": "http.request", "body": b"123456", "more_body": True}
+    headers = [(b"content-length", announced)]
+    pieces = [piece] * (0 if announced == b"11" else 2)
+    start, body = await _ask("plain", *pieces, headers=headers)
+    assert start["status"] == 413
+    text = b"Request Entity Too Large: A request may be at most 10 bytes long."
+    assert body["body"] == text
     assert seen == []

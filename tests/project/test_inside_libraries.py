@@ -11,7 +11,7 @@ from daphne.ws_protocol import WebSocketProtocol
 from redis.asyncio.connection import AbstractConnection
 from twisted.internet import tcp
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
-from twisted.web.http import Request
+from twisted.web.http import HTTPChannel, Request
 from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -46,6 +46,9 @@ def source_of(kind: type) -> str:
         (WebSocketProtocol, WEBSOCKET),
         (tcp.Server, ("_tempDataBuffer", "dataBuffer", "disconnected", "reactor")),
         (tcp.Server, ("def startWriting", "def stopWriting", "disconnecting")),
+        (HTTPChannel, ("_command", "_networkProducer", "_path", "_version", "length")),
+        (HTTPChannel, ("def allContentReceived", "def allHeadersReceived")),
+        (HTTPChannel, ("def rawDataReceived", "persistent")),
         (Request, ("_disconnected", "chunked", "finished", "sentLength")),
     ],
     ids=lambda told: getattr(told, "__name__", ""),

@@ -16,6 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from tests.project.small_server import MAX_BODY
 from tests.serving import BASE, Deadline
 
 
@@ -384,3 +385,39 @@ def test_a_body_that_comes_in_pieces_arrives_whole(run: Run, is_chunked: bool):
     assert told.endswith(b"\r\n\r\n6")
     small.process.send_signal(signal.SIGTERM)
     small.end()
+
+
+def test_a_body_that_is_too_long_is_refused_before_it_comes(run: Run):
+    small = run()
+    length = b"Content-Length: %d\r\nExpect: 100-continue\r\n" % (MAX_BODY + 1)
+    for path in (b"/body?x", b"http://localhost/body"):
+        told = small.told(_ASK % (b"POST", path, 1, length))
+        assert told.startswith(b"HTTP/1.1 413 ")
+        most = b"A request may be at most %d bytes long." % MAX_BODY
+        assert told.endswith(b"\r\n\r\nRequest Entity Too Large: " + most)
+    told = small.told(_ASK % (b"POST", b"/v1/responses", 1, length))
+    error = json.loads(told.partition(b"\r\n\r\n")[2])["error"]
+    assert error["code"] == "request_too_large"
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end()[0] == 0
+    assert small.log == ""
+
+
+@pytest.mark.parametrize("is_chunked", [True, False])
+def test_who_sends_too_much_is_told_so_at_the_end(run: Run, is_chunked: bool):
+    """And what comes behind it is no request."""
+    small, size = run(), 10 * MAX_BODY
+    body = size * b"x"
+    length = b"Content-Length: %d\r\n" % size
+    if is_chunked:
+        length = b"Transfer-Encoding: chunked\r\n"
+        body = 1000 * (b"%x\r\n%b\r\n" % (size // 1000, body[: size // 1000]))
+        body += b"0\r\n\r\n"
+    head = _ASK % (b"POST", b"/body", 1, length)
+    told = small.told(head, body, _ASK % (b"GET", b"/", 1, b""))
+    assert told.startswith(b"HTTP/1.1 413 ")
+    assert told.count(b"HTTP/1.1") == 1
+    assert httpx.post(f"{small.url}/body", content=MAX_BODY * b"x").is_success
+    small.process.send_signal(signal.SIGTERM)
+    assert small.end()[0] == 0
+    assert small.log == ""

@@ -79,6 +79,7 @@ def _server(listening: socket.socket) -> Server:
         listening,
         Hooks(start=lifespan.start, drain=lifespan.drain, close=lifespan.close),
         grace=settings.DRAIN_GRACE,
+        max_body=settings.MAX_REQUEST_SIZE,
         action_logger=log_access if settings.ACCESS_LOG else None,
         # A message too large is for the application to refuse, in words.
         websocket_max_message_size=LONGEST_ESCAPE * settings.MAX_INPUT_SIZE,
