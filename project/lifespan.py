@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
@@ -24,6 +25,8 @@ from project import memory
 from project.accepting import Door
 from project.files import InUse, allow_many_open, lock_folder
 from tools.mcp import client as mcp
+
+_UVICORNS_SOCKET = "uvicorn.protocols.websockets.websockets_sansio_impl"
 
 Message = MutableMapping[str, Any]
 
@@ -60,6 +63,10 @@ async def lifespan(
         except InUse as exc:
             await send({"type": "lifespan.startup.failed", "message": f"{exc}."})
             return
+        if _UVICORNS_SOCKET in sys.modules:
+            from project.small_socket import answer_bad_handshakes
+
+            answer_bad_handshakes()
         door = Door(asyncio.get_running_loop())
         draining = _drain_on_signal(door)
         await send({"type": "lifespan.startup.complete"})

@@ -128,3 +128,27 @@ def _is_text(data: bytes) -> bool:
 def _taken(queue: asyncio.Queue[Any]) -> Iterator[Any]:
     while not queue.empty():
         yield queue.get_nowait()
+
+
+def answer_bad_handshakes() -> None:
+    """uvicorn leaves a handshake that `websockets` refuses unanswered and open. No
+    application is asked then, so it is the class itself that learns it."""
+    _Bare.handle_events = _handle_events
+
+
+_Bare: Any = WebSocketsSansIOProtocol
+_handle_known_events = _Bare.handle_events
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+)
+
+
+def _handle_events(protocol: Any) -> None:
+    _handle_known_events(protocol)
+    if protocol.conn.handshake_exc is None or protocol.handshake_initiated:
+        return
+    # What is too long has an answer; what cannot be read has none.
+    told = b"".join(protocol.conn.data_to_send())
+    protocol.handshake_complete = protocol.close_sent = True
+    protocol.transport.write(told or _BAD_REQUEST)
+    protocol.transport.close()

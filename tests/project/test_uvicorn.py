@@ -13,11 +13,13 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from conversations.engine import WRITE
 from llm.wire.websocket import frame
+from project.small_socket import answer_bad_handshakes
 from project.uvicorn import with_write
 
 MEGABYTE = 1024 * 1024
@@ -366,3 +368,29 @@ def test_another_server_is_left_as_it_is():
 
     scope = {"type": "websocket"}
     assert with_write(scope, send) is scope
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        (b"X: " + 9000 * b"x" + b"\r\n\r\n", 431),
+        (b"".join(b"X-%d: x\r\n" % n for n in range(140)) + b"\r\n", 431),
+        (b"Content-Length: 3\r\n\r\nabc", 400),
+        (b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    ],
+    ids=["long", "many", "body", "chunks"],
+)
+def test_a_handshake_that_cannot_be_read_is_answered(
+    served: Served, monkeypatch: pytest.MonkeyPatch, more: bytes, status: int
+):
+    bare = WebSocketsSansIOProtocol
+    monkeypatch.setattr(bare, "handle_events", bare.handle_events)  # put back after
+    answer_bad_handshakes()
+    _, port = served(ws="websockets-sansio")
+    head = b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    head += b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    head += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(head + more)
+        told = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert told.startswith(b"HTTP/1.1 %d " % status)
