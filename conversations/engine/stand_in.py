@@ -62,14 +62,19 @@ def look(turn_ids: Sequence[str], wanted: Sequence[str]) -> Seen:
 
 
 def _standing(turn: Turn) -> Standing:
-    rows = list(Item.objects.filter(turn=turn, origin=Item.Origin.OUTPUT))
-    told = [row.sequence for row in rows if row.epoch == turn.epoch]
+    sequence = turn.last_sequence or 0
+    # What has been written since the turn was read, it still has as open.
+    rows = [
+        row
+        for row in Item.objects.filter(turn=turn, origin=Item.Origin.OUTPUT)
+        if (row.epoch, row.sequence or 0) <= (turn.epoch, sequence)
+    ]
     return Standing(
         turn_id=turn.pk,
         model=turn.language_model.public_name if turn.language_model else "",
         created_at=int(turn.created_at.timestamp()),
         epoch=turn.epoch,
-        sequence=max([turn.last_sequence or 0, *told]),
+        sequence=sequence,
         done=[row.payload for row in rows],
         ends=[row.sequence if row.epoch == turn.epoch else None for row in rows],
         open=turn.partial or [],

@@ -3,12 +3,16 @@ from __future__ import annotations
 from itertools import chain
 
 import pytest
+from django.contrib.auth.models import User
 
+from conversations.engine import rows
 from conversations.engine.core import _from_stand_in
 from conversations.engine.log import Entry, Position, TurnLog
-from conversations.engine.stand_in import Standing, lengthen
+from conversations.engine.rows import Progress, Snapshot
+from conversations.engine.stand_in import Standing, _standing, lengthen
+from conversations.models import Conversation
 from llm.wire.deltas import TextDelta, ToolCallDelta
-from llm.wire.items import message
+from llm.wire.items import message, user_message
 from llm.wire.response import ResponseBuilder
 
 TEXTS = ["One", " and", " two", " and three."]
@@ -134,6 +138,26 @@ def test_rows_that_grow_are_told_as_they_grow():
     whole = TurnLog("resp_1")
     whole.append(1, EVENTS)
     assert shown(stood_in(log)) == shown(whole.entries)
+
+
+@pytest.mark.django_db
+def test_what_is_written_while_the_rows_are_read_is_not_told_twice():
+    owner = User.objects.create(username="anna")
+    conversation = Conversation.objects.create(owner=owner)
+    turn = conversation.open_turn([user_message("hello")])
+    mine = rows.claim(turn.pk)
+    first, second = message("assistant", "First"), message("assistant", "Second")
+    rows.advance(
+        mine, Progress(items=[(first, None, 3)], first_position=1, last_sequence=5)
+    )
+    rows.keep(mine, Snapshot([second], 8))
+    turn.refresh_from_db()
+    before = _standing(turn)
+    rows.advance(
+        mine, Progress(items=[(second, None, 9)], first_position=2, last_sequence=9)
+    )
+    assert _standing(turn) == before
+    assert (before.done, before.open, before.sequence) == ([first], [second], 8)
 
 
 def test_another_epoch_waits_for_the_log():
