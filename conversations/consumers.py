@@ -209,7 +209,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             case {"type": "turn.cancel" | "turn.follow" as kind}:
                 raise InvalidMessage(f"{kind} needs the id of a turn.", "turn")
             case {"type": str(kind)}:
-                raise InvalidMessage(f"The type {kind!r} is not known.", "type")
+                raise InvalidMessage(f"The type {kind[:64]!r} is not known.", "type")
             case _:
                 raise InvalidMessage
 

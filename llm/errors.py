@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from llm.wire.mending import mended
 
+LONGEST = 500  # characters of a message, or of a parameter's name
+
 
 class LLMError(Exception):
     """The model could not be asked."""
@@ -48,10 +50,11 @@ class LLMError(Exception):
         request_id: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        # Rows keep all of it, and providers have said much of it.
-        super().__init__(mended(message or (self.__doc__ or "").partition("\n")[0]))
+        # Rows keep all of it, and providers have said much of it, clients the rest.
+        told = mended(message or (self.__doc__ or "").partition("\n")[0])
+        super().__init__(told if len(told) <= LONGEST else f"{told[:LONGEST]}…")
         self.detail = mended(detail)  # the provider's own words; may quote the prompt
-        self.param = param and mended(param)
+        self.param = param and mended(param[:LONGEST])
         self.provider = provider
         self.upstream_status = upstream_status
         self.upstream_type = upstream_type and mended(upstream_type)

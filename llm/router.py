@@ -199,9 +199,9 @@ def _only(models: Sequence[LanguageModel], name: str) -> LanguageModel:
     usable = [model for model in models if not model.why_unusable]
     if len(usable) > 1:
         names = ", ".join(sorted(model.full_name for model in usable))
-        _refuse(f"Several providers have a model {name!r}; choose one of {names}.")
+        _refuse(f"Several providers have a model {name[:64]!r}; choose one of {names}.")
     if not models:
-        _refuse(f"There is no model {name!r}; choose another one.")
+        _refuse(f"There is no model {name[:64]!r}; choose another one.")
     return (usable or models)[0]
 
 

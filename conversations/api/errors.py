@@ -23,7 +23,7 @@ from rest_framework.views import exception_handler as drf_exception_handler
 
 from conversations.api.checks import InputError
 from conversations.engine import NotRunning
-from llm.errors import LLMError
+from llm.errors import LONGEST, LLMError
 from llm.wire.items import new_id
 
 logger = logging.getLogger(__name__)
@@ -144,8 +144,9 @@ def _error_object(exc: Exception, status: int, detail: Any) -> dict[str, Any]:
     path, first = _first(detail)
     param = path or getattr(exc, "param", None)
     named = isinstance(exc, ValidationError) and param
+    text = f"{param}: {first}" if named else str(first)
     return {
-        "message": f"{param}: {first}" if named else str(first),
+        "message": text[:LONGEST],  # which may tell a header again
         "type": _type(status),
         "param": param,
         "code": getattr(first, "code", None),

@@ -149,4 +149,4 @@ def _handlers(path: str) -> tuple[Mapping[str, Handler], dict[str, str]]:
             return handlers, found.groupdict()
     if path.rstrip("/") == "/v1":
         return {}, {}
-    raise NotFound(f"There is nothing at {path!r}; see docs/gateway.md.")
+    raise NotFound(f"There is nothing at {path[:64]!r}; see docs/gateway.md.")

@@ -294,7 +294,7 @@ async def _chosen(
     available = await routes.own_tools(token, database)
     for name in names or ():
         if name not in available:
-            raise BadRequest(f"There is no tool {name!r} for you.", param="tools")
+            raise BadRequest(f"There is no tool {name[:64]!r} for you.", param="tools")
     wanted = available if names is None else names
     return {name: available[name] for name in wanted}
 

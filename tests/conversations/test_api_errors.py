@@ -445,3 +445,11 @@ def test_outside_the_api_errors_are_pages(ada: Any):
     answer = signed_in(ada).get("/no/such/page/")
     assert answer.status_code == 404
     assert answer["Content-Type"].startswith("text/html")
+
+
+def test_an_error_tells_only_so_much_of_a_header_again():
+    answer = program(a_user("eve")).post(
+        "/api/conversations/", b"{}", content_type="x" * 8000
+    )
+    assert answer.status_code == 415
+    assert len(answer.content) < 1000

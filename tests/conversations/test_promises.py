@@ -178,6 +178,7 @@ User.objects.create_user("bob", password={PASSWORD!r})
         ('{"type": "turn.create", "input": NaN}', None, "invalid_message"),
         ("[]", None, "invalid_message"),
         ('{"type": "nonsense"}', "type", "invalid_message"),
+        (f'{{"type": "{50_000 * "x"}"}}', "type", "invalid_message"),
         ('{"type": "turn.create"}', "input", "required"),
         ('{"type": "turn.create", "input": ""}', "input", "empty_message"),
         ('{"type": "turn.create", "input": 7}', "input", "invalid_type"),
@@ -204,6 +205,7 @@ async def test_a_wrong_message_gets_one_clear_error_and_no_more(
         assert error["type"] == "error"
         assert (error["error"]["param"], error["error"]["code"]) == (param, code)
         assert error["error"]["message"].endswith(".")
+        assert len(error["error"]["message"]) < 200
         await connection.send('{"type": "turn.create", "input": "/echo Still here"}')
         turn = json.loads(await connection.recv())["turn"]
         screen = Screen()

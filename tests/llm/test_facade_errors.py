@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import (
+    LONGEST,
     BadRequest,
     BadResponse,
     ContentPolicy,
@@ -132,3 +133,8 @@ def test_of_what_did_not_fail_no_error_is_kept():
     builder = ResponseBuilder(id="resp_1", model="m")
     builder.start()
     assert to_keep(builder.complete()) is None
+
+
+def test_an_error_tells_only_so_much_again():
+    error = BadRequest(f"{50_000 * 'x'} is unknown.", param=50_000 * "y")
+    assert (len(str(error)), len(error.param or "")) == (LONGEST + 1, LONGEST)

@@ -54,6 +54,9 @@ def test_an_unknown_model(gateway: Gateway, path: str):
     status, code, message = told(answer, path)
     assert (status, code) in [(404, "model_not_found"), (404, "not_found_error")]
     assert "'no-such-model'" in message
+    long = gateway.post(path, {**BODIES[path], "model": 50_000 * "x"})
+    assert told(long, path)[:2] == (status, code)
+    assert len(long.content) < 400
 
 
 @pytest.mark.parametrize(
