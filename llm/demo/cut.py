@@ -13,8 +13,8 @@ def break_off(send: Send) -> None:
 
     Uvicorn closes it when the application returns like that. Daphne would wait for ever
     for more (and an exception would end its housekeeping), so there we close it by
-    hand: its `send` is a partial of the server's method and the Twisted request.
+    hand: its `send` is a method of the request.
     """
-    for argument in getattr(send, "args", ()):
-        if (channel := getattr(argument, "channel", None)) is not None:
-            channel.loseConnection()
+    channel = getattr(getattr(send, "__self__", None), "channel", None)
+    if channel is not None:
+        channel.loseConnection()
