@@ -28,7 +28,7 @@ from django.db import InterfaceError, OperationalError
 from conversations import ledger
 from conversations.engine import rows
 from conversations.engine.background import Background
-from conversations.engine.database import Database
+from conversations.engine.database import Database, is_away
 from conversations.engine.hints import announce, listeners
 from conversations.engine.load import Taken, Work, load_taken, open_taken, take
 from conversations.engine.log import (
@@ -391,7 +391,10 @@ class Engine:
                 await act()
             except Exception as exc:
                 # The database may be back at the next beat; leases outlast a few.
-                logger.error("the engine's %s failed: %s", act.__name__, where(exc))
+                if is_away(exc):
+                    logger.warning("no database for the engine's %s", act.__name__)
+                else:
+                    logger.error("the engine's %s failed: %s", act.__name__, where(exc))
 
     def _keep(
         self, coroutine: Coroutine[Any, Any, None], *, name: str

@@ -8,11 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import OperationalError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.engine import entries as kept_in
 from conversations.engine.core import Engine
+from conversations.engine.database import Database
 from conversations.engine.log import (
     MOST,
     MOST_BYTES,
@@ -391,3 +393,20 @@ def test_who_asks_for_a_little_at_a_time_is_told_all(most):
         assert len(rest) <= most
         told += rest
     assert told == list(log.entries)
+
+
+async def test_what_the_engine_does_again_and_again_outlasts_any_fault(caplog):
+    """And of a database that is away it says one line."""
+    engine = Engine(MemoryLog(), database=Database())
+    faults = [OperationalError("database is locked"), KeyError("ours")]
+
+    async def act():
+        if not faults:
+            engine._stopped.set()
+            return
+        raise faults.pop(0)
+
+    await engine._every(0.001, act)
+    away, ours = [record.getMessage() for record in caplog.records]
+    assert away == "no database for the engine's act"
+    assert ours.startswith("the engine's act failed: KeyError\n")
