@@ -5,14 +5,14 @@ event loop for each middleware, and before and after it for its signals. All our
 middleware and views are synchronous, so here they run as one call, from the signal that
 a request has begun to the one that it is over; and a few threads serve all requests, so
 that a hundred requests at once do not open a hundred connections that fight for
-SQLite's one write lock. For the same reason the event loop rests a little when it has
-asked one (decision 14): it is done before the next one begins.
+SQLite's one write lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import IO, Any
 
@@ -24,7 +24,6 @@ from django.core.signals import request_started
 from django.http import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
-from conversations.engine.database import REST, Threads
 from project import server_errors
 
 THREADS = 8
@@ -33,9 +32,9 @@ THREADS = 8
 class Handler(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
-        rest = 0.0 if settings.REDIS_URL else REST  # else it is SQLite that they ask
         self._threads = [
-            Threads(1, name="parley-django", rest=rest) for _ in range(THREADS)
+            ThreadPoolExecutor(1, thread_name_prefix="parley-django")
+            for _ in range(THREADS)
         ]
         self._requests = [0] * THREADS  # of each
         self._answer_in_thread = sync_to_async(self._answer)

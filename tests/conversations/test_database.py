@@ -6,8 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from conversations.engine.database import REST, Database, Threads
-from project.handler import Handler
+from conversations.engine.database import Database, Threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENT = 60.0  # seconds; no test takes as many
@@ -51,8 +50,3 @@ async def test_call_that_takes_longer_holds_nobody_up(rest: float):
 def test_who_asks_threads_rests_until_they_have_answered():
     with Threads(1, name="test", rest=PATIENT) as threads:
         assert threads.submit(str, 5).done()
-
-
-def test_django_s_threads_are_such_where_the_database_is_sqlite(settings):
-    assert not settings.REDIS_URL
-    assert {threads._rest for threads in Handler()._threads} == {REST}
