@@ -288,6 +288,7 @@ class _Loop:
                         tell(events)
                     else:
                         yield events
+                    del deltas, events  # as the next may be long in coming
             finally:
                 await answer.aclose()
             if resumption and (rest := resumption.end()):

@@ -86,17 +86,17 @@ async def stream(
         answer = await _asked(endpoint, request, call)
         streams = request.stream
         del request  # which may be large; the answer may take long
-        begun = await _beginning(answer) if streams else b""
+        chunk = await _beginning(answer) if streams else b""
         # Some hosts stream as application/json, others answer a stream with one JSON
         # object (an error as a rule): what comes first tells them apart, and not the
         # header.
-        if not streams or begun.lstrip()[:1] in (b"{", b"[", b"<"):
-            deltas = _whole(endpoint, await answer.rest(begun))
+        if not streams or chunk.lstrip()[:1] in (b"{", b"[", b"<"):
+            deltas = _whole(endpoint, await answer.rest(chunk))
             call.saw(deltas)
             yield deltas
             return
         reader = Reader(decoder or endpoint.codec.decoder())
-        chunk, lost = begun, None
+        lost: TryAgain | None = None
         while chunk:
             if deltas := reader.feed(chunk):
                 if call.ttft is None:
@@ -105,7 +105,7 @@ async def stream(
             if reader.error:
                 raise reader.error
             try:
-                del chunk  # what comes next may take a while
+                del chunk, deltas  # what comes next may take a while
                 chunk = await answer.read()
             except TryAgain as exc:
                 chunk, lost = b"", exc

@@ -149,6 +149,8 @@ async def stream(
                             if attempt.has_told:
                                 trials.settle()
                             yield told
+                            del told
+                        del deltas  # as the next may be long in coming
                 finally:
                     await batches.aclose()
         except LLMError as exc:
