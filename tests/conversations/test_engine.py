@@ -85,7 +85,9 @@ def counter(monkeypatch):
             call=count,
             replay=replay,
         )
-        monkeypatch.setattr(load, "_tools", lambda turn: Offer({"count": tool}))
+        monkeypatch.setattr(
+            "conversations.engine.offer._tools", lambda turn: Offer({"count": tool})
+        )
         return runs
 
     return offer

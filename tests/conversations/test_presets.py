@@ -364,7 +364,9 @@ async def test_after_an_approval_the_model_is_told_the_same(
         call=pay,
         approval=Approval(policy="always"),
     )
-    monkeypatch.setattr(load, "_tools", lambda turn: Offer({"pay": tool}))
+    monkeypatch.setattr(
+        "conversations.engine.offer._tools", lambda turn: Offer({"pay": tool})
+    )
     await sync_to_async(attach)(preset, name="n", kind="python", function="count")
     call = [ToolCallDelta(0, "c1", "pay", "{}"), FinishDelta("tool_calls")]
     script = say(call, ANSWER)

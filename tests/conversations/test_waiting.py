@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from conversations import engine
-from conversations.engine import background_rows, load, rows
+from conversations.engine import background_rows, rows
 from conversations.engine.hints import group_of
 from conversations.loop import PLACEHOLDER
 from conversations.models import (
@@ -77,7 +77,9 @@ def offer(monkeypatch):
             return await result(context) if callable(result) else result
 
         tool = Tool(name="send", description="", parameters=SCHEMA, call=send, **fields)
-        monkeypatch.setattr(load, "_tools", lambda turn: Offer({"send": tool}))
+        monkeypatch.setattr(
+            "conversations.engine.offer._tools", lambda turn: Offer({"send": tool})
+        )
         monkeypatch.setattr(
             type(ToolRow.objects), "available", lambda self, user: {"send": tool}
         )
