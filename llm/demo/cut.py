@@ -13,8 +13,9 @@ def break_off(send: Send) -> None:
 
     Uvicorn closes it when the application returns like that. Daphne would wait for ever
     for more (and an exception would end its housekeeping), so there we close it by
-    hand: its `send` is a method of the request.
+    hand: its `send` is a partial of the server's method and the Twisted request, and
+    that of `manage.py serve` a method of the request.
     """
-    channel = getattr(getattr(send, "__self__", None), "channel", None)
-    if channel is not None:
-        channel.loseConnection()
+    for known in (getattr(send, "__self__", None), *getattr(send, "args", ())):
+        if (channel := getattr(known, "channel", None)) is not None:
+            channel.loseConnection()
