@@ -42,8 +42,10 @@ def _taking_any_query(view: Any) -> Any:
             if isinstance(response, TemplateResponse):
                 response.render()  # which asks for the rows
         except _SENSELESS as exc:
-            # A list that fails whatever it is asked for is a fault.
-            if not request.GET.keys() - {ERROR_FLAG} or is_away(exc):
+            # A list that fails whatever it is asked for is a fault; so is an action
+            # on its rows that fails.
+            is_asked = request.method == "GET" and request.GET.keys() - {ERROR_FLAG}
+            if not is_asked or is_away(exc):
                 raise
             name = type(exc).__name__
             _log.info("%s: not to be asked for so (%s)", request.path, name)

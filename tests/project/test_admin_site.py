@@ -58,3 +58,5 @@ def test_a_list_that_fails_unasked_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     for query in ({}, {"e": "1"}):
         with pytest.raises(ValueError, match="a fault of ours"):
             browser.get(url, query)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        browser.post(f"{url}?name=x", {"action": "delete_selected"})
