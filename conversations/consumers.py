@@ -95,7 +95,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         conversation_id = scope["url_route"]["kwargs"]["conversation_id"]
         try:
             found = await engine.read(_look, scope["headers"], conversation_id)
-        except Exception as exc:
+        except (OperationalError, InterfaceError) as exc:
             if not is_away(exc):
                 raise
             logger.warning("a WebSocket is refused: %s", type(exc).__name__)

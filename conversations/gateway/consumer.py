@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import InterfaceError, OperationalError
 
 from conversations import engine
 from conversations.engine.database import is_away
@@ -52,7 +53,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         except LLMError as exc:
             await self.close(code=4000 + exc.status)
             return
-        except Exception as exc:
+        except (OperationalError, InterfaceError) as exc:
             if not is_away(exc):
                 raise
             logger.warning("a WebSocket is refused: %s", type(exc).__name__)
