@@ -18,6 +18,20 @@ from llm.wire.response import ResponseBuilder
 TEXTS = ["One", " and", " two", " and three."]
 
 
+def standing_of(builder):
+    """How the rows stand once all that the builder has told is in them."""
+    return Standing(
+        turn_id="resp_1",
+        model="m",
+        created_at=1,
+        epoch=1,
+        sequence=builder.sequence - 1,
+        done=list(builder.output),
+        ends=list(builder.done_at),
+        open=builder.partial(),
+    )
+
+
 def told():
     """All events of a turn with two items, and how its rows stood after each batch."""
     builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
@@ -25,18 +39,7 @@ def told():
     standings = []
 
     def stands():
-        standings.append(
-            Standing(
-                turn_id="resp_1",
-                model="m",
-                created_at=1,
-                epoch=1,
-                sequence=builder.sequence - 1,
-                done=list(builder.output),
-                ends=list(builder.done_at),
-                open=builder.partial(),
-            )
-        )
+        standings.append(standing_of(builder))
 
     events += builder.add(message("assistant", "First"))
     stands()
@@ -114,16 +117,7 @@ def test_what_cannot_be_told_before_it_is_done_does_not_count_as_told():
     builder.add(message("assistant", "First"))
     end = builder.sequence - 1
     builder.feed([ToolCallDelta("c", "call_1", "act", '{"a')])
-    standing = Standing(
-        turn_id="resp_1",
-        model="m",
-        created_at=1,
-        epoch=1,
-        sequence=builder.sequence - 1,
-        done=list(builder.output),
-        ends=list(builder.done_at),
-        open=builder.partial(),
-    )
+    standing = standing_of(builder)
     log = TurnLog("resp_1")
     assert lengthen(log, standing)
     assert stood_in(log)[-1].place == Position(1, end)
