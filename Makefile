@@ -11,11 +11,11 @@ export UV_PYTHON_DOWNLOADS = never
 export PYTHONDONTWRITEBYTECODE =  # a start that compiles everything takes twice as long
 
 # What holds in both deliveries is tested in both.
-SCALED_TESTS := $(addprefix tests/conversations/test_, engine.py leases.py rows.py redis_log.py schedule.py engine_status.py retention.py broken_text.py)
+SCALED_TESTS := $(addprefix tests/conversations/test_, engine.py leases.py rows.py redis_log.py schedule.py engine_status.py retention.py broken_text.py background.py claims.py)
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
-.PHONY: run test scaled lint lock bench
+.PHONY: run test scaled lint lock bench chaos
 
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
@@ -37,6 +37,9 @@ lint: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	.venv/bin/python -m benchmarks
+
+chaos: .venv/dev.stamp  # CHAOS='--seed 7 --turns 50 --delivery embedded'
+	.venv/bin/python -m tests.chaos $(CHAOS)
 
 lock: | $(UV)  # pins with hashes, and no index named in the files
 	$(UV) $(COMPILE) -o requirements.txt

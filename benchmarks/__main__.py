@@ -3,7 +3,10 @@
 `decode` reads synthetic streams in this process; `tool_loop` runs the tool loop beside
 those of others; `turns` starts a server and talks to it over HTTP and WebSocket;
 `gateway` asks one as programs do, beside a relay; `scaled` starts several, over
-PostgreSQL and Redis. Times are compared only with their
+PostgreSQL and Redis; `search` looks for words in a million messages; `failing` counts
+what clients notice of a provider that fails; `hostile` measures how long readers of
+hostile input hold up the event loop; `memory` has twenty answers of 20 MB that
+nobody reads. Times are compared only with their
 neighbours in the table: both come from one run.
 docs/performance.md tells what was found.
 """
@@ -22,7 +25,18 @@ def main() -> None:
         "what",
         nargs="?",
         default="all",
-        choices=["decode", "tool_loop", "gateway", "turns", "scaled", "all"],
+        choices=[
+            "decode",
+            "tool_loop",
+            "gateway",
+            "turns",
+            "scaled",
+            "search",
+            "failing",
+            "hostile",
+            "memory",
+            "all",
+        ],
     )
     what = parser.parse_args().what
     with tempfile.TemporaryDirectory(prefix="parley-bench-") as data:
@@ -31,7 +45,17 @@ def main() -> None:
         import django
 
         django.setup()
-        from benchmarks import decode, gateway, scaled, tool_loop, turns
+        from benchmarks import (
+            decode,
+            failing,
+            gateway,
+            hostile,
+            memory,
+            scaled,
+            search,
+            tool_loop,
+            turns,
+        )
 
         if what in ("decode", "all"):
             decode.main()
@@ -43,6 +67,14 @@ def main() -> None:
             turns.main()
         if what in ("scaled", "all"):
             scaled.main()
+        if what in ("search", "all"):
+            search.main()
+        if what in ("failing", "all"):
+            failing.main()
+        if what in ("hostile", "all"):
+            hostile.main()
+        if what in ("memory", "all"):
+            memory.main()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""Whether a token may come in, by whatever door, and what it is told of its limits."""
+"""Whether a token may come in, by whatever door, and what it is told of its limits; and
+the limits of people who are signed in and have no token."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
 
 from conversations import limits
 from conversations.limits import Verdict, Wanted
@@ -75,6 +80,68 @@ async def atake_tokens(
     return _admitted(await limits.atake(owner_of(token), wanted))
 
 
+# People who are signed in
+
+
+def take_user_request(user: Any, size: int) -> Verdict:
+    """One request of `size` bytes. Raises TooFast."""
+    return _admitted(limits.take(user_owner(user), _user_request(size)), "You")
+
+
+async def atake_user_request(owner: str, size: int) -> Verdict:
+    """As `take_user_request`, for event loops, by `user_owner`."""
+    return _admitted(await limits.atake(owner, _user_request(size)), "You")
+
+
+def look_for_user_tokens(user: Any, amount: int) -> Verdict:
+    """Whether so many may be used now; those used are charged. Raises TooFast."""
+    wanted = _user_tokens(amount, is_taken=False)
+    return _admitted(limits.take(user_owner(user), wanted), "You")
+
+
+def look_for_more(user: Any) -> Verdict:
+    """Whether any tokens may be used now, for a turn that nobody writes a message for.
+
+    Raises TooFast.
+    """
+    return look_for_user_tokens(user, 1)
+
+
+def charge_user_tokens(owner: str, amount: int) -> None:
+    for used in _user_tokens(amount, is_taken=True):
+        limits.charge(owner, used)
+
+
+def request_size(request: HttpRequest) -> int:
+    """Bytes of the body. The server's handler sets `Content-Length` to what it read,
+    where the caller announced nothing or packed the body."""
+    announced = request.META.get("CONTENT_LENGTH") or ""
+    return int(announced) if announced.isdecimal() else 0
+
+
+def user_owner(user: Any) -> str:
+    """The name of the user's buckets. Numbers alone, another database may give to
+    another user."""
+    joined = getattr(user, "date_joined", None)
+    return f"user:{user.pk}:{joined.timestamp() if joined else 0:.6f}"
+
+
+def _user_request(size: int) -> list[Wanted]:
+    wanted = [
+        Wanted("requests", settings.USER_REQUESTS_PER_MINUTE, 1),
+        Wanted("bytes", settings.USER_BYTES_PER_MINUTE, size),
+    ]
+    return [each for each in wanted if each.limit]
+
+
+def _user_tokens(amount: int, *, is_taken: bool) -> list[Wanted]:
+    limit = settings.USER_TOKENS_PER_MINUTE
+    return [Wanted("tokens", limit, amount, is_taken)] if limit else []
+
+
+# Names and words
+
+
 def owner_of(token: AccessToken) -> str:
     # Not its number, which another database may give to another token.
     return token.digest[:24]
@@ -109,12 +176,12 @@ def _tokens(token: AccessToken, amount: int, is_taken: bool) -> list[Wanted]:
     return [Wanted("tokens", limit, amount, is_taken)] if limit else []
 
 
-def _admitted(verdict: Verdict) -> Verdict:
+def _admitted(verdict: Verdict, who: str = "This access token") -> Verdict:
     if verdict.is_allowed:
         return verdict
     short = max(verdict.left, key=lambda left: left.enough_in)
     exc = TooFast(
-        f"This access token may take {short.wanted.limit} {short.wanted.name} a minute;"
+        f"{who} may take {short.wanted.limit} {short.wanted.name} a minute;"
         f" try again in {math.ceil(verdict.retry_after)} s.",
         retry_after=verdict.retry_after,
     )

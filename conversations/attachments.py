@@ -32,7 +32,8 @@ from conversations.file_kinds import (
     decoded,
     size_in_words,
 )
-from conversations.models import Attachment, Conversation, Item
+from conversations.inline_data import inline_size
+from conversations.models import Attachment, Conversation, Item, Turn
 from llm.wire.items import Item as ItemPayload
 
 _KEPT_BY_US = "file_"  # how our ids begin; a provider's own are left to it
@@ -106,10 +107,30 @@ def kept(conversation: Conversation, files: Sequence[Examined]) -> list[Attachme
             for one in files:
                 rows.append(row := _row(conversation, one))
                 one.file.seek(0)
-                row.file.save(row.pk, one.file, save=False)
+                store(row, row.pk, one.file)
                 row.save(force_insert=True)
         unless_kept.pop_all()
     return rows
+
+
+def store(row: Attachment, name: str, content: File[bytes]) -> None:
+    """Write the bytes of a new row, or none of them: what a full disk took of a file
+    would stay there."""
+    try:
+        row.file.save(name, content, save=False)
+    except OSError:
+        row.file.storage.delete(row.file.field.generate_filename(row, name))
+        raise
+
+
+def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
+    """Whether there is room for the files inside of items, which are about to be
+    stored in this transaction. Raises UploadRefused."""
+    if not (size := inline_size(items)):
+        return
+    users = get_user_model().objects.select_for_update()
+    users.get(pk=owner_id)  # one upload of theirs at a time
+    _check_quota(owner_id, size)
 
 
 def discard(rows: Iterable[Attachment]) -> None:
@@ -167,6 +188,9 @@ def _check_size(shown: str, size: int, limit: int, what: str) -> None:
 def _check_quota(owner_id: Any, more: int) -> None:
     owned = Attachment.objects.filter(conversation__owner_id=owner_id)
     size = owned.aggregate(size=Sum("size"))["size"] or 0
+    # Those inside of messages, which have no rows of their own.
+    inside = Turn.objects.filter(conversation__owner_id=owner_id, inline_bytes__gt=0)
+    size += inside.aggregate(size=Sum("inline_bytes"))["size"] or 0
     if size + more > settings.UPLOAD_QUOTA:
         raise UploadRefused(
             f"Your files have {size_in_words(size)} already, and with these they would"

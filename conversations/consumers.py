@@ -9,35 +9,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import orjson
 from channels.consumer import get_handler_name
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from channels.layers import get_channel_layer
-from django.contrib.auth import get_user_model
 from django.db import InterfaceError, OperationalError
 from rest_framework.exceptions import APIException
 
-from conversations import engine
+from conversations import admission, engine
 from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
-from conversations.engine import WRITE, Entry, Way, Write, hints
+from conversations.continuing import continue_message
+from conversations.engine import (
+    WRITE,
+    Entry,
+    Way,
+    Write,
+    hints,
+    message_bounds,
+    storage,
+)
 from conversations.engine.database import is_away
-from conversations.engine.hints import group_of
+from conversations.engine.hints import group_of, group_of_user
 from conversations.engine.local_layer import LocalLayer
-from conversations.models import Conversation, Question, Turn
-from conversations.sign_in import Headers, person
+from conversations.history import byte_length
+from conversations.models import Conversation, Question, ToolCall, Turn
+from conversations.revocation import Connections, Credential, ending_tasks
+from conversations.sign_in import Headers, person_of, session_key
+from conversations.token_errors import TooFast
 from llm.errors import LLMError
+from llm.off_loop import run_off_loop
 from llm.prepared import Somebody
+from llm.wire import bounded_json
 
 logger = logging.getLogger(__name__)
 
 _PIECE = 50  # entries
+SIGNED_OUT = 4401  # close code
 
 
 class InvalidMessage(Exception):
@@ -48,8 +62,13 @@ class InvalidMessage(Exception):
         self.param = param
 
 
+class SignedOut(Exception):
+    """The session is over, or its user may not sign in any more."""
+
+
 class ConversationConsumer(AsyncJsonWebsocketConsumer):
     _write: Write | None = None  # past ASGI, where the server has a way
+    _forget: Callable[[], None] | None = None  # ends the check of the session
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Channels has a task wait for messages, another for hints and a third for
@@ -58,6 +77,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         self._telling: asyncio.Task[None] | None = None
         self._is_busy = False
         self._group = ""
+        self._user_group = ""
         if not isinstance(get_channel_layer(), LocalLayer):
             await super().__call__(scope, receive, send)
             return
@@ -96,43 +116,64 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         try:
             found = await engine.read(_look, scope["headers"], conversation_id)
         except (OperationalError, InterfaceError) as exc:
-            if not is_away(exc):
+            if not (is_away(exc) or storage.report_full(exc)):
                 raise
             logger.warning("a WebSocket is refused: %s", type(exc).__name__)
             await self.close(code=4503)
             return
-        self._user_id, is_theirs = found
-        if self._user_id is None:
-            await self.close(code=4401)
+        if engine.is_draining():  # it is let in at the very end
+            await self.close(code=4503)
             return
+        credential, owner, is_theirs = found
+        if credential is None:
+            await self.close(code=SIGNED_OUT)
+            return
+        self._user_id, self._owner = credential.user_id, owner
+        self._session_key = credential.session_key
         if not is_theirs:
             await self.close(code=4404)
             return
         self._conversation_id: str = conversation_id
         self._group = group_of(conversation_id)
+        self._user_group = group_of_user(self._user_id)
         hints.listeners[conversation_id] += 1
-        if isinstance(self.channel_layer, LocalLayer):
-            self.channel_layer.join(self._group, self._hear)
-        else:
-            await self.channel_layer.group_add(self._group, self.channel_name)
+        for group in (self._group, self._user_group):
+            if isinstance(self.channel_layer, LocalLayer):
+                self.channel_layer.join(group, self._hear)
+            else:
+                await self.channel_layer.group_add(group, self.channel_name)
         await self.accept()
+        self._forget = Connections.of_loop().add(credential, self._end_soon)
+
+    def _end_soon(self) -> None:
+        ending_tasks.start(self._end())
+
+    async def _end(self) -> None:
+        """Nothing more goes out, and the page is told why."""
+        await self.disconnect(SIGNED_OUT)
+        with suppress(OSError, RuntimeError):  # the socket is closed already
+            await self.close(code=SIGNED_OUT)
 
     async def disconnect(self, code: int) -> None:
         for task in self._followers.values():
             task.cancel()  # the turns themselves go on
         await asyncio.gather(*self._followers.values(), return_exceptions=True)
-        group = self._group
+        groups = (self._group, self._user_group) if self._group else ()
         self._leave()
-        if group and not isinstance(self.channel_layer, LocalLayer):
-            await self.channel_layer.group_discard(group, self.channel_name)
+        if not isinstance(self.channel_layer, LocalLayer):
+            for group in groups:
+                await self.channel_layer.group_discard(group, self.channel_name)
 
     def _leave(self) -> None:
         """Again is harmless."""
+        if self._forget is not None:
+            self._forget()
         if not self._group:
             return
         hints.left(self._conversation_id)
         if isinstance(self.channel_layer, LocalLayer):
             self.channel_layer.leave(self._group, self._hear)
+            self.channel_layer.leave(self._user_group, self._hear)
         self._group = ""
 
     async def websocket_disconnect(self, message: Any) -> None:
@@ -152,14 +193,28 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     ) -> None:
         self._key = None
         try:
+            size = byte_length(text_data or "") + len(bytes_data or b"")
+            await admission.atake_user_request(self._owner, size)
             if not text_data:
                 raise InvalidMessage("Send JSON in a text message that is not empty.")
             await super().receive(text_data=text_data)
+        except SignedOut:
+            await self._end()
+        except TooFast as exc:
+            # Which message it is, nobody has read yet.
+            text = text_data or ""
+            self._key = await run_off_loop(len(text), _key_of, text)
+            await self._refuse_hasty(exc)
         except InvalidMessage as exc:
             await self._refuse(str(exc), exc.param)
         except APIException as exc:
             await self._refuse_api(exc)
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError) as exc:
+            if storage.report_full(exc):
+                await self._refuse(
+                    storage.MESSAGE, code=storage.CODE, type="server_error"
+                )
+                return
             await self._refuse(
                 "The database cannot be reached; try again in a moment.",
                 code="database_unavailable",
@@ -175,22 +230,13 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
-        try:
-            told = orjson.loads(text_data)  # no NaN, no half surrogate pairs
-        except ValueError as exc:
-            raise InvalidMessage("The message is not valid JSON.") from exc
-        if is_deeper(told):
-            problem = f"The message is nested more than {MAX_DEPTH} levels deep."
-            raise InvalidMessage(problem)
-        try:
-            without_nul(told, text_data.encode())
-        except InputError as exc:
-            raise InvalidMessage(str(exc), exc.param) from exc
-        return told
+        return await run_off_loop(len(text_data), _parse, text_data)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
         self._key = content.get("key") if isinstance(content, dict) else None
         match content:
+            case {"type": "ping"}:
+                await self.send_json({"type": "parley:pong"})
             case {"type": "turn.create"}:
                 await self._create(content)
             case {"type": "turn.cancel", "turn": str(turn_id)}:
@@ -200,13 +246,21 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 after = _position(content.get("after"))
                 await self._turn(turn_id)
                 self._follow(turn_id, after)
+            case {"type": "turn.continue", "turn": str(turn_id)}:
+                await self._continue(await self._turn(turn_id))
+            case {"type": "tool_call.cancel", "id": int(call_id)}:
+                await database_sync_to_async(self._cancel_call)(call_id)
+            case {"type": "tool_call.cancel"}:
+                raise InvalidMessage(
+                    "tool_call.cancel needs the id of a tool call.", "id"
+                )
             case {"type": "question.answer", "id": str(question_id)}:
                 await database_sync_to_async(self._answer)(question_id, content)
             case {"type": "question.answer"}:
                 raise InvalidMessage(
                     "question.answer needs the id of a question.", "id"
                 )
-            case {"type": "turn.cancel" | "turn.follow" as kind}:
+            case {"type": "turn.cancel" | "turn.follow" | "turn.continue" as kind}:
                 raise InvalidMessage(f"{kind} needs the id of a turn.", "turn")
             case {"type": str(kind)}:
                 raise InvalidMessage(f"The type {kind[:64]!r} is not known.", "type")
@@ -219,16 +273,41 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             queued = {"type": "parley:turn.queued", "turn": hint["turn"]}
             await self.send_json(queued)
 
+    async def conversation_renamed(self, hint: dict[str, Any]) -> None:
+        """A hint of the channel layer: a conversation of the user's has a new title."""
+        renamed = {"type": "parley:conversation.renamed"}
+        await self.send_json({**renamed, "conversation": hint["conversation"]})
+
     async def _create(self, fields: dict[str, Any]) -> None:
         turn = await engine.open(partial(self._open_turn, fields))
-        await self.send_json(
-            {
-                "type": "parley:turn.queued",
-                "turn": turn.pk,
-                "key": fields.get("key"),
-            }
-        )
+        await self._follow_new(turn)
+
+    async def _continue(self, halted: Turn) -> None:
+        turn = await database_sync_to_async(self._open_continuation)(halted)
+        await self._follow_new(turn)
+
+    def _open_continuation(self, halted: Turn) -> Turn:
+        from conversations.api.errors import NothingToContinue
+
+        try:
+            return continue_message(halted, self._check_session())
+        except message_bounds.NothingToContinue as exc:
+            raise NothingToContinue from exc
+
+    async def _follow_new(self, turn: Turn) -> None:
+        queued = {"type": "parley:turn.queued", "turn": turn.pk, "key": self._key}
+        await self.send_json(queued)
         self._follow(turn.pk, None)
+
+    def _cancel_call(self, call_id: int) -> None:
+        self._check_session()
+        calls = ToolCall.objects.filter(turn__conversation=self._conversation_id)
+        call = calls.filter(pk=call_id).first() if abs(call_id) < 2**63 else None
+        if call is None:
+            raise InvalidMessage(
+                "There is no such tool call in this conversation.", "id"
+            )
+        engine.cancel_call(call)
 
     def _open_turn(self, fields: dict[str, Any]) -> Turn:
         # The same door-keeper as REST's, so that both refuse the same with one voice.
@@ -236,6 +315,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
         asked = {k: v for k, v in fields.items() if k not in ("type", "key")}
         # Its options may have changed since we were connected, or it is gone.
+        self._check_session()
         asking = Somebody(self._user_id)
         found = Conversation.objects.one_of(asking, self._conversation_id)
         if found is None or not found.owner.is_active:
@@ -255,8 +335,8 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
     def _answer(self, question_id: str, fields: dict[str, Any]) -> None:
         from conversations.api.calls import AnswerSerializer, answer
 
-        user = get_user_model()._default_manager.filter(pk=self._user_id).first()
-        question = self._question(user, question_id) if user else None
+        user = self._check_session()
+        question = self._question(user, question_id)
         if question is None:
             raise InvalidMessage("There is no such question for you here.", "id")
         said = {k: v for k, v in fields.items() if k not in ("type", "id", "key")}
@@ -271,11 +351,22 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         return questions.filter(pk=question_id).first()
 
     async def _turn(self, turn_id: str) -> Turn:
-        turns = Turn.objects.filter(conversation=self._conversation_id, pk=turn_id)
-        turn: Turn | None = await database_sync_to_async(turns.first)()
+        turn: Turn | None = await database_sync_to_async(self._find_turn)(turn_id)
         if turn is None:
             raise InvalidMessage("There is no such turn in this conversation.", "turn")
         return turn
+
+    def _find_turn(self, turn_id: str) -> Turn | None:
+        self._check_session()
+        turns = Turn.objects.filter(conversation=self._conversation_id, pk=turn_id)
+        return turns.first()
+
+    def _check_session(self) -> Any:
+        """The user, as of now. Raises SignedOut."""
+        user = person_of(self._session_key)
+        if user.pk != self._user_id:
+            raise SignedOut
+        return user
 
     def _follow(self, turn_id: str, after: str | None) -> None:
         if task := self._followers.pop(turn_id, None):
@@ -326,6 +417,11 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             {"type": type, "code": code, "message": message, "param": param}
         )
 
+    async def _refuse_hasty(self, exc: TooFast) -> None:
+        error = {"type": exc.type, "code": exc.openai_code or exc.code, "param": None}
+        wait = math.ceil(exc.retry_after or 1)
+        await self._tell_error({**error, "message": str(exc), "retry_after": wait})
+
     async def _refuse_api(self, exc: APIException) -> None:
         from conversations.api.errors import error_object
 
@@ -337,12 +433,50 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json({"type": "error", "error": error, **key})
 
 
-def _look(headers: Headers, conversation_id: str) -> tuple[Any, bool]:
-    """Who it is that comes, None for nobody, and whether the conversation is theirs."""
-    user = person(headers)
+def _look(
+    headers: Headers, conversation_id: str
+) -> tuple[Credential | None, str, bool]:
+    """The session's credential, or None; the name of its user's limits; and whether the
+    conversation is that user's."""
+    key = session_key(headers) or ""
+    user = person_of(key)
     if not user.is_authenticated:
-        return None, False
-    return user.pk, Conversation.objects.one_of(user, conversation_id) is not None
+        return None, "", False
+    credential = Credential.of_session(user, key)
+    owner = admission.user_owner(user)
+    return (
+        credential,
+        owner,
+        Conversation.objects.one_of(user, conversation_id) is not None,
+    )
+
+
+def _parse(text: str) -> Any:
+    """Raises InvalidMessage."""
+    try:
+        body = text.encode()
+        message = bounded_json.loads(body)  # no NaN, no half surrogate pairs
+    except bounded_json.TooManyValues as exc:
+        raise InvalidMessage(f"The message is too large: {exc.msg}.") from exc
+    except ValueError as exc:
+        raise InvalidMessage("The message is not valid JSON.") from exc
+    if is_deeper(message):
+        problem = f"The message is nested more than {MAX_DEPTH} levels deep."
+        raise InvalidMessage(problem)
+    try:
+        without_nul(message, body)
+    except InputError as exc:
+        raise InvalidMessage(str(exc), exc.param) from exc
+    return message
+
+
+def _key_of(text: str) -> str | None:
+    """Of a message that is not carried out."""
+    with suppress(ValueError):
+        told = bounded_json.loads(text.encode())
+        key = told.get("key") if isinstance(told, dict) else None
+        return key if isinstance(key, str) else None
+    return None
 
 
 def _pieces(entries: list[Entry]) -> Iterator[list[Entry]]:

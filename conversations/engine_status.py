@@ -188,6 +188,7 @@ def _annotated() -> QuerySet[Turn, Any]:
         "created_at",
         "epoch",
         "claims",
+        "claims_until_progress",
         "lease_until",
         "cancel_requested",
         "conversation__owner__username",
@@ -221,8 +222,9 @@ def _line(row: Any, now: datetime, nobody_runs: bool) -> TurnLine:
 def _why(row: Any, now: datetime, waited_for_nobody: float | None) -> str:
     if row.status == _RUNNING and row.lease_until < now - STUCK_AFTER:
         return "its lease has ended and nobody took it up"
-    if row.status != _WAITING and row.claims >= settings.TURN_MAX_CLAIMS:
-        return f"was taken up {row.claims} times; once more ends it as failed"
+    fruitless = row.claims - row.claims_until_progress
+    if row.status != _WAITING and fruitless >= settings.TURN_MAX_CLAIMS:
+        return f"was taken up {fruitless} times; once more ends it as failed"
     if row.status == _WAITING and not row.is_asked:
         return "waits, and nobody is asked"
     if (waited_for_nobody or 0) > STUCK_AFTER.total_seconds():

@@ -6,24 +6,18 @@ models.
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from itertools import islice
 from typing import Any
 
-from django.db.models import Q, TextField
-from django.db.models.functions import Cast
-
 from conversations.models import Conversation, Item
-from conversations.search import fragments, words_of
-from llm.wire.items import Item as ItemPayload
-from llm.wire.items import text_of
+from conversations.search import Query, fold
+from conversations.search_index import Search, searchable_text
 
-MOST_SEARCHED = 2000  # messages that one search looks through
-MOST_FOUND = 50  # conversations
+PAGE = 50  # conversations
+LAST_START = 1_000_000  # conversations that are passed over at the most
 MAX_QUERY = 200  # characters
 
 _BEFORE, _EXCERPT = 30, 120  # characters of a message that are shown with the words
@@ -45,77 +39,91 @@ class Found:
     excerpt: Sequence[Piece] = ()
 
 
-def find(user: Any, query: str) -> list[Found]:
-    """The user's conversations, those first in which something was said last.
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A page of the conversations that were found."""
 
-    Words may begin anywhere in a word, as in languages that write none apart. A query
-    without a word finds nothing.
+    found: Sequence[Found] = ()
+    has_more: bool = False
+    is_complete: bool = True  # false while old messages are still being indexed
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a conversation the words were found; None where in its title alone."""
+
+    conversation: str
+    item: int | None = None
+
+
+def find(user: Any, query: str, start: int = 0) -> Results:
+    """A page of the user's conversations from number `start` on: those first in which
+    the words were said last, then those with nothing but a title that has them.
+
+    A query without a word finds nothing.
     """
-    query = query[:MAX_QUERY]
-    words = [re.compile(re.escape(word), re.IGNORECASE) for word in words_of(query)]
-    if not words:
-        return []
-    rows = Conversation.objects.of(user)
-    latest = rows.order_by("-updated_at", "-pk").values_list("pk", "title")
-    titles = dict(latest[:MOST_SEARCHED])
-    told = {
-        pk: Found(pk, _pieces(title, words))
-        for pk, title in titles.items()
-        if _has_all(title, words)
-    }
-    for pk, turn_id, text in _texts(rows, fragments(query)):
-        title = titles.get(pk, "")
-        if pk not in told and _has_all(f"{title}\n{text}", words):
-            excerpt = _pieces(_excerpt(text, words), words)
-            told[pk] = Found(pk, _pieces(title, words), turn_id, excerpt)
-    return [told[pk] for pk in titles if pk in told][:MOST_FOUND]
+    wanted = Query.of(query[:MAX_QUERY])
+    if not wanted:
+        return Results()
+    search = Search.of(user.pk, wanted)
+    start = min(start, LAST_START)
+    places = list(islice(_places(search), start, start + PAGE + 1))
+    return Results(
+        _shown(places[:PAGE], wanted), len(places) > PAGE, search.unindexed.is_complete
+    )
 
 
-def messages_of(
-    conversations: Any, texts: Sequence[str] | None
-) -> Iterator[tuple[str, str, ItemPayload]]:
-    """Conversation, turn and payload of messages with one of the texts, newest first.
-
-    `texts`: see `search.fragments`. What is sorted are keys: a common word stands in
-    nearly all messages, and to sort those takes longer than to read them.
-    """
-    rows = Item.objects.filter(turn__conversation__in=conversations, type="message")
-    if texts is not None:
-        fits = reduce(or_, (Q(stored__icontains=text) for text in texts), Q(pk__in=[]))
-        rows = rows.annotate(stored=Cast("payload", TextField())).filter(fits)
-    newest = ("-turn__created_at", "-position")
-    keys = rows.order_by(*newest).values("pk")[:MOST_SEARCHED]
-    found = Item.objects.filter(pk__in=keys).order_by(*newest)
-    told = found.values_list("turn__conversation_id", "turn_id", "payload")
-    for pk, turn_id, payload in told:
-        is_said = payload.get("role") in ("user", "assistant")
-        if is_said and not payload.get("parley:interrupted"):
-            yield pk, turn_id, payload
+def _places(search: Search) -> Iterator[_Place]:
+    """Each conversation once."""
+    seen = set()
+    for match in search:
+        if match.conversation not in seen:
+            seen.add(match.conversation)
+            yield _Place(match.conversation, match.item)
+    for pk in search.titles():
+        if pk not in seen:
+            yield _Place(pk)
 
 
-def _texts(
-    conversations: Any, texts: Sequence[str] | None
-) -> Iterator[tuple[str, str, str]]:
-    for pk, turn_id, payload in messages_of(conversations, texts):
-        yield pk, turn_id, unicodedata.normalize("NFC", text_of(payload))
+def _shown(places: Sequence[_Place], query: Query) -> list[Found]:
+    titles = Conversation.objects.in_bulk([place.conversation for place in places])
+    items = Item.objects.in_bulk([place.item for place in places if place.item])
+    shown = []
+    for place in places:
+        title = _normal(titles[place.conversation].title)
+        item = items.get(place.item or 0)
+        if item is None or query.matches(fold(title)):
+            shown.append(Found(place.conversation, _pieces(title, query)))
+            continue
+        excerpt = _excerpt(_normal(searchable_text(item.payload)), query)
+        found = Found(place.conversation, _pieces(title, query), item.turn_id, excerpt)
+        shown.append(found)
+    return shown
 
 
-def _has_all(text: str, words: Iterable[re.Pattern[str]]) -> bool:
-    return all(word.search(text) for word in words)
+def _normal(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
-def _excerpt(text: str, words: Iterable[re.Pattern[str]]) -> str:
+def _excerpt(text: str, query: Query) -> list[Piece]:
     """The line around the first of the words."""
     line = " ".join(text.split())
-    places = [match.start() for word in words if (match := word.search(line))]
-    start = max(0, min(places, default=0) - _BEFORE)
+    first = query.first_place(line)
+    start = max(0, first - _BEFORE)
     if start:
         start = line.find(" ", start, start + _BEFORE) + 1 or start
     end = start + _EXCERPT
-    return f"{'…' * bool(start)}{line[start:end]}{'…' * (end < len(line))}"
+    cut = f"{'…' * bool(start)}{line[start:end]}{'…' * (end < len(line))}"
+    return _pieces(cut, query)
 
 
-def _pieces(text: str, words: Iterable[re.Pattern[str]]) -> list[Piece]:
-    any_word = "|".join(word.pattern for word in words)
-    split = re.split(f"({any_word})", text, flags=re.IGNORECASE)
-    return [Piece(part, bool(n % 2)) for n, part in enumerate(split) if part]
+def _pieces(text: str, query: Query) -> list[Piece]:
+    pieces, at = [], 0
+    for start, end in query.places(text):
+        if start > at:
+            pieces.append(Piece(text[at:start], False))
+        pieces.append(Piece(text[start:end], True))
+        at = end
+    if at < len(text):
+        pieces.append(Piece(text[at:], False))
+    return pieces

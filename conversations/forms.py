@@ -16,14 +16,18 @@ from django.utils.functional import cached_property
 from django.utils.text import normalize_newlines
 
 from conversations import engine
+from conversations.admission import look_for_user_tokens
 from conversations.attachments import (
     Examined,
     UploadRefused,
+    check_inline_quota,
     discard,
     examined,
     kept,
     parts_for,
 )
+from conversations.declaring import check_kinds
+from conversations.history import estimate
 from conversations.models import (
     Attachment,
     Conversation,
@@ -54,6 +58,8 @@ class TurnForm(forms.Form):
 
     model = forms.CharField(required=False)
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    #: Seconds, where the user has sent too much in this minute.
+    retry_after: int | None = None
 
     def __init__(
         self,
@@ -96,10 +102,23 @@ class TurnForm(forms.Form):
     def usual(self, preset: Preset | None) -> LanguageModel | None:
         """The model of a turn that names none."""
         used = self._last_model or self._of_conversation(preset)
+        if used is None and self.conversation is None:
+            used = self._chosen_last
         if used in self.models:
             return used
         default = (model for model in self.models if model.is_default)
         return next(default, self.models[0] if self.models else None)
+
+    @cached_property
+    def _chosen_last(self) -> LanguageModel | None:
+        """The model of the user's latest message in a conversation without a preset."""
+        rows = Conversation.objects.of(self.user).filter(preset=None)
+        latest = rows.order_by("-updated_at", "-pk").first()
+        if latest is None:
+            return None
+        asked = latest.turns.filter(access_token=None).select_related("language_model")
+        turn = asked.order_by("-created_at", "-pk").first()
+        return turn.language_model if turn else None
 
     def _of_conversation(self, preset: Preset | None) -> LanguageModel | None:
         if self.conversation:
@@ -128,7 +147,9 @@ class TurnForm(forms.Form):
     def open_turn(self) -> Turn:
         """Open the turn, once for each key, and hand it to the engine.
 
-        Raises UploadRefused where the room for its files has gone meanwhile.
+        Raises UploadRefused where the room for its files has gone meanwhile, TooFast
+        where the user has used too many tokens, ToolNotAllowed where the conversation's
+        options declare what they may not.
         """
         items = self.items()
         turn, _ = IdempotencyKey.objects.once(
@@ -141,7 +162,12 @@ class TurnForm(forms.Form):
         return next((m for m in self.models if m.public_name == name), None)
 
     def _open(self, items: list[ItemPayload]) -> Turn:
-        return self._open_in(self._place(), items)
+        look_for_user_tokens(self.user, estimate("", items))
+        with transaction.atomic():
+            check_inline_quota(self.user.pk, items)
+            place = self._place()
+            check_kinds(place.options, self.user)
+            return self._open_in(place, items)
 
     @abstractmethod
     def _place(self) -> Conversation:

@@ -186,7 +186,7 @@ def estimate(
 ) -> int:
     """Tokens, roughly."""
     size, tokens = folded(items, "size", _sizes, _sum)
-    size += _size(instructions) + sum(len(str(tool)) for tool in tools)
+    size += byte_length(instructions) + sum(len(str(tool)) for tool in tools)
     return size // BYTES_A_TOKEN + tokens
 
 
@@ -201,15 +201,15 @@ def _sizes(items: Sequence[Item]) -> tuple[int, int]:
         for name in _TEXTS:
             value = item.get(name)
             if isinstance(value, str):
-                size += _size(value)
+                size += byte_length(value)
             elif isinstance(value, list):
                 for text, tokens in map(_part, value):
-                    size += _size(text)
+                    size += byte_length(text)
                     files += tokens
     return size, files + len(items) * ITEM_TOKENS
 
 
-def _size(text: str) -> int:
+def byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from django.conf import settings
 
+from conversations.throttled_warning import ThrottledWarning
+
 MINUTE = 60.0  # seconds
 SIZE = 100_000  # buckets; beyond them those that are full again are forgotten
 PATIENCE = 0.5  # seconds for an answer of Redis
@@ -168,6 +170,9 @@ class RedisBuckets:
         self._url = url
         self._own = Buckets()  # while Redis is away
         self._away_until = 0.0
+        self._warning = ThrottledWarning(
+            logger, "Redis is away (%s): this process counts requests for itself"
+        )
 
     def take(self, owner: str, wanted: Sequence[Wanted]) -> Verdict:
         if time.monotonic() < self._away_until:
@@ -198,10 +203,7 @@ class RedisBuckets:
     ) -> Verdict:
         if exc is not None:
             self._away_until = time.monotonic() + PAUSE
-            logger.warning(
-                "Redis is away (%s): this process counts requests for itself",
-                type(exc).__name__,
-            )
+            self._warning.log(type(exc).__name__)
         return self._own.take(owner, wanted, time.monotonic())
 
     @cached_property

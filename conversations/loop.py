@@ -17,7 +17,8 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from conversations.resume import Resumption
@@ -27,14 +28,15 @@ from conversations.steps import (
     Finish,
     Generate,
     Step,
+    is_midway,
     next_step,
     rounds,
 )
 from llm.client import Call
-from llm.errors import LLMError
+from llm.errors import CutOff, LLMError
 from llm.wire.deltas import Delta
 from llm.wire.items import Event, Item, function_call_output
-from llm.wire.request import Request
+from llm.wire.request import BackgroundResponse, Request
 from llm.wire.response import ResponseBuilder
 from tools.execute import Outcome, Progress, execute, known_name, refused
 from tools.registry import Context, Tool
@@ -44,6 +46,7 @@ PLACEHOLDER = (
     "Accepted: this call goes on in the background. Its result will be told to you in a"
     " message as soon as it is there. Go on meanwhile, and do not call it again."
 )
+LARGE = 1_000_000  # characters of an answer that is closed when it may be
 _NONE: frozenset[str] = frozenset()
 _EDITED = "Note: a person changed the arguments before the call ran, to {}."
 
@@ -74,6 +77,9 @@ class Record(Protocol):
         """The turn stops here until a person has decided about `calls`. The questions
         they are asked."""
 
+    def asks(self, call: Call) -> None:
+        """A provider call begins; it is filled in while it lasts."""
+
     def asked(self, call: Call) -> None:
         """A provider call is over, well or not."""
 
@@ -82,7 +88,6 @@ class Record(Protocol):
 class Task:
     """What a turn is to do: everything the loop needs to know, and no row."""
 
-    question: Sequence[Item]  # the turn's own input
     prepare: Callable[[Sequence[Item]], Request]  # this turn's items to a request
     #: Finds out what else the model is told, once, before it is first asked.
     gather: Callable[[], Awaitable[Gathered]] | None = None
@@ -92,12 +97,19 @@ class Task:
     context: Context = field(default_factory=Context)
     parallel: bool = True
     max_steps: int = 10
+    max_tool_calls: int | None = None  # of our tools, over the whole turn
     needs_approval: Callable[[Item], bool] = lambda call: False
     #: Arguments that a person has put in the place of the model's, as JSON text.
     arguments: Mapping[str, str] = field(default_factory=dict)
     #: Outcomes an interrupted run has left, by call id.
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     partial: Sequence[Item] = ()
+    #: The provider may still have the answer that an interrupted run asked for.
+    resumes: BackgroundResponse | None = None
+    #: Whether the message has cost what it may, so that the model is not asked again.
+    is_spent: Callable[[], bool] = lambda: False
+    #: Waits until a large answer may be closed, and so be held whole.
+    closing: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +147,7 @@ async def respond(
                 await acts.aclose()
         if loop.waits:
             return
-        ending = builder.complete(loop.reason)
+        ending = [*loop.unsaid, *builder.complete(loop.reason)]
     except LLMError as exc:
         ending = builder.fail(exc)
     except asyncio.CancelledError:
@@ -154,11 +166,10 @@ class _Loop:
         "_builder",
         "_called",
         "_late",
-        "_length",
         "_outcomes",
-        "_paused",
         "_prepare",
         "_record",
+        "_resumes",
         "_resumption",
         "_steps",
         "_task",
@@ -179,8 +190,6 @@ class _Loop:
         self.waits = False  # for a person
         self.unsaid: Sequence[Event] = ()  # made, and waiting for the record
         self._begins = True
-        self._length = -1  # of the output, before the last step
-        self._paused = False  # the provider wants to be asked again as things stand
         self._task = task
         self._prepare = task.prepare
         self._builder = builder
@@ -192,6 +201,7 @@ class _Loop:
         self._outcomes = task.outcomes
         self._late: frozenset[str] = _NONE  # ended, and not on record yet
         self._resumption = Resumption(builder, task.partial) if task.partial else None
+        self._resumes = task.resumes
 
     def acts(self) -> AsyncGenerator[list[Event], None] | None:
         """What is to be done next, once the last of it is done; None at the end."""
@@ -199,23 +209,22 @@ class _Loop:
             self._begins = False
             if self._resumption or self._task.gather:
                 return self._begin()
-        length = len(self._builder.output)
-        if self.waits or (length == self._length and not self._paused):
-            return None  # an empty answer is an answer
+        if self.waits:
+            return None
         step = self._next()
         if self._record.has_news and self._may_be_told(step):
             return self._deliver()
         match step:
             case Generate():
-                self._length = length
                 return self._generate()
             case CallTools(calls):
-                self._length = length
                 return self._call_tools(calls)
             case AwaitApproval(calls):
                 return self._wait(calls)
             case Finish(reason):
                 self.reason = reason
+                if self._resumption:  # nothing goes on with what was kept
+                    self.unsaid = self._builder.end_call(whole=False)
         return None
 
     async def _begin(self) -> AsyncGenerator[list[Event], None]:
@@ -233,19 +242,35 @@ class _Loop:
         return events
 
     def _next(self) -> Step:
-        if self._paused:
-            left = self._task.max_steps - self._steps
-            return Generate() if left > 0 else Finish("max_steps")
+        step = self._called_for()
+        if isinstance(step, Generate) and self._task.is_spent():
+            return Finish("max_cost")
+        return step
+
+    def _called_for(self) -> Step:
+        finish = self._builder.finish
+        if finish is not None and finish.reason == "size":
+            return Finish("max_answer_size")  # calls before the cut are not run
         return next_step(
-            [*self._task.question, *self._builder.output],
+            self._builder.output,
+            ended_output=self._builder.ended_output,
             client_tools=self._task.client_tools,
             needs_approval=self._task.needs_approval,
             steps_left=self._task.max_steps - self._steps,
         )
 
     def _may_be_told(self, step: Step) -> bool:
-        """Every call has its output, and the model may still be asked."""
-        return step in (Generate(), Finish()) and not self._paused
+        """Every call has its output, the model may still be asked, and it is not in the
+        middle of an answer: an item added behind an open one is not in the output."""
+        builder = self._builder
+        if self._resumes or self._resumption:
+            return False
+        if is_midway(builder.output, builder.ended_output):
+            return False
+        # Told now, the result would get no answer; a turn of its own may give one.
+        if self._steps >= self._task.max_steps or self._task.is_spent():
+            return False
+        return step in (Generate(), Finish())
 
     async def _deliver(self) -> AsyncGenerator[list[Event], None]:
         for item in await self._record.arrived():
@@ -273,12 +298,13 @@ class _Loop:
             "parley:step.started", step=self._steps, kind="generate"
         )
         resumption, self._resumption = self._resumption, None
-        feed = resumption.feed if resumption else builder.feed
-        tell = self._tell
         call = Call()
-        builder.begin_call()
+        feed = partial(_feed, resumption, call) if resumption else builder.feed
+        tell = self._tell
         # The request is nobody's but the stream's, which drops it when it can.
-        answer = task.stream(self._prepare(tuple(builder.output)), call)
+        answer = task.stream(self._request(resumption), call)
+        self._record.asks(call)
+        builder.begin_call()
         try:
             try:
                 async for deltas in answer:
@@ -291,19 +317,36 @@ class _Loop:
                     del deltas, events  # as the next may be long in coming
             finally:
                 await answer.aclose()
-            if resumption and (rest := resumption.end()):
+            if builder.finish is None:
+                raise CutOff(
+                    detail="The provider's stream ended without an end marker."
+                )
+            if resumption and (rest := [*feed([]), *resumption.end()]):
                 yield rest
         finally:
             self._record.asked(call)
+        if task.closing is not None and builder.open_length > LARGE:
+            await task.closing()
         if closing := builder.end_call():
             yield closing
         if call.degraded:
             yield builder.extension(
                 "parley:step.degraded", step=self._steps, options=call.degraded
             )
-        self._paused = builder.finish is not None and builder.finish.reason == "pause"
         if isinstance(step := self._next(), CallTools):
             await self._note_called(step.calls)
+        elif builder.finish.reason == "pause":  # what it has said so far stands
+            await self._record.called([], background=())
+
+    def _request(self, resumption: Resumption | None) -> Request:
+        output = self._builder.output
+        request = self._prepare(tuple(output))
+        if self._resumes:
+            request = replace(request, resumes=self._resumes)
+            self._resumes = None
+        if resumption is None or is_midway(output, self._builder.ended_output):
+            return request
+        return replace(request, prefill=resumption.prefill)
 
     async def _note_called(self, calls: Sequence[Item]) -> None:
         """The calls are on record before any of them runs."""
@@ -317,6 +360,8 @@ class _Loop:
         self._outcomes = {**self._outcomes, **accepted}
 
     def _is_background(self, call: Item) -> bool:
+        if call["call_id"] in self._beyond_limit():
+            return False
         tools = self._task.tools
         tool = tools.get(known_name(call["name"], tools))
         return tool is not None and not tool.blocking and refused(call, tools) is None
@@ -336,7 +381,7 @@ class _Loop:
         # An interrupted run has left these outcomes, or nobody waits for them.
         self._late |= {c["call_id"] for c in calls} & self._outcomes.keys()
         todo = [call for call in todo if call["call_id"] not in self._outcomes]
-        for group in [todo] if self._task.parallel else [[call] for call in todo]:
+        for group in self._groups(todo):
             happenings = self._call_group(group, last=group[-1:] == todo[-1:])
             async with aclosing(happenings):
                 async for events in happenings:
@@ -353,6 +398,26 @@ class _Loop:
         self.unsaid = unsaid
         await self._record.answered(late, last=True)
         yield self._said()
+
+    def _groups(self, calls: Sequence[Item]) -> list[list[Item]]:
+        """Calls that run side by side; those beyond the limit come last."""
+        beyond = self._beyond_limit()
+        within = [call for call in calls if call["call_id"] not in beyond]
+        rest = [call for call in calls if call["call_id"] in beyond]
+        groups = [within] if self._task.parallel else [[call] for call in within]
+        return [group for group in [*groups, rest] if group]
+
+    def _beyond_limit(self) -> frozenset[str]:
+        """The calls of our tools that the request's `max_tool_calls` leaves out."""
+        if (most := self._task.max_tool_calls) is None:
+            return frozenset()
+        calls = [
+            item["call_id"]
+            for item in self._builder.output
+            if item["type"] == "function_call"
+            and item["name"] not in self._task.client_tools
+        ]
+        return frozenset(calls[most:])
 
     def _output(self, call_id: str) -> Item:
         outcome = self._outcomes[call_id]
@@ -373,9 +438,10 @@ class _Loop:
         self, calls: Sequence[Item], *, last: bool
     ) -> AsyncGenerator[list[Event], None]:
         waiting = {call["call_id"] for call in calls}
+        is_beyond = calls[0]["call_id"] in self._beyond_limit()
         running = execute(
             [self._as_run(call) for call in calls],
-            self._task.tools,
+            {} if is_beyond else self._task.tools,
             self._task.context,
             others=self._task.client_tools,
         )
@@ -405,6 +471,12 @@ class _Loop:
             seconds=round(outcome.seconds, 3),
             **({"error": outcome.error} if outcome.error else {}),
         )
+
+
+def _feed(resumption: Resumption, call: Call, deltas: list[Delta]) -> list[Event]:
+    if call.prefill and not resumption.is_prefilled:
+        resumption.go_on_from(call.prefill)
+    return resumption.feed(deltas)
 
 
 def _address(call: Item) -> dict[str, str]:

@@ -11,7 +11,8 @@ While an answer streams, static/js/markdown.js renders it the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from typing import Any
@@ -20,6 +21,7 @@ import nh3
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from mdit_py_plugins.tasklists import tasklists_plugin
@@ -28,37 +30,122 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-PLAIN_BEYOND = 100_000  # characters; longer texts are shown as they are
-UNCOLOURED_BEYOND = 50_000  # characters of a code block
+from conversations.markdown_math import math_plugin
+from conversations.markdown_weight import is_too_heavy
+
+WINDOW = 20_000  # characters; a longer text is rendered in pieces, each by itself
+PART = 100_000  # characters that a page shows at once
+LONGEST_BLOCK = 100_000  # characters of one that is rendered in one piece
+#: Characters of a code block. What a lexer takes may grow with the square of the code.
+UNCOLOURED_BEYOND = 10_000
 MAX_NESTING = 100  # what is nested deeper is left out
-KEPT_UP_TO = 20_000  # characters; longer texts are rendered anew each time
 
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
+_LINES = re.compile(r"[^\n]{1,20000}\n?|\n")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE_LINES = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
+_TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # begins no list item and goes on in none
+#: Code that is one thing over and over, at which many lexers are slow.
+_RUN = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
 _LANGUAGE = re.compile(r"[\w+#.-]{1,30}")
 _DEEPEST_HEADING = 6
 _HEADINGS_ABOVE = 2  # the page's title and the turn have the levels above
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a text that is too long to be rendered at once."""
+
+    html: SafeString
+    next_start: int | None  # where the next part begins; None where this is the last
+
+
 def render(text: str) -> SafeString:
-    if len(text) > PLAIN_BEYOND:
-        return mark_safe(f'<p class="plain">{escape(text)}</p>')
-    return _kept(text) if len(text) <= KEPT_UP_TO else _render(text)
+    return mark_safe("".join(_cached(window) for _, window in _windows(text)))
+
+
+def render_part(text: str, start: int = 0) -> Part:
+    """What stands from a character on, as Markdown: PART characters or some more.
+
+    `start`: 0, or the `next_start` of the part before.
+    """
+    html: list[str] = []
+    for end, window in _windows(text, start):
+        html.append(_cached(window))
+        if start + PART <= end < len(text):
+            return Part(mark_safe("".join(html)), end)
+    return Part(mark_safe("".join(html)), None)
 
 
 def coloured(code: str, language: str) -> SafeString:
     """`code` as HTML whose classes tell its parts; as it is for unknown languages."""
-    if len(code) <= UNCOLOURED_BEYOND and (lexer := _lexer(language)):
+    is_short = len(code) <= UNCOLOURED_BEYOND
+    if is_short and (lexer := _lexer(language)) and not _RUN.search(code):
         return mark_safe(str(highlight(code, lexer, _FORMATTER)))
     return mark_safe(escape(code))
 
 
 def _render(text: str) -> SafeString:
+    if is_too_heavy(text):
+        return mark_safe(f'<p class="plain">{escape(text)}</p>')
     return mark_safe(_CLEANER.clean(_MARKDOWN.render(text)))
 
 
+def _cached(text: str) -> SafeString:
+    return _cached_short(text) if len(text) <= WINDOW else _render(text)
+
+
 @lru_cache(maxsize=512)
-def _kept(text: str) -> SafeString:
+def _cached_short(text: str) -> SafeString:
     return _render(text)
+
+
+def _windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
+    """Pieces that mean the same by themselves as in the text, with their ends in it.
+
+    A piece begins with a block at the top level. Only a block of more than
+    LONGEST_BLOCK is cut, code into several blocks of code. A link to an address by its
+    name is lost in other pieces.
+    """
+    fence = _fence_at(text, start)
+    lines = [f"{fence}\n"] if fence else []
+    size = cut = 0
+    end = start  # of what is in `lines`
+    is_after_blank = False
+    for line in _LINES.findall(text, start):
+        if is_after_blank and not fence and _TOP_LEVEL.match(line):
+            cut = len(lines)
+        fence = _fence_after(line, fence)
+        is_after_blank = not line.strip()
+        lines.append(line)
+        end += len(line)
+        size += len(line)
+        if size > WINDOW and cut:
+            kept = sum(map(len, lines[cut:]))
+            yield end - kept, "".join(lines[:cut])
+            lines, size, cut = lines[cut:], kept, 0
+        elif size > LONGEST_BLOCK:
+            yield end, "".join([*lines, f"\n{fence}"])
+            lines, size, cut = [f"{fence}\n"] if fence else [], 0, 0
+    if size:
+        yield end, "".join(lines)
+
+
+def _fence_at(text: str, end: int) -> str:
+    fence = ""
+    for found in _FENCE_LINES.finditer(text, 0, end):
+        fence = _fence_after(found.group(), fence)
+    return fence
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """The fence that is open after the line; "" for none."""
+    if not (found := _FENCE.match(line)):
+        return fence
+    marks = found.group(1)
+    if not fence:
+        return marks
+    return "" if marks.startswith(fence) else fence
 
 
 @lru_cache(maxsize=128)
@@ -98,7 +185,7 @@ class _Renderer(RendererHTML):
     def heading_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
     ) -> str:
-        return f"<{_heading(tokens[idx])}>"
+        return f"<{_heading(tokens[idx])}{_direction(tokens[idx])}>"
 
     def heading_close(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
@@ -127,7 +214,8 @@ def _code_block(code: str, language: str) -> str:
     return (
         f'<div class="code"><div class="code-head"><span>{escape(language)}</span>'
         '<button type="button" data-copy="code">Copy</button></div>'
-        f'<pre tabindex="0"><code>{coloured(code, language)}</code></pre></div>\n'
+        f'<pre tabindex="0" dir="ltr"><code>{coloured(code, language)}</code></pre>'
+        "</div>\n"
     )
 
 
@@ -135,7 +223,12 @@ def _cell(token: Token) -> str:
     """markdown-it says alignment by a style, which the page's policy forbids."""
     style = str(token.attrs.get("style", ""))
     side = style.removeprefix("text-align:")
-    return f'<{token.tag} class="to-{side}">' if style else f"<{token.tag}>"
+    aligned = f' class="to-{side}"' if style else ""
+    return f"<{token.tag}{aligned}{_direction(token)}>"
+
+
+def _direction(token: Token) -> str:
+    return ' dir="auto"' if token.attrs.get("dir") else ""
 
 
 def _heading(token: Token) -> str:
@@ -146,6 +239,21 @@ def _heading(token: Token) -> str:
 def _is_inside_link(tokens: Sequence[Token], idx: int) -> bool:
     kinds = [token.type for token in tokens[:idx]]
     return kinds.count("link_open") > kinds.count("link_close")
+
+
+_BLOCKS = {
+    *("paragraph_open", "heading_open", "blockquote_open"),
+    *("bullet_list_open", "ordered_list_open"),
+}
+
+
+def _set_directions(state: StateCore) -> None:
+    """Each block at the top level, and each cell, runs as its first letter does. What
+    stands inside goes with it: a block with a direction of its own would not count."""
+    for token in state.tokens:
+        is_cell = token.type in ("th_open", "td_open")
+        if is_cell or (token.level == 0 and token.type in _BLOCKS):
+            token.attrSet("dir", "auto")
 
 
 class _Markdown(MarkdownIt):
@@ -160,7 +268,9 @@ def _make_markdown() -> MarkdownIt:
         renderer_cls=_Renderer,
     )
     markdown.enable(["table", "strikethrough"])
-    markdown.use(tasklists_plugin)
+    markdown.use(tasklists_plugin, label=True)
+    markdown.use(math_plugin)
+    markdown.core.ruler.push("directions", _set_directions)
     # Only what says so is a link: "main.py" and "README.md" are no web sites.
     markdown.options["linkify"] = True
     assert markdown.linkify is not None
@@ -174,20 +284,24 @@ _CLEANER = nh3.Cleaner(
     tags={
         *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
         *("em", "strong", "s", "code", "pre", "a", "div", "span", "button", "input"),
+        "label",
         *("table", "thead", "tbody", "tr", "th", "td"),
     },
     attributes={
         "a": {"href", "title", "class", "target"},
         "button": {"type", "class", "data-copy"},
-        "div": {"class"},
+        "blockquote": {"dir"},
+        "div": {"class", "dir"},
+        **{f"h{level}": {"dir"} for level in range(3, 7)},
         "input": {"type", "class", "checked", "disabled"},
         "li": {"class"},
-        "ol": {"start"},
-        "pre": {"tabindex"},
-        "span": {"class"},
-        "td": {"class"},
-        "th": {"class"},
-        "ul": {"class"},
+        "ol": {"start", "class", "dir"},
+        "p": {"dir"},
+        "pre": {"tabindex", "dir"},
+        "span": {"class", "dir"},
+        "td": {"class", "dir"},
+        "th": {"class", "dir"},
+        "ul": {"class", "dir"},
     },
     set_tag_attribute_values={"a": {"target": "_blank"}},
     link_rel="noopener noreferrer nofollow",

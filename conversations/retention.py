@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from axes.models import AccessFailureLog, AccessLog
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import transaction
@@ -21,10 +22,12 @@ from django.utils import timezone
 from conversations.ledger import LedgerEntry
 from conversations.memories import Memory
 from conversations.models import Attachment, Conversation, IdempotencyKey, Turn
+from conversations.sessions import SignedInSession
 from llm.models import ModelCall
 
 IDEMPOTENCY_DAYS = 7  # in which a request that is sent again repeats nothing
 LEDGER_DAYS = 30  # after which what was reserved for a call is of no interest
+SIGN_IN_DAYS = 90  # for which attempts to sign in are on record
 BATCH = 500  # plain rows of a transaction
 TURNS, CONVERSATIONS = 25, 25  # of a transaction; each has rows of its own
 
@@ -79,6 +82,11 @@ def _plain() -> Iterator[tuple[str, QuerySet[Any]]]:
     # Balances keep their sums.
     closed = LedgerEntry.objects.exclude(state=LedgerEntry.State.RESERVED)
     yield "ledger entries", closed.filter(deadline__lt=_before(LEDGER_DAYS))
+    for attempts in (AccessLog, AccessFailureLog):
+        old = attempts.objects.filter(attempt_time__lt=_before(SIGN_IN_DAYS))
+        yield "sign-in attempts", old
+    unused = timezone.now() - timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    yield "session records", SignedInSession.objects.filter(last_used_at__lt=unused)
     yield "sessions", Session.objects.filter(expire_date__lt=timezone.now())
     if before := _before(settings.DELETED_RETENTION_DAYS):
         yield "memories", Memory.objects.filter(deleted_at__lt=before)

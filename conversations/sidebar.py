@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from itertools import groupby
 from typing import Any
@@ -12,43 +12,82 @@ from django.db.models import Count, Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.formats import date_format
 
-from conversations.finding import MAX_QUERY, Found, find
-from conversations.models import Conversation, Question, Turn
+from conversations import finding
+from conversations.finding import MAX_QUERY, Results, find
+from conversations.models import (
+    Conversation,
+    ConversationQuerySet,
+    Question,
+    Turn,
+)
 
 PAGE = 60  # conversations
-_MOST = 2000  # conversations a list ever shows
+LONGEST = 600  # conversations of one list; the older ones are in lists of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Sidebar:
     groups: Sequence[tuple[str, Sequence[Conversation]]]
     more: int | None  # how many to ask for to see more; None where this is all
+    before: str = ""  # older ones than which the list shows; "" for the newest
+    older: str = ""  # what to ask for as `before` to see the next list; "" if none
     asked: int = 0  # questions put to a group of the user's
     waiting: int = 0  # all questions that the user may decide
     query: str = ""  # what was sought
-    found: Sequence[Found] = ()
+    results: Results = field(default_factory=Results)
+    start: int = 0  # number of the first result that is shown
+
+    @property
+    def next_start(self) -> int | None:
+        return self.start + finding.PAGE if self.results.has_more else None
+
+    @property
+    def previous_start(self) -> int | None:
+        return max(0, self.start - finding.PAGE) if self.start else None
 
 
-def sidebar(user: Any, size: int = PAGE, query: str = "") -> Sidebar:
-    """Each conversation says whether it `is_running`. Two queries.
-
-    With a `query`, what is found stands in the place of the list.
+def sidebar(
+    user: Any, size: int = PAGE, query: str = "", before: str = "", start: int = 0
+) -> Sidebar:
+    """The newest conversations older than `before`, an id; each says whether it
+    `is_running`. With a `query`, the results from number `start` on stand in the place
+    of the list.
     """
     waiting, asked = _questions(user)
     if query := query.strip()[:MAX_QUERY]:
-        told = find(user, query)
-        return Sidebar([], None, asked, waiting, query=query, found=told)
-    size = max(PAGE, min(size, _MOST))
-    rows = Conversation.objects.of(user).order_by("-updated_at", "-pk")
+        results = find(user, query, start)
+        return Sidebar(
+            [],
+            None,
+            asked=asked,
+            waiting=waiting,
+            query=query,
+            results=results,
+            start=start,
+        )
+    size = max(PAGE, min(size, LONGEST))
+    rows = _older_than(before, Conversation.objects.of(user))
     unfinished = Turn.objects.unfinished().filter(conversation=OuterRef("pk"))
-    found = list(rows.annotate(is_running=Exists(unfinished))[: size + 1])
-    has_more = len(found) > size and size < _MOST
+    newest = rows.order_by("-updated_at", "-pk")
+    found = list(newest.annotate(is_running=Exists(unfinished))[: size + 1])
+    has_more = len(found) > size
     return Sidebar(
         groups=list(grouped(found[:size], timezone.localdate())),
-        more=size + PAGE if has_more else None,
+        more=size + PAGE if has_more and size < LONGEST else None,
+        before=before,
+        older=found[size - 1].pk if has_more and size >= LONGEST else "",
         asked=asked,
         waiting=waiting,
     )
+
+
+def _older_than(before: str, rows: ConversationQuerySet) -> ConversationQuerySet:
+    """All, where `before` is the id of none of them."""
+    last = rows.filter(pk=before).first() if before else None
+    if last is None:
+        return rows
+    at = last.updated_at
+    return rows.filter(Q(updated_at__lt=at) | Q(updated_at=at, pk__lt=last.pk))
 
 
 def _questions(user: Any) -> tuple[int, int]:

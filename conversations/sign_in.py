@@ -40,14 +40,19 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 def person(headers: Headers) -> Any:
     """Whose socket has these headers, be it an anonymous one's. Asks the database."""
-    session = _store(settings.SESSION_ENGINE)(_session_key(headers))
+    return person_of(session_key(headers))
+
+
+def person_of(session_key: str | None) -> Any:
+    """The user of a session, be it the anonymous one. Asks the database."""
+    session = _store(settings.SESSION_ENGINE)(session_key)
     if user := _usual(session):
         return user
     # All that is asked of a request is its session.
     return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
 
 
-def _session_key(headers: Headers) -> str | None:
+def session_key(headers: Headers) -> str | None:
     for name, value in headers:
         if name == b"cookie":
             try:

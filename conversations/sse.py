@@ -20,6 +20,7 @@ from django.http import HttpResponse
 
 from conversations import engine
 from conversations.engine import WRITE, Entry, Way, Write
+from conversations.revocation import CREDENTIAL, Connections, Credential
 from llm.clock import Ringing, ringing
 from llm.wire import sse
 
@@ -36,6 +37,14 @@ Form = Literal["events", "text", "response"]
 GONE = "parley.gone"
 HEARTBEAT = 15.0  # seconds
 _HEADER = b"x-parley-follow"  # from a view to `Streams`, never sent
+_SIGNED_OUT = {
+    "error": {
+        "message": "The session or access token is no longer valid.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "not_authenticated",
+    }
+}
 _RECONNECT = b"event: reconnect\ndata: {}\n\n"
 
 
@@ -78,6 +87,7 @@ class Streams:
                         turn_id, after, form = json.loads(value)
                         ways = scope.get("extensions", {})
                         stream = _Stream(turn_id, after, form, _kept(headers), ways)
+                        stream.credential = scope.get(CREDENTIAL)
             if stream is None:
                 await send(message)
 
@@ -121,10 +131,13 @@ class _Stream:
         "_form",
         "_gone",
         "_has_left",
+        "_has_started",
         "_headers",
+        "_is_revoked",
         "_task",
         "_turn_id",
         "_write",
+        "credential",
     )
 
     def __init__(
@@ -143,6 +156,9 @@ class _Stream:
         self._gone: Gone | None = ways.get(GONE)
         self._task: asyncio.Task[Any] | None = None  # that may be cancelled
         self._has_left = False
+        self._has_started = False
+        self._is_revoked = False
+        self.credential: Credential | None = None  # what the caller was admitted by
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Ends with the turn, with the server, or at once when the caller hangs up.
@@ -152,14 +168,21 @@ class _Stream:
         task = self._task = asyncio.current_task()
         assert task is not None
         watching: asyncio.Task[None] | None = None
+        forget: Callable[[], None] | None = None
         try:
             watching = self._watch(receive)
+            if self.credential is not None:
+                forget = Connections.of_loop().add(self.credential, self._revoke)
             await (self._respond if self._form == "response" else self._stream)(send)
         except asyncio.CancelledError:
-            if not self._has_left or task.uncancel():
+            if not (self._has_left or self._is_revoked) or task.uncancel():
                 raise
+            if not self._has_left:
+                await self._refuse(send)
         finally:
             self._task = None
+            if forget is not None:
+                forget()
             if watching is not None:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
@@ -175,9 +198,23 @@ class _Stream:
         return watching
 
     def _leave(self, _: object = None) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._has_left:
             self._has_left = True
+            if not self._is_revoked:
+                self._task.cancel()
+
+    def _revoke(self) -> None:
+        if self._task is not None and not self._is_revoked and not self._has_left:
+            self._is_revoked = True
             self._task.cancel()
+
+    async def _refuse(self, send: Send) -> None:
+        """End it for a caller who may not follow any more."""
+        if self._has_started:
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._start(send, 401, b"application/json")
+        await send({"type": "http.response.body", "body": orjson.dumps(_SIGNED_OUT)})
 
     async def _respond(self, send: Send) -> None:
         try:
@@ -225,10 +262,13 @@ class _Stream:
         return Way(form, self._write)
 
     async def _start(self, send: Send, status: int, content_type: bytes) -> None:
-        headers, self._headers = self._headers, []
+        headers, self._headers, self._has_started = self._headers, [], True
+        caching = b"no-cache, no-transform"
+        if content_type == b"application/json":
+            caching = b"no-store"
         headers += [
             (b"content-type", content_type),
-            (b"cache-control", b"no-cache, no-transform"),
+            (b"cache-control", caching),
             (b"x-accel-buffering", b"no"),
         ]
         await send(

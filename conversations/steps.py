@@ -1,7 +1,8 @@
-"""What a turn does next, read off its items. Pure: no IO, no clock, no database.
+"""What a turn does next, read off its output. Pure: no IO, no clock, no database.
 
-The items are the loop's whole state, so a turn that stopped (a restart, an answer that
-the client owes, a cancelled stream) goes on by asking again.
+The items of the response, and how many of them stood when a host last ended a provider
+call, are the loop's whole state. So a turn that stopped (a restart, an answer that the
+client owes, a cancelled stream) goes on by asking again.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llm.wire.items import Item, user_message
+from llm.wire.items import Item
 
-#: For a turn of which nobody asks anything but what a model says to all before it.
-SOMEBODY_ASKS: Sequence[Item] = (user_message(""),)
 REPEATS = 3  # identical rounds of calls after which the model is going in circles
 
 
@@ -54,17 +53,22 @@ Step = Generate | CallTools | AwaitApproval | AwaitClient | Finish
 
 
 def next_step(
-    items: Sequence[Item],
+    output: Sequence[Item],
     *,
+    ended_output: int | None,
     client_tools: Collection[str] = (),
     needs_approval: Callable[[Item], bool] = lambda call: False,
     steps_left: int,
 ) -> Step:
-    """`items` of this turn, oldest first: what was asked, then what was answered.
+    """`output` is what the response holds so far; what was asked has been asked, so
+    the model has its say whatever stands last in it.
 
-    A call of a tool that nobody has is ours to answer: with an error.
+    `ended_output` is the length of the output when a host last ended a provider call,
+    None where it ended none or wants to be asked again. Without it nothing is over: an
+    output that a crash left behind looks like a whole answer. A call of a tool that
+    nobody has is ours to answer: with an error.
     """
-    pending = unanswered_calls(items)
+    pending = unanswered_calls(output)
     ours = [call for call in pending if call["name"] not in client_tools]
     if free := [call for call in ours if not needs_approval(call)]:
         return CallTools(free)
@@ -72,11 +76,19 @@ def next_step(
         return AwaitApproval(ours)
     if pending:
         return AwaitClient(pending)
-    if not items or not _asks_the_model(items[-1]):
+    if ended_output == len(output):
         return Finish()
-    if goes_in_circles(items):
+    if goes_in_circles(output):
         return Finish("repeated_tool_calls")
     return Generate() if steps_left > 0 else Finish("max_steps")
+
+
+def is_midway(output: Sequence[Item], ended_output: int | None) -> bool:
+    """Whether the model has begun an answer that no host has ended."""
+    return not all(
+        _asks_the_model(item) or item.get("parley:interrupted")
+        for item in output[ended_output or 0 :]
+    )
 
 
 def is_limited(choice: Any) -> bool:
@@ -139,13 +151,7 @@ def goes_in_circles(items: Sequence[Item]) -> bool:
     return len(last) == REPEATS and all(r == last[0] for r in last)
 
 
-#: What a client, or we, have brought about since the model spoke.
-_OUTPUTS = ("function_call_output", "computer_call_output", "mcp_approval_response")
-
-
 def _asks_the_model(item: Item) -> bool:
-    return item["type"] in _OUTPUTS or item.get("role") in (
-        "user",
-        "system",
-        "developer",
-    )
+    """Whether we have put it into the response: the output of a call, or a result that
+    came in the background."""
+    return item["type"] == "function_call_output" or item.get("role") == "user"

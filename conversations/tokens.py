@@ -131,6 +131,15 @@ class AccessToken(models.Model):
     budget_period = models.CharField(
         max_length=5, choices=Period.choices, default=Period.TOTAL
     )
+    declares_any_tool = models.BooleanField(
+        _("declares any tool"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Its requests may declare tools of every kind, even those that its user's"
+            " groups may not. Tokens made before these rules have this right."
+        ),
+    )
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)

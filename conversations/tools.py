@@ -7,6 +7,7 @@ They ship switched off: what they read goes to whatever model the conversation u
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any
 
 from django.utils.formats import date_format
@@ -14,16 +15,18 @@ from pydantic import Field
 
 from conversations import context as sources
 from conversations import memories
-from conversations.finding import MOST_SEARCHED, messages_of
 from conversations.memories import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
-from conversations.models import Conversation
+from conversations.models import Conversation, Item
 from conversations.presets import Preset
-from conversations.search import fragments, score, words_of
-from llm.wire.items import text_of
+from conversations.search import Query, fold
+from conversations.search_index import Match, Search, Unindexed, searchable_text
+from conversations.visibility import without_chats
 from tools.errors import ToolError
 from tools.registry import Context, tool
 
 MOST_RECALLED = 20  # memories in one answer
+MOST_LOOKED_AT = 2000  # messages with the words, the newest
+MOST_COMPARED = 50  # messages of one conversation
 MOST_SHOWN = 3  # messages of one conversation in one answer
 EXCERPT = 600  # characters of a message
 
@@ -92,11 +95,13 @@ def get_history(
             were written; empty for the latest conversations.
         limit: How many conversations to tell of at most.
     """
-    theirs = Conversation.objects.filter(owner=_user(context), deleted_at=None)
+    theirs: Any = Conversation.objects.filter(owner=_user(context), deleted_at=None)
+    if not context.may_read_chats:
+        theirs = without_chats(theirs)
     others = theirs.exclude(pk=context.conversation_id)
     if not query.strip():
         return [_told(row, []) for row in others[:limit]]
-    return _found(others, set(words_of(query)), fragments(query), limit)
+    return _found(others, _user(context), Query.of(query), limit)
 
 
 @tool(label="Context", replay="safe", enabled=False)
@@ -135,25 +140,39 @@ def _day(at: Any) -> str:
 # Earlier conversations
 
 
-def _found(
-    others: Any, sought: set[str], texts: list[str] | None, limit: int
-) -> list[dict[str, Any]]:
-    points: dict[str, int] = {}
-    said: dict[str, list[tuple[int, str]]] = {}
-    for pk, title in others.values_list("pk", "title")[:MOST_SEARCHED]:
-        if fits := score(sought, title):
-            points[pk] = fits
-    for pk, _turn, payload in messages_of(others, texts):
-        text = text_of(payload)
-        if fits := score(sought, text):
-            points[pk] = max(points.get(pk, 0), fits)
-            said.setdefault(pk, []).append((fits, f"{payload['role']}: {text}"))
-    best = sorted(points, key=lambda pk: -points[pk])[:limit]
-    rows = others.in_bulk(best)
-    return [
-        _told(rows[pk], sorted(said.get(pk, []), key=lambda each: -each[0]))
-        for pk in best
-    ]
+def _found(others: Any, user_id: int, query: Query, limit: int) -> list[dict[str, Any]]:
+    """The conversations with the most of the words, of those the newest."""
+    places = _places(user_id, query, limit + 1)
+    rows = others.in_bulk(list(places))
+    shown = {pk: places[pk] for pk in places if pk in rows}
+    pks = [match.item for matches in shown.values() for match in matches]
+    items = Item.objects.in_bulk(pks)
+    found = []
+    for pk, matches in list(shown.items())[:limit]:
+        payloads = [items[m.item].payload for m in matches if m.item in items]
+        said = [(p["role"], searchable_text(p)) for p in payloads]
+        scored = [(query.score(fold(text)), f"{role}: {text}") for role, text in said]
+        best = sorted(scored, key=lambda each: -each[0])
+        found.append(_told(rows[pk], [each for each in best if each[0]]))
+    return found
+
+
+def _places(user_id: int, query: Query, count: int) -> dict[str, list[Match]]:
+    """By conversation, messages that have the words: first those with all of them."""
+    places: dict[str, list[Match]] = {}
+    unindexed = Unindexed.of(user_id)
+    for needs_all in (True, False):
+        search = Search(user_id, query, unindexed, needs_all)
+        for match in islice(search, MOST_LOOKED_AT):
+            if match.conversation not in places and len(places) == count:
+                break
+            there = places.setdefault(match.conversation, [])
+            if match not in there and len(there) < MOST_COMPARED:
+                there.append(match)
+        for pk in search.titles():
+            if len(places) < count:
+                places.setdefault(pk, [])
+    return places
 
 
 def _told(row: Conversation, said: list[tuple[int, str]]) -> dict[str, Any]:

@@ -37,7 +37,9 @@ _INCOMPLETE = {
     "content_filter": "The provider's content policy ended the answer.",
     "max_steps": "The model took as many steps as a turn may take.",
     "repeated_tool_calls": "The model kept repeating the same calls.",
+    "max_answer_size": "The answer reached this server's size limit.",
     "deadline": "The turn reached its time limit.",
+    "max_cost": "The message reached its cost limit.",
 }
 _QUIET = (Turn.Status.COMPLETED, Turn.Status.CANCELLED)
 _SHORTENED = "\n[Cut: "  # how tools.output says that there is more
@@ -115,6 +117,11 @@ class Transcript:
     turns: Sequence[TurnShown]
     has_earlier: bool
     is_latest: bool
+
+    @property
+    def has_last(self) -> bool:
+        """Whether the conversation's last turn is in it."""
+        return self.is_latest and bool(self.turns)
 
     @property
     def running(self) -> Turn | None:

@@ -2,12 +2,21 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from conversations import memory_views, question_views, token_views, views
+from conversations import (
+    account_views,
+    memory_views,
+    question_views,
+    token_views,
+    views,
+)
+from conversations.account_views import AccountView
 
 _turn: list[URLPattern] = [
     path("", views.turn, name="turn"),
     path("stop/", views.stop, name="stop"),
     path("retry/", views.retry, name="retry"),
+    path("continue/", views.go_on, name="continue"),
+    path("texts/<int:index>/", views.text, name="text"),
 ]
 _conversation: list[URLPattern | URLResolver] = [
     path("", views.conversation, name="conversation"),
@@ -22,6 +31,20 @@ urlpatterns = [
     path("", views.chat, name="chat"),
     path("chats/", views.conversation_list, name="conversation-list"),
     path("chat/<str:conversation_id>/", include(_conversation)),
+    path("account/", AccountView.as_view(), name="account"),
+    path(
+        "account/changed/",
+        AccountView.as_view(extra_context={"is_changed": True}),
+        name="password-changed",
+    ),
+    path(
+        "account/sessions/<int:pk>/end/", account_views.end_session, name="end-session"
+    ),
+    path(
+        "account/sessions/end-others/",
+        account_views.end_other_sessions,
+        name="end-other-sessions",
+    ),
     path("memories/", memory_views.memories, name="memories"),
     path("memories/<int:pk>/", memory_views.forget_memory, name="forget-memory"),
     path("tokens/", token_views.tokens, name="tokens"),

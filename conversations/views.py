@@ -5,6 +5,10 @@ Everything works by links and forms; static/js makes it live.
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
+from typing import Any
+
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
@@ -13,13 +17,24 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from conversations import engine
+from conversations import admission, engine
 from conversations.attachments import UploadRefused
+from conversations.continuing import continue_message
+from conversations.engine.message_bounds import NothingToContinue, halts
 from conversations.forms import SUGGESTIONS, MessageForm, RetryForm, TitleForm
-from conversations.models import Conversation, ConversationQuerySet, ToolCall, Turn
+from conversations.models import (
+    Conversation,
+    ConversationQuerySet,
+    Item,
+    ToolCall,
+    Turn,
+)
 from conversations.sidebar import PAGE, Sidebar, sidebar
+from conversations.token_errors import TooFast
 from conversations.tool_choices import choose_tools
 from conversations.transcript import Transcript, shown, transcript, with_parts
+from llm.wire.items import text_of
+from tools.declared_tools import ToolNotAllowed
 
 _MODELS = ("language_model", "preset__language_model")
 GONE = "This conversation is gone. Your message is kept: send it to begin a new one."
@@ -31,7 +46,7 @@ GONE = "This conversation is gone. Your message is kept: send it to begin a new 
 def chat(request: HttpRequest) -> HttpResponse:
     """A page to begin a conversation; the first message makes it."""
     form = MessageForm(request.POST or None, request.FILES, user=request.user)
-    if opened := _opened(form):
+    if opened := _opened(request, form):
         return _to(opened)
     return _page(request, form)
 
@@ -50,7 +65,7 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
     form = MessageForm(
         data, request.FILES, user=request.user, conversation=found, last_model=last
     )
-    if opened := _opened(form):
+    if opened := _opened(request, form):
         return _to(opened)
     return _page(request, form, window)
 
@@ -69,6 +84,25 @@ def turn(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
 
 
 @login_required
+@never_cache
+@require_GET
+def text(
+    request: HttpRequest, conversation_id: str, turn_id: str, index: int
+) -> HttpResponse:
+    """A further part of a long message, which the page puts below the part before."""
+    # Not at the top: a start would wait for the parser, which the first page loads.
+    from conversations.markdown import render_part
+
+    found = _turn(request, conversation_id, turn_id)
+    said = found.items.filter(origin=Item.Origin.OUTPUT).order_by("position")
+    if (item := said[index : index + 1].first()) is None:
+        raise Http404
+    part = render_part(text_of(item.payload), _number(request.GET.get("from", ""), 0))
+    context = {"turn": found, "part": part, "index": index}
+    return render(request, "conversations/text.html", context)
+
+
+@login_required
 @require_POST
 def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
     found = _turn(request, conversation_id, turn_id)
@@ -82,9 +116,23 @@ def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespo
     """Send a turn's question again; what became of it the first time stays."""
     found = _turn(request, conversation_id, turn_id)
     form = RetryForm(request.POST, turn=found, user=request.user)
-    if form.is_valid() and form.items():
-        return _to(form.open_turn())
-    return _page(request, form, transcript(found.conversation), status=400)
+    if form.items() and (opened := _opened(request, form)):
+        return _to(opened)
+    return _page(request, form, transcript(found.conversation))
+
+
+@login_required
+@require_POST
+def go_on(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
+    """Let the turn's message cause as much again as it has."""
+    found = _turn(request, conversation_id, turn_id)
+    try:
+        admission.take_user_request(request.user, admission.request_size(request))
+        with suppress(NothingToContinue):  # another tab was sooner
+            found = continue_message(found, request.user)
+    except TooFast as exc:
+        return _too_fast(request, found.conversation, exc)
+    return _to(found)
 
 
 @login_required
@@ -102,7 +150,8 @@ def choose(request: HttpRequest, conversation_id: str) -> HttpResponse:
 def background(request: HttpRequest, conversation_id: str) -> HttpResponse:
     """The strip of calls that go on in the background, to be put in place again."""
     row = get_object_or_404(_own(request), pk=conversation_id)
-    context = {"background": _background(row), "conversation": row}
+    last = row.turns.order_by("-created_at", "-id").first()
+    context = {**_background(row, last), "conversation": row}
     return render(request, "conversations/_background.html", context)
 
 
@@ -124,10 +173,14 @@ def rename(request: HttpRequest, conversation_id: str) -> HttpResponse:
     row = get_object_or_404(_own(request), pk=conversation_id)
     title = row.title
     form = TitleForm(request.POST or None, instance=row)
+    # Where the person was: one may rename a conversation while another is open.
+    current = request.GET.get("current", row.pk).replace("\0", "")[:64]
+    is_open = _own(request).filter(pk=current).exists()
+    back = reverse("conversation", args=[current]) if is_open else reverse("chat")
     if form.is_valid():
-        form.save()
-        return redirect("conversation", row.pk)
-    context = {"conversation": row, "title": title, "form": form}
+        engine.renamed(form.save())
+        return redirect(back)
+    context = {"conversation": row, "title": title, "form": form, "back": back}
     return render(request, "conversations/rename.html", context)
 
 
@@ -151,22 +204,44 @@ def conversation_list(request: HttpRequest) -> HttpResponse:
     return render(request, "conversations/_list.html", context)
 
 
-def _opened(form: MessageForm) -> Turn | None:
-    """The turn, where the form is right."""
+def _opened(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | None:
+    """The turn, where the form is right and the user within the limits."""
     if not form.is_valid():
         return None
     try:
+        size = admission.request_size(request)
+        admission.take_user_request(request.user, size)
         return form.open_turn()
+    except ToolNotAllowed as exc:
+        form.add_error(None, str(exc))
     except UploadRefused as exc:
-        form.add_error("file", str(exc))
-        return None
+        form.add_error("file" if "file" in form.fields else None, str(exc))
+    except TooFast as exc:
+        form.add_error(None, str(exc))
+        form.retry_after = math.ceil(exc.retry_after or 1)
+    return None
 
 
-def _background(row: Conversation | None) -> list[ToolCall]:
+def _too_fast(request: HttpRequest, row: Conversation, exc: TooFast) -> HttpResponse:
+    """The conversation's page, with what the user was writing and why not now."""
+    form = MessageForm(request.POST, user=request.user, conversation=row)
+    form.errors.clear()  # a message may be missing here
+    form.add_error(None, str(exc))
+    form.retry_after = math.ceil(exc.retry_after or 1)
+    return _page(request, form, transcript(row))
+
+
+def _background(row: Conversation | None, last: Turn | None) -> dict[str, Any]:
+    """What goes on beside the turns, of which one is the last, and what waits for leave
+    to go on."""
     if row is None:
-        return []
-    calls = ToolCall.objects.in_background().filter(turn__conversation=row)
-    return list(calls.order_by("started_at", "pk"))
+        return {"background": [], "halts": []}
+    found = ToolCall.objects.beside_turns().filter(turn__conversation=row)
+    calls = list(found.order_by("started_at", "pk"))
+    return {
+        "background": [call for call in calls if call.state not in ToolCall.OVER],
+        "halts": halts(calls, last),
+    }
 
 
 def _own(request: HttpRequest) -> ConversationQuerySet:
@@ -180,9 +255,18 @@ def _turn(request: HttpRequest, conversation_id: str, turn_id: str) -> Turn:
 
 
 def _sidebar(request: HttpRequest) -> Sidebar:
-    size = request.GET.get("chats", "")
-    query = request.GET.get("q", "").replace("\0", "")
-    return sidebar(request.user, int(size[:6]) if size.isdecimal() else PAGE, query)
+    given = request.GET
+    return sidebar(
+        request.user,
+        _number(given.get("chats", ""), PAGE),
+        given.get("q", "").replace("\0", ""),
+        given.get("before", "").replace("\0", "")[:64],
+        _number(given.get("from", ""), 0),
+    )
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text[:9]) if text.isascii() and text.isdecimal() else otherwise
 
 
 def _to(found: Turn) -> HttpResponse:
@@ -206,18 +290,23 @@ def _page(
     window: Transcript | None = None,
     status: int | None = None,
 ) -> HttpResponse:
+    last = window.turns[-1].turn if window and window.has_last else None
     context = {
         "form": form,
         "conversation": form.conversation,
         "current": form.conversation.pk if form.conversation else "",
         "transcript": window,
-        "background": _background(form.conversation),
+        **_background(form.conversation, last),
         "limits": _limits(),
         "suggestions": SUGGESTIONS,
         "sidebar": _sidebar(request),
     }
     status = status or (400 if form.is_bound else 200)
-    return render(request, "conversations/chat.html", context, status=status)
+    if form.retry_after is None:
+        return render(request, "conversations/chat.html", context, status=status)
+    response = render(request, "conversations/chat.html", context, status=429)
+    response["Retry-After"] = str(form.retry_after)
+    return response
 
 
 def _limits() -> dict[str, int]:

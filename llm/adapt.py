@@ -21,6 +21,7 @@ from llm.losses import losses
 from llm.provider import Route
 from llm.repairs import Repair
 from llm.structured import Answer, Form, without_format
+from llm.wire.codec import BackgroundCodec
 from llm.wire.deltas import Delta, UsageDelta
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.prompted_tools import offered_names, prompted
@@ -130,6 +131,8 @@ class Adaptation:
         can = _capabilities(route)
         request = self._with_form(request, can)
         request = self._with_tools(request, can)
+        request = self._with_prefill(request, can)
+        request = self._with_background(request, can)
         fitted = options.fit(
             request,
             can,
@@ -173,6 +176,33 @@ class Adaptation:
             self._calls = CallFilter(offered_names(request))
             self.degraded.append("tools (emulated by words)")
         return prompted(request)
+
+    def _with_prefill(self, request: Request, can: Capabilities) -> Request:
+        """Without it where the model would begin anew or refuse: the answer is asked
+        for from its start."""
+        if not request.prefill:
+            return request
+        takes = can.prefill is True and self._route.endpoint.takes_prefill
+        effort = (request.reasoning or {}).get("effort")
+        form = (self._asked.text or {}).get("format") or {}
+        has_form = self._answer is not None or form.get("type", "text") != "text"
+        is_plain = not (self._calls or has_form or can.reasons(effort))
+        is_last = not request.items or request.items[-1].get("role") != "assistant"
+        if takes and is_plain and is_last:
+            return request
+        return replace(request, prefill="")
+
+    def _with_background(self, request: Request, can: Capabilities) -> Request:
+        """The provider keeps nothing unless staff switched it on for this model."""
+        takes = can.background_resume is True and request.stream
+        if takes and isinstance(self._route.endpoint.codec, BackgroundCodec):
+            resumes = request.resumes
+            if resumes is None or self._route.has_made(resumes):
+                return request
+            return replace(request, resumes=None)
+        if request.in_background or request.resumes:
+            return replace(request, in_background=False, resumes=None)
+        return request
 
     def _demand_a_call(self) -> None:
         in_words = self._calls is not None  # offered so, and demanded so
@@ -241,6 +271,13 @@ class Adaptation:
     def anew(self) -> Adaptation:
         """For another call that asks the same."""
         return self._again(self._asked)
+
+    def moved(self, route: Route) -> Adaptation:
+        """For a call that asks the same by another key."""
+        asked = self._asked
+        if asked.issuer is not None:  # else its proofs were taken away
+            asked = replace(asked, issuer=route.endpoint.issuer(route.model))
+        return self._again(asked, route)
 
     def repaired(self, repair: Repair, route: Route) -> Adaptation:
         """For a call that asks the same in a way that this provider may take.

@@ -170,8 +170,9 @@ class Stream(AsyncIterator[Event]):
         routes = await sync_to_async(asked.routes)()
         request = first = await asked.request(routes[0])
         form = self._form or form_of(request)
+        response_id = new_id("resp")
         builder = ResponseBuilder(
-            id=new_id("resp"), model=routes[0].name, echo=echo_of(request)
+            id=response_id, model=routes[0].name, echo=echo_of(request)
         )
         for event in builder.start():
             yield event
@@ -189,6 +190,7 @@ class Stream(AsyncIterator[Event]):
                     held=self._held,
                     ignore_invalid=asked.ignore_invalid,
                     files=files,
+                    affinity=request.prompt_cache_key or response_id,
                 )
                 async with aclosing(batches):
                     async for deltas in batches:

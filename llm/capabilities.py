@@ -54,6 +54,8 @@ class Capabilities:
     penalties: bool | None = None
     logprobs: bool | None = None
     verbosity: bool | None = None
+    prefill: bool | None = None  # goes on with an answer that has begun
+    background_resume: bool | None = None  # keeps responses; only staff switch it on
     max_temperature: float | None = None
     context_window: int | None = None  # tokens of prompt and answer together
     max_output_tokens: int | None = None

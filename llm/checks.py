@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cryptography.fernet import Fernet
@@ -11,9 +11,9 @@ from django.db import connections
 
 from llm.encrypted import (
     EncryptedTextField,
-    SecretUnavailable,
-    decrypt,
+    Secret,
     encrypted_fields,
+    is_lost,
     stored_texts,
 )
 
@@ -43,23 +43,30 @@ def check_secrets(
 ) -> list[checks.CheckMessage]:
     """Whether the ring still decrypts what is stored (`check --database default`)."""
     return [
-        checks.Warning(
-            f"{lost} of {column.model._meta.label}.{column.name} cannot be decrypted.",
-            hint="Restore the missing key to ENCRYPTION_KEYS or enter them again.",
-            id="llm.W001",
-        )
+        warning
         for alias in databases or ()
         for column in encrypted_fields()
-        if (lost := _lost(column, alias))
+        if _is_migrated(column, alias)
+        for warning in _warnings(column, alias)
     ]
 
 
-def _lost(column: EncryptedTextField, alias: str) -> int:
-    """How many rows no key decrypts; none before the column's migration has run."""
-    if not _is_migrated(column, alias):
-        return 0
-    texts = stored_texts(column).using(alias).values_list("stored_text", flat=True)
-    return sum(not _decrypts(text) for text in texts)
+def _warnings(column: EncryptedTextField, alias: str) -> Iterator[checks.CheckMessage]:
+    rows = stored_texts(column).using(alias).values_list("secret_id", "stored_text")
+    stored = list(rows)
+    name = f"{column.model._meta.label}.{column.name}"
+    if lost := sum(is_lost(column, row, text) for row, text in stored):
+        yield checks.Warning(
+            f"{lost} of {name} cannot be decrypted.",
+            hint="Restore the missing key to ENCRYPTION_KEYS or enter them again.",
+            id="llm.W001",
+        )
+    if unbound := sum(not Secret(text).is_bound for _row, text in stored):
+        yield checks.Warning(
+            f"{unbound} of {name} are not bound to their address yet.",
+            hint="Run rotate_keys once all processes run this release.",
+            id="llm.W002",
+        )
 
 
 def _is_migrated(column: EncryptedTextField, alias: str) -> bool:
@@ -68,12 +75,4 @@ def _is_migrated(column: EncryptedTextField, alias: str) -> bool:
         if table not in look.table_names(cursor):
             return False
         columns = look.get_table_description(cursor, table)
-    return column.column in {found.name for found in columns}
-
-
-def _decrypts(text: str) -> bool:
-    try:
-        decrypt(text)
-    except SecretUnavailable:
-        return False
-    return True
+    return {column.column, "secret_id"} <= {found.name for found in columns}

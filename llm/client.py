@@ -8,16 +8,19 @@ Whatever goes wrong leaves as an LLMError, whose text holds neither the key nor 
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import httpx
 
 from llm import connections, exchange, outgoing
-from llm.errors import BadResponse, InvalidKey, LLMError, TryAgain
+from llm.errors import BadResponse, InvalidKey, LLMError, NoFreeConnection, TryAgain
 from llm.exchange import MAX_WHOLE_ANSWER, Answer
+from llm.off_loop import LARGE, run_off_loop
 from llm.provider import Endpoint, Route, bearer
 from llm.wire.classify import request_id
 from llm.wire.codec import Decoder
@@ -33,20 +36,29 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.reading import Reader, whole
-from llm.wire.request import Request
+from llm.wire.request import BackgroundResponse, Request
 
-__all__ = ["Call", "aclose", "get", "outside", "stream"]
+__all__ = ["Call", "aclose", "get", "outside", "post", "stream"]
 
+#: How a stream of events begins, and JSON never does.
+_STREAMED = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_BOM = b"\xef\xbb\xbf"
 MAX_ERROR_BODY = 1024 * 1024  # bytes; what comes after them is not read
+#: What is decoded and told between two turns of the event loop: bytes of one read, and
+#: deltas. Most reads hold one frame; a host that sends 20 MB of the smallest frames
+#: there are would hold up everybody else for as long as its reads take.
+MAX_PIECE = 16 * 1024
+MAX_DELTAS = 500
 
 
 @dataclass(slots=True)
 class Call:
     """What there is to tell about one provider call; `stream` fills it in."""
 
-    started_at: float = 0.0  # time.monotonic()
+    started_at: float = 0.0  # time.monotonic(); 0 where there was no request
     ttft: float | None = None  # seconds to the first delta with content
     latency: float | None = None  # seconds to the end, whatever it was
+    has_slot: bool = False  # it waits for no other request; it may be connecting
     http_status: int | None = None
     request_id: str = ""  # the provider's, for its support
     error: LLMError | None = None
@@ -56,9 +68,14 @@ class Call:
     route: Route | None = None
     earlier: Sequence[Call] = ()  # attempts that came to nothing
     degraded: list[str] = field(default_factory=list)  # what was asked differently
+    prefill: str = ""  # with which the answer had begun; it is not said again
+    background: BackgroundResponse | None = None  # known as soon as it has begun
     start: StartDelta | None = None  # these where the caller did not hear them, or
     usage: UsageDelta | None = None  # heard more than this call said
     finish: FinishDelta | None = None
+
+    def note_slot(self) -> None:
+        self.has_slot = True
 
     def saw(self, deltas: list[Delta]) -> None:
         """To be told until `ttft` is known."""
@@ -84,35 +101,61 @@ async def stream(
     answer: Answer | None = None
     try:
         answer = await _asked(endpoint, request, call)
-        streams = request.stream
+        streams, resumes = request.stream, request.resumes is not None
         del request  # which may be large; the answer may take long
         chunk = await _beginning(answer) if streams else b""
         # Some hosts stream as application/json, others answer a stream with one JSON
         # object (an error as a rule): what comes first tells them apart, and not the
         # header.
         if not streams or chunk.lstrip()[:1] in (b"{", b"[", b"<"):
-            deltas = _whole(endpoint, await answer.rest(chunk))
+            if resumes:  # which may be half of it
+                raise BadResponse(detail="A kept response was not streamed.")
+            body = await answer.rest(chunk)
+            deltas = await run_off_loop(len(body), _whole, endpoint, body)
+            del body
             call.saw(deltas)
-            yield deltas
+            for portion in _portions(deltas):
+                yield portion
+                if len(deltas) > MAX_DELTAS:
+                    await asyncio.sleep(0)
             return
         reader = Reader(decoder or endpoint.codec.decoder())
         lost: TryAgain | None = None
+        rest = b""  # of a read that holds more than a piece
         while chunk:
-            if deltas := reader.feed(chunk):
+            if len(chunk) > MAX_PIECE:
+                chunk, rest = _cut(chunk)
+            if reader.waiting > LARGE:
+                deltas = await asyncio.to_thread(reader.feed, chunk)
+            else:
+                deltas = reader.feed(chunk)
+            if deltas:
                 if call.ttft is None:
                     call.saw(deltas)
-                yield deltas
+                if len(deltas) <= MAX_DELTAS:
+                    yield deltas
+                else:
+                    for portion in _portions(deltas):
+                        yield portion
+                        await asyncio.sleep(0)
             if reader.error:
                 raise reader.error
             try:
                 del chunk, deltas  # what comes next may take a while
-                chunk = await answer.read()
+                if rest:
+                    await asyncio.sleep(0)
+                    chunk, rest = rest, b""
+                else:
+                    chunk = await answer.read()
             except TryAgain as exc:
                 chunk, lost = b"", exc
-        if deltas := reader.close(lost):
+        if deltas := await run_off_loop(reader.waiting, reader.close, lost):
             if call.ttft is None:
                 call.saw(deltas)
-            yield deltas
+            for portion in _portions(deltas):
+                yield portion
+                if len(deltas) > MAX_DELTAS:
+                    await asyncio.sleep(0)
         if reader.error:
             raise reader.error
     except LLMError as exc:
@@ -123,7 +166,8 @@ async def stream(
             if answer is not None:
                 await answer.aclose()
         finally:
-            call.latency = time.monotonic() - call.started_at
+            if call.started_at:
+                call.latency = time.monotonic() - call.started_at
 
 
 async def get(endpoint: Endpoint, path: str) -> bytes:
@@ -131,8 +175,17 @@ async def get(endpoint: Endpoint, path: str) -> bytes:
 
     Raises LLMError and nothing else.
     """
+    return await _at(endpoint, path, "GET")
+
+
+async def post(endpoint: Endpoint, path: str) -> bytes:
+    """As `get`, of a POST that says nothing but its path."""
+    return await _at(endpoint, path, "POST")
+
+
+async def _at(endpoint: Endpoint, path: str, method: str) -> bytes:
     proof = await _proof(endpoint)
-    message, ours = outgoing.look(endpoint, path, proof)
+    message, ours = outgoing.look(endpoint, path, proof, method=method)
     http = connections.client(private=ours)
     answer = await exchange.ask(http, message, streams=False)
     try:
@@ -167,7 +220,9 @@ async def _asked(endpoint: Endpoint, request: Request, call: Call) -> Answer:
     proof = await _proof(endpoint)
     message, ours = outgoing.question(endpoint, request, proof)
     http = connections.client(private=ours)
-    answer = await exchange.ask(http, message, streams=request.stream)
+    answer = await exchange.ask(
+        http, message, streams=request.stream, on_slot=call.note_slot
+    )
     try:
         response = answer.response
         call.http_status = response.status_code
@@ -194,27 +249,57 @@ async def _refusal(
         )
     try:
         body = await answer.rest(limit=MAX_ERROR_BODY)
-    except TryAgain:
+    except (TryAgain, BadResponse):
         body = b""  # the status alone must do
     body = body[:MAX_ERROR_BODY]
     return endpoint.codec.error(response.status_code, response.headers, body)
 
 
 async def _beginning(answer: Answer) -> bytes:
-    """Enough to see the first byte that is not blank."""
+    """Enough to see the first byte that is not blank; of the blanks a few."""
     begun = b""
-    while not begun.lstrip(b"\xef\xbb\xbf \t\r\n") and (chunk := await answer.read()):
-        begun += chunk
-    return begun.removeprefix(b"\xef\xbb\xbf")
+    while chunk := await answer.read():
+        if chunk.lstrip(b"\xef\xbb\xbf \t\r\n"):
+            return (begun + chunk).removeprefix(_BOM)
+        begun = (begun + chunk)[: len(_BOM)]
+    return begun.removeprefix(_BOM)
+
+
+def _cut(read: bytes) -> tuple[bytes, bytes]:
+    """A piece of the read that ends with a frame, where one does, and what is left."""
+    end = read.rfind(b"\n\n", 0, MAX_PIECE) + 2
+    if end < 2:
+        end = MAX_PIECE
+    return read[:end], read[end:]
+
+
+def _portions(deltas: list[Delta]) -> Iterator[list[Delta]]:
+    """At least one, which may be empty."""
+    yield deltas[:MAX_DELTAS]
+    for start in range(MAX_DELTAS, len(deltas), MAX_DELTAS):
+        yield deltas[start : start + MAX_DELTAS]
 
 
 def _whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
     _check_size(body)
+    if _STREAMED.match(body):
+        return _streamed(endpoint, body)
     if body.lstrip()[:1] == b"<":
         raise BadResponse(
             "The provider's address answers with a web page; the staff must correct it."
         )
     return whole(endpoint.codec.decode, body)
+
+
+def _streamed(endpoint: Endpoint, body: bytes) -> list[Delta]:
+    """The answer of a host that streams whatever it is asked."""
+    reader = Reader(endpoint.codec.decoder())
+    deltas = reader.feed(body)
+    if reader.error is None:
+        deltas += reader.close()
+    if reader.error is not None:
+        raise reader.error
+    return deltas
 
 
 def _check_size(body: bytes) -> None:
@@ -232,6 +317,10 @@ def _has_content(delta: Delta) -> bool:
 
 
 def _note(exc: LLMError, endpoint: Endpoint, call: Call) -> None:
+    if isinstance(exc, NoFreeConnection):
+        call.started_at = 0.0  # there was no request, and so there is nothing to record
+        call.error = exc
+        return
     exc.provider = exc.provider or endpoint.provider.name
     exc.upstream_status = exc.upstream_status or call.http_status
     exc.request_id = exc.request_id or call.request_id or None

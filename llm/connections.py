@@ -7,6 +7,11 @@ without what no call here has a use for: each of cookie jar, redirects, authenti
 and hooks costs as much as to write the request.
 
 aiohttp's errors come out as they are; whoever asks knows them beside those of httpx.
+One is added: `IdleConnectionClosed`, for a host that closed an idle connection while
+a request was on its way over it. Such a request may be sent again, with `FRESH`.
+
+`Slots` limits the requests to providers that are open at once. It stands in front of
+aiohttp's pool, whose own limit cannot be told from a host that does not answer.
 
 A body is read by way of `Pieces`. aiohttp's own reader asks the connection to go on
 with every piece that is taken, by which its parser is run once more for nothing, keeps
@@ -17,10 +22,12 @@ much as to make deltas of what was read.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -35,9 +42,16 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from llm.addresses import is_public
-from llm.errors import BadRequest
+from llm.errors import BadRequest, NoFreeConnection
 
-KEPT = 30  # seconds that an idle connection stays
+IDLE = 4.0  # seconds an idle connection is kept; many servers close them after 5
+#: The same for hosts that say how long they keep idle connections: a second less than
+#: they say, rounded down to one of these, as each has connections of its own.
+_IDLE_TIMES = (0.0, 1.0, 2.0, IDLE, 9.0, 14.0, 29.0, 59.0)
+_KEEP_ALIVE = re.compile(r"\btimeout\s*=\s*(\d{1,20})", re.IGNORECASE)
+_MAX_HOSTS = 1_000  # whose idle times are remembered
+#: Name of a request's extension: open a new connection for it.
+FRESH = "parley.fresh"
 _PIECE = 64  # bytes that a piece takes beside its own
 
 
@@ -187,22 +201,48 @@ _NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
 _NO_REQUEST = aiohttp.RequestInfo(URL(), "", _NO_HEADERS)
 
 
+class IdleConnectionClosed(aiohttp.ClientConnectionError):
+    """A reused connection was closed before the first byte of an answer."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What aiohttp reports about one request."""
+
+    reused: bool = False  # its connection has served another request before
+
+
 class Transport(httpx.AsyncBaseTransport):
     """Requests of httpx, sent by aiohttp. Raises `aiohttp.ClientError`, OSError."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
+    def __init__(self, resolver: ThreadedResolver) -> None:
+        self._resolver = resolver
+        self._sessions: dict[float, aiohttp.ClientSession] = {}  # by idle time
+        self._idle_times: dict[tuple[str, str, int | None], float] = {}  # by host
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        host = (url.scheme, url.host, url.port)
+        is_fresh = request.extensions.get(FRESH, False)
+        idle_time = 0.0 if is_fresh else self._idle_times.get(host, IDLE)
         times = request.extensions.get("timeout", {})
-        answer = await self._session.request(
-            request.method,
-            str(request.url),
-            headers=_spelled(tuple(request.headers.raw)),
-            data=await request.aread() or None,
-            allow_redirects=False,
-            timeout=_timeout(times.get("connect"), times.get("pool")),
-        )
+        trace = _Trace()
+        try:
+            answer = await self.session(idle_time).request(
+                request.method,
+                str(url),
+                headers=_spelled(tuple(request.headers.raw)),
+                data=await request.aread() or None,
+                allow_redirects=False,
+                timeout=_timeout(times.get("connect"), times.get("pool")),
+                trace_request_ctx=trace,
+            )
+        except aiohttp.ClientConnectionError as exc:
+            if trace.reused and not _has_answered(exc):
+                raise IdleConnectionClosed(str(exc)) from exc
+            raise
+        if keep_alive := answer.headers.get("Keep-Alive"):
+            self._remember(host, idle_time_of(keep_alive))
         headers = answer.raw_headers
         return httpx.Response(
             answer.status,
@@ -211,8 +251,40 @@ class Transport(httpx.AsyncBaseTransport):
             extensions={"http_version": b"HTTP/1.1"},
         )
 
+    def session(self, idle_time: float = IDLE) -> aiohttp.ClientSession:
+        """Whose idle connections are kept so long; 0: each request opens one."""
+        if (session := self._sessions.get(idle_time)) is None:
+            session = _new_session(self._resolver, idle_time)
+            self._sessions[idle_time] = session
+        return session
+
     async def aclose(self) -> None:
-        await self._session.close()
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            await session.close()
+
+    def _remember(self, host: tuple[str, str, int | None], idle_time: float) -> None:
+        if len(self._idle_times) >= _MAX_HOSTS and host not in self._idle_times:
+            self._idle_times.clear()
+        self._idle_times[host] = idle_time
+
+
+def idle_time_of(keep_alive: str | None) -> float:
+    """Seconds to keep an idle connection, by the host's `Keep-Alive` header."""
+    told = _KEEP_ALIVE.search(keep_alive or "")
+    if told is None:
+        return IDLE
+    longest = int(told[1]) - 1
+    return max((each for each in _IDLE_TIMES if each <= longest), default=0.0)
+
+
+def _has_answered(exc: aiohttp.ClientConnectionError) -> bool:
+    """True where part of an answer came, or the host may be at work on one."""
+    if isinstance(exc, aiohttp.ServerDisconnectedError):
+        # "Partially parsed HTTP message (optional)"; without one it is None or a text:
+        # https://docs.aiohttp.org/en/stable/client_reference.html#client-exceptions
+        return exc.message is not None and not isinstance(exc.message, str)
+    return isinstance(exc, TimeoutError)
 
 
 @lru_cache(maxsize=1_000)
@@ -251,7 +323,9 @@ def client(*, private: bool) -> Client:
 
 async def aclose() -> None:
     """Shut this event loop's connections. A later call opens new ones."""
-    for http in _clients.pop(asyncio.get_running_loop(), {}).values():
+    loop = asyncio.get_running_loop()
+    _slots.pop(loop, None)
+    for http in _clients.pop(loop, {}).values():
         await http.aclose()
 
 
@@ -259,26 +333,83 @@ _clients: dict[asyncio.AbstractEventLoop, dict[bool, Client]] = {}
 
 
 def _new_client(private: bool) -> Client:
-    connector = aiohttp.TCPConnector(
-        # Here, as the transport leaves httpx's own limits to its connector.
-        limit=settings.LLM_MAX_CONNECTIONS,
-        keepalive_timeout=KEPT,
-        ssl=_ssl_context(),
-        resolver=ThreadedResolver() if private else _PublicResolver(),
-    )
-    # No cookie jar anywhere: accounts share the client, and must not share cookies.
-    session = aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-        auto_decompress=False,  # httpx does it
-    )
     return Client(
-        transport=Transport(session),
+        transport=Transport(ThreadedResolver() if private else _PublicResolver()),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         follow_redirects=False,
         trust_env=False,
     )
+
+
+def _new_session(resolver: ThreadedResolver, idle_time: float) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(
+        limit=0,  # `Slots` limits requests
+        **({"keepalive_timeout": idle_time} if idle_time else {"force_close": True}),
+        ssl=_ssl_context(),
+        resolver=resolver,
+    )
+    # No cookie jar anywhere: accounts share the client, and must not share cookies.
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,  # httpx does it
+        trace_configs=[_tracing()],
+    )
+
+
+def _tracing() -> aiohttp.TraceConfig:
+    config = aiohttp.TraceConfig()
+    config.on_connection_reuseconn.append(_note_reuse)
+    return config
+
+
+async def _note_reuse(session: Any, context: Any, params: Any) -> None:
+    context.trace_request_ctx.reused = True
+
+
+class Slots:
+    """The requests to providers that may be open at once, `LLM_MAX_CONNECTIONS`.
+
+    A request that finds none free waits, in its order, for `LLM_CONNECTION_WAIT`.
+    """
+
+    __slots__ = ("_free", "waiting")
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(settings.LLM_MAX_CONNECTIONS)
+        self.waiting = 0  # requests
+
+    async def acquire(self) -> None:
+        """Raises NoFreeConnection."""
+        if not self._free.locked():
+            await self._free.acquire()  # at once
+            return
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(settings.LLM_CONNECTION_WAIT):
+                await self._free.acquire()
+        except TimeoutError:
+            raise NoFreeConnection(retry_after=1.0) from None
+        finally:
+            self.waiting -= 1
+
+    def release(self) -> None:
+        self._free.release()
+
+
+def slots() -> Slots:
+    """This event loop's."""
+    loop = asyncio.get_running_loop()
+    found = _slots.get(loop)
+    if found is None:
+        for ended in [other for other in _slots if other.is_closed()]:
+            del _slots[ended]
+        found = _slots[loop] = Slots()
+    return found
+
+
+_slots: dict[asyncio.AbstractEventLoop, Slots] = {}
 
 
 @cache

@@ -69,6 +69,11 @@ class IssuedCredentials(ABC):
     def form(self) -> tuple[str, dict[str, str]]:
         """Where to post what. Raises InvalidKey for a secret that is none."""
 
+    @property
+    def address(self) -> str:
+        """Where a provider's row, and not the secret itself, says that it is posted."""
+        return ""
+
     async def token(self, post: Post) -> str:
         """One that is good now. Raises LLMError."""
         return await _held(self).get(self, post)
@@ -92,6 +97,10 @@ class EntraCredentials(IssuedCredentials):
     secret: str = field(repr=False)
     authority: str = ENTRA
     scope: str = AZURE_SCOPE
+
+    @property
+    def address(self) -> str:
+        return self.authority
 
     def form(self) -> tuple[str, dict[str, str]]:
         authority, tenant = self.authority.rstrip("/"), quote(self.tenant, safe="")

@@ -7,13 +7,19 @@ A text is encrypted the moment it is assigned to the column's attribute, and wha
 attribute holds from then on is a `Secret`: the encrypted form, which only `reveal()`
 turns back. So no row in memory, no form's data, `repr`, dump or error page has the
 plain text to show, and a row whose key is lost can still be listed and mended.
+
+When the row is saved, a secret that was just entered is encrypted in the form `f2:`
+(`llm/bound_secrets.py`), for this row, this column and the origin that the row sends
+it to. A secret that was loaded is never bound anew by saving: a changed origin makes it
+unavailable. The form `f1:` of earlier releases, which is bound to nothing, is read
+until a rotation rewrites it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +33,15 @@ from django.db import models
 from django.db.models.functions import Cast
 from django.db.models.query_utils import DeferredAttribute
 
+from llm import bound_secrets
+from llm.bound_secrets import Binding, OriginChanged, SecretUnavailable
+
+__all__ = ["OriginChanged", "SecretUnavailable"]
+
 MASK = "••••"
 
-_PREFIX = "f1:"  # the form of what is stored, so that a later form can be told apart
+_PREFIX = "f1:"  # of what is bound to nothing
 _SHORTEST_SHOWN = 16  # characters; a hint would give away too much of a shorter text
-
-
-class SecretUnavailable(Exception):
-    """No key of ENCRYPTION_KEYS decrypts a stored secret; restore the ring or enter the
-    secret again."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,14 +53,53 @@ class Secret:
 
     stored: str
     hint: str = field(default="", compare=False)  # only of one that was just entered
+    binding: Binding | None = None  # to what it is bound now; None before it is saved
 
     @classmethod
     def of(cls, text: str) -> Secret:
         return cls(encrypt(text), hint_of(text))
 
+    @property
+    def is_new(self) -> bool:
+        """Just entered, and not bound to a row yet."""
+        return bool(self.hint) and not self.is_bound
+
+    @property
+    def is_bound(self) -> bool:
+        return self.stored.startswith(bound_secrets.PREFIX)
+
     def reveal(self) -> str:
-        """The plain text, for the one place that sends it. Raises SecretUnavailable."""
-        return decrypt(self.stored)
+        """The plain text, for the one place that sends it.
+
+        Raises OriginChanged, SecretUnavailable.
+        """
+        if not self.is_bound:
+            return decrypt(self.stored)
+        if self.binding is None:
+            raise SecretUnavailable
+        return bound_secrets.unseal(self.stored, self.binding, _keys())
+
+    def bound_to(self, binding: Binding) -> Secret:
+        """The same text, for this row, column and origin. Raises SecretUnavailable."""
+        stored = bound_secrets.seal(self.reveal(), binding, _keys())
+        return Secret(stored, self.hint, binding)
+
+    def reveal_for(self, origin: str) -> str:
+        """The plain text if it was entered for this origin, whatever the row says now.
+
+        Raises SecretUnavailable.
+        """
+        if self.binding is None:
+            return self.reveal()
+        return replace(self, binding=replace(self.binding, origin=origin)).reveal()
+
+    @property
+    def origin(self) -> str | None:
+        """For which it was entered; None where it is bound to nothing.
+
+        Raises SecretUnavailable.
+        """
+        return bound_secrets.origin_of(self.stored) if self.is_bound else None
 
     def __str__(self) -> str:
         return MASK
@@ -83,17 +128,22 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def ring() -> MultiFernet:
-    return _ring(tuple(settings.ENCRYPTION_KEYS))
+    return _ring(_keys())
+
+
+def _keys() -> tuple[str, ...]:
+    if not settings.ENCRYPTION_KEYS:
+        raise ImproperlyConfigured("ENCRYPTION_KEYS is empty.")
+    return tuple(settings.ENCRYPTION_KEYS)
 
 
 @cache
 def _ring(keys: tuple[str, ...]) -> MultiFernet:
-    if not keys:
-        raise ImproperlyConfigured("ENCRYPTION_KEYS is empty.")
     return MultiFernet([Fernet(key) for key in keys])
 
 
 def encrypt(text: str) -> str:
+    """Bound to nothing: for what is in memory, or is carried by a client."""
     return _PREFIX + ring().encrypt(text.encode()).decode()
 
 
@@ -107,18 +157,20 @@ def decrypt(stored: str) -> str:
         raise SecretUnavailable from exc
 
 
-def rotated(stored: str) -> str:
-    """The same text under the newest key; `stored` itself where it already is.
+def rotated(secret: Secret) -> Secret:
+    """The same text under the newest key and in the form `f2:`; `secret` itself where
+    it already is. What was entered for another origin stays so.
 
-    Raises SecretUnavailable.
+    It must have its binding. Raises SecretUnavailable.
     """
-    decrypt(stored)
-    token = stored.removeprefix(_PREFIX).encode()
-    try:
-        Fernet(settings.ENCRYPTION_KEYS[0]).decrypt(token)
-    except InvalidToken:
-        return _PREFIX + ring().rotate(token).decode()
-    return stored
+    assert secret.binding
+    if not secret.is_bound:
+        return secret.bound_to(secret.binding)
+    if bound_secrets.is_under(secret.stored, secret.binding, _keys()[0]):
+        return secret
+    entered_for = bound_secrets.origin_of(secret.stored)
+    binding = replace(secret.binding, origin=entered_for)
+    return replace(secret, binding=binding).bound_to(binding)
 
 
 # The column and its form field
@@ -140,15 +192,27 @@ class SecretFormField(forms.CharField):
         return bool(data)
 
 
+def binding_of(column: EncryptedTextField, row: Any) -> Binding:
+    """To what a secret of this row is bound, if it is entered now."""
+    place = f"{column.model._meta.db_table}.{column.column}"
+    return Binding(row.secret_id, place, row.secret_origin(column.name))
+
+
 class _SecretAttribute(DeferredAttribute):
-    """Encrypts what is assigned."""
+    """Encrypts what is assigned, and gives what is stored its binding."""
 
     field: EncryptedTextField
+
+    def __get__(self, instance: Any, cls: Any = None) -> Any:
+        value = super().__get__(instance, cls)
+        if isinstance(value, Secret) and value.is_bound:
+            return replace(value, binding=binding_of(self.field, instance))
+        return value
 
     def __set__(self, instance: models.Model, value: Any) -> None:
         if isinstance(value, str) and value:
             value = Secret.of(value)
-        if isinstance(value, Secret) and value.hint and self.field.hint_field:
+        if isinstance(value, Secret) and value.is_new and self.field.hint_field:
             setattr(instance, self.field.hint_field, value.hint)
         instance.__dict__[self.field.attname] = value
 
@@ -178,7 +242,12 @@ class EncryptedTextField(models.TextField):
         return name, path, args, kwargs
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
-        return [*super().check(**kwargs), *self._check_index(), *self._check_hint()]
+        return [
+            *super().check(**kwargs),
+            *self._check_index(),
+            *self._check_hint(),
+            *self._check_row(),
+        ]
 
     def _check_index(self) -> Iterator[checks.CheckMessage]:
         if self.unique or self.db_index:
@@ -202,19 +271,38 @@ class EncryptedTextField(models.TextField):
                 id="llm.E004",
             )
 
+    def _check_row(self) -> Iterator[checks.CheckMessage]:
+        if not hasattr(self.model, "secret_id"):
+            yield checks.Error(
+                "A model with an encrypted column must be a SecretRow.",
+                obj=self,
+                id="llm.E005",
+            )
+
     def to_python(self, value: Any) -> Any:
         return value if isinstance(value, Secret) else super().to_python(value)
 
     def run_validators(self, value: Any) -> None:
         if not isinstance(value, Secret):
             super().run_validators(value)
-        elif value.hint:
+        elif value.is_new:
             super().run_validators(value.reveal())
 
+    def pre_save(self, model_instance: Any, add: bool) -> Any:
+        value = model_instance.__dict__.get(self.attname)
+        if isinstance(value, Secret) and value.is_new:
+            value = value.bound_to(binding_of(self, model_instance))
+            model_instance.__dict__[self.attname] = value
+        return super().pre_save(model_instance, add)
+
     def get_prep_value(self, value: Any) -> Any:
-        if isinstance(value, Secret):
+        if isinstance(value, Secret) and not value.is_new:
             return value.stored
-        return encrypt(str(value)) if value else value
+        if value:
+            raise FieldError(
+                f"{self.name!r} is encrypted for its row: assign it and save the row."
+            )
+        return value
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return Secret(value) if value else value
@@ -269,35 +357,59 @@ def stored_texts(column: EncryptedTextField) -> models.QuerySet[Any]:
 
 
 def rotate(column: EncryptedTextField, *, batch_size: int = 500) -> Rotation:
-    """Re-encrypt a column under the newest key, row by row.
+    """Re-encrypt a column under the newest key and in the newest form, row by row.
 
     Each row is written on its own and only if nobody changed it meanwhile, so that this
     may run beside the server, be broken off and be started again.
     """
     done = Rotation(column.model._meta.label + "." + column.name)
-    rows = stored_texts(column)
-    batch = list(rows.values_list("pk", "stored_text")[:batch_size])
+    rows = stored_texts(column).select_related(*_single_relations(column.model))
+    batch = list(rows[:batch_size])
     while batch:
-        for pk, stored in batch:
-            _rotate_row(column, pk, stored, done)
-        later = rows.filter(pk__gt=batch[-1][0])
-        batch = list(later.values_list("pk", "stored_text")[:batch_size])
+        for row in batch:
+            _rotate_row(column, row, done)
+        batch = list(rows.filter(pk__gt=batch[-1].pk)[:batch_size])
     return done
 
 
-def _rotate_row(
-    column: EncryptedTextField, pk: Any, stored: str, done: Rotation
-) -> None:
+def _single_relations(model: type[models.Model]) -> list[str]:
+    """An origin may be that of another row."""
+    columns = model._meta.concrete_fields
+    return [each.name for each in columns if each.is_relation and not each.null]
+
+
+def _rotate_row(column: EncryptedTextField, row: Any, done: Rotation) -> None:
+    stored = Secret(row.stored_text, binding=binding_of(column, row))
     try:
         newest = rotated(stored)
     except SecretUnavailable:
-        done.unreadable.append(pk)
+        done.unreadable.append(row.pk)
         return
-    if newest == stored:
+    if newest is stored:
         done.already_newest += 1
-        return
-    unchanged = stored_texts(column).filter(pk=pk, stored_text=stored)
-    if unchanged.order_by().update(**{column.attname: Secret(newest)}):
+    elif replace_stored(column, row.pk, stored, newest):
         done.rotated += 1
     else:
         done.changed_meanwhile += 1
+
+
+def replace_stored(
+    column: EncryptedTextField, pk: Any, old: Secret, new: Secret
+) -> bool:
+    """False where somebody changed it meanwhile."""
+    unchanged = stored_texts(column).filter(pk=pk, stored_text=old.stored)
+    return bool(unchanged.order_by().update(**{column.attname: new}))
+
+
+def is_lost(column: EncryptedTextField, secret_id: Any, stored: str) -> bool:
+    """Whether no key decrypts it, for whatever origin it was entered."""
+    try:
+        if not (secret := Secret(stored)).is_bound:
+            secret.reveal()
+            return False
+        place = f"{column.model._meta.db_table}.{column.column}"
+        binding = Binding(secret_id, place, bound_secrets.origin_of(stored))
+        bound_secrets.unseal(stored, binding, _keys())
+    except SecretUnavailable:
+        return True
+    return False

@@ -14,6 +14,8 @@
         * ProviderDown          5xx, overloaded, unreachable
             * CutOff            the connection ended before the answer did
         * ProviderTimeout       no answer within our time limits
+            * NotConnected      not reached within them
+        * NoFreeConnection      all our connections are in use; no provider's fault
     * BadResponse               the provider broke its own protocol
 
 A class says whose fault it is, whether repeating helps, and what our own clients see:
@@ -131,6 +133,20 @@ class ProviderTimeout(TryAgain):
     """The provider did not answer in time; try again in a moment."""
 
     code, status = "E_LLM_TIMEOUT", 504
+
+
+class NotConnected(ProviderTimeout):
+    """The provider could not be reached in time; try again in a moment."""
+
+    # As nothing was sent, it may be repeated as such.
+    code, status = ProviderDown.code, ProviderDown.status
+
+
+class NoFreeConnection(TryAgain):
+    """All connections to providers are in use; try again in a moment."""
+
+    code, status = "E_NO_FREE_CONNECTION", 503
+    openai_code = "server_overloaded"
 
 
 class BadResponse(LLMError):

@@ -7,40 +7,76 @@ neither the key nor a body.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
 
 import aiohttp
 import httpx
 from django.conf import settings
 
+from llm import connections
 from llm.clock import Clock
-from llm.connections import Body, Client, Pieces
-from llm.errors import BadResponse, CutOff, LLMError, ProviderDown, ProviderTimeout
+from llm.connections import (
+    FRESH,
+    Body,
+    Client,
+    IdleConnectionClosed,
+    Pieces,
+    Slots,
+)
+from llm.errors import (
+    BadResponse,
+    CutOff,
+    LLMError,
+    NotConnected,
+    ProviderDown,
+    ProviderTimeout,
+)
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024  # bytes
 
+_PACKED = {"gzip", "deflate"}
+_ENCODINGS = {"", "identity", *_PACKED}
+_MAX_UNPACKED = 64 * 1024  # bytes that are unpacked in one go
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
 #: With RuntimeError: our own `aclose` has shut the connection.
 _READ_ERRORS = (*_NETWORK_ERRORS, RuntimeError)
 
 
-async def ask(http: Client, message: httpx.Request, *, streams: bool) -> Answer:
-    """Returns with the head of the answer; the caller closes it. Raises LLMError."""
+async def ask(
+    http: Client,
+    message: httpx.Request,
+    *,
+    streams: bool,
+    on_slot: Callable[[], None] = lambda: None,
+) -> Answer:
+    """Returns with the head of the answer; the caller closes it. Raises LLMError.
+
+    `on_slot` is called once it is among the `LLM_MAX_CONNECTIONS` requests that may be
+    open; it may still have to connect.
+    """
+    slots = connections.slots()
+    await slots.acquire()
+    on_slot()
     clock = Clock(streams=streams)
     try:
-        return Answer(await _sent(http, message, clock), clock)
+        return Answer(await _sent(http, message, clock), clock, slots)
     except BaseException:
         clock.close()
+        slots.release()
         raise
 
 
 class Answer:
     """An HTTP answer, read as it comes."""
 
-    __slots__ = ("_clock", "_pieces", "_stream", "_unpacked", "response")
+    __slots__ = ("_clock", "_pieces", "_slots", "_stream", "_unpacked", "response")
 
-    def __init__(self, response: httpx.Response, clock: Clock) -> None:
+    def __init__(self, response: httpx.Response, clock: Clock, slots: Slots) -> None:
         self.response = response
+        self._slots: Slots | None = slots  # None once its slot is free again
         self._stream = response.stream
         self._clock = clock
         self._pieces: Pieces | None = None
@@ -78,6 +114,9 @@ class Answer:
 
     async def aclose(self) -> None:
         self._clock.close()
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
         try:
             if self._unpacked is not None:
                 await self._unpacked.aclose()
@@ -100,10 +139,64 @@ def _is_packed(response: httpx.Response) -> bool:
     return "content-encoding" in response.headers
 
 
+def _unknown_encodings(response: httpx.Response) -> str:
+    """Those that httpx would pass on as they are."""
+    return ", ".join({each[:20] for each in _encodings(response)} - _ENCODINGS)
+
+
+def _encodings(response: httpx.Response) -> list[str]:
+    told = response.headers.get("content-encoding", "").lower().split(",")
+    return [each.strip() for each in told]
+
+
 async def _unpacked(response: httpx.Response) -> AsyncGenerator[bytes, None]:
-    async for chunk in response.aiter_bytes():
-        if chunk:
-            yield chunk
+    """In pieces: a kilobyte may be unpacked to a megabyte."""
+    if unknown := _unknown_encodings(response):
+        raise BadResponse(
+            f"The provider uses an unsupported content encoding ({unknown}); the staff"
+            " must correct it."
+        )
+    unpackers = [_Unpacker() for each in _encodings(response) if each in _PACKED]
+    if len(unpackers) > 1:
+        raise BadResponse(detail="The answer is packed more than once.")
+    if not unpackers:
+        async for chunk in response.aiter_bytes():
+            if chunk:
+                yield chunk
+        return
+    async for chunk in response.aiter_raw():
+        for number, piece in enumerate(unpackers[0].feed(chunk)):
+            if number:
+                await asyncio.sleep(0)
+            yield piece
+
+
+class _Unpacker:
+    """gzip, and deflate with its head or without, as hosts send it."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Raises httpx.DecodingError."""
+        while chunk:
+            if self._stream is None:
+                self._stream = zlib.decompressobj(_window(chunk[0]))
+            try:
+                piece = self._stream.decompress(chunk, _MAX_UNPACKED)
+            except zlib.error as exc:
+                raise httpx.DecodingError(str(exc)) from exc
+            chunk = self._stream.unconsumed_tail
+            if self._stream.eof:  # another member may follow
+                chunk, self._stream = self._stream.unused_data, None
+            if piece:
+                yield piece
+
+
+def _window(first: int) -> int:
+    """By the first byte: what zlib knows by its head, or deflate alone."""
+    has_head = first in (0x1F, 0x78)
+    return zlib.MAX_WBITS | 32 if has_head else -zlib.MAX_WBITS
 
 
 async def _sent(http: Client, message: httpx.Request, clock: Clock) -> httpx.Response:
@@ -111,26 +204,25 @@ async def _sent(http: Client, message: httpx.Request, clock: Clock) -> httpx.Res
         with clock:
             try:
                 return await http.ask(message)
-            except aiohttp.ClientConnectionError as exc:
-                if not _was_unsent(exc):
-                    raise
+            except IdleConnectionClosed:
+                # The host closed the connection before it saw the request, or while
+                # it did nothing about it: it has answered with no byte.
+                message.extensions = {**message.extensions, FRESH: True}
                 return await http.ask(message)
     except _NETWORK_ERRORS as exc:
         raise _network_error(exc, "The provider cannot be reached.") from exc
-
-
-def _was_unsent(exc: aiohttp.ClientConnectionError) -> bool:
-    """True where a kept connection had been shut, and no byte of ours has left."""
-    return isinstance(exc.__cause__, aiohttp.ClientConnectionResetError)
 
 
 def _network_error(
     exc: Exception, said: str, kind: type[LLMError] = ProviderDown
 ) -> LLMError:
     """Ours for an error of httpx, of aiohttp or of the system."""
-    if isinstance(exc, TimeoutError | httpx.TimeoutException):
+    if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
         seconds = settings.LLM_CONNECT_TIMEOUT
-        return ProviderTimeout(detail=f"No connection within {seconds:g} s.")
+        return NotConnected(detail=f"No connection within {seconds:g} s.")
+    if isinstance(exc, TimeoutError | httpx.TimeoutException):
+        # The host may have the request, and be at work on it.
+        return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
     if isinstance(exc, aiohttp.ClientSSLError):
         return ProviderDown(detail="No safe connection: the certificate is refused.")
     if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):

@@ -69,3 +69,16 @@ class ApiKeyForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         if "secret" in self.fields:
             self.fields["secret"].required = not self.instance.secret
+
+    def save(self, commit: bool = True) -> Any:
+        """What staff decide counts, whatever providers have said of the key."""
+        key, changed = self.instance, {*self.changed_data}
+        if "state" in changed:
+            key.state_reason = ""
+            if key.state == key.State.ACTIVE:
+                key.forget_refusals()
+        elif "secret" in changed and (
+            key.state == key.State.RESTING or key.is_disabled_automatically
+        ):
+            key.forget_refusals()  # they were another key's
+        return super().save(commit)

@@ -1,8 +1,9 @@
 """A provider's own list of models beside our rows: what is new, gone or changed.
 
 `compare` asks the provider and changes nothing; `apply` does what the staff chose of
-it. New models are added switched off, those that are gone are switched off, and no row
-is ever deleted: its calls and conversations point to it.
+it. New models are added switched off, unless staff choose otherwise, those that are
+gone are switched off, and no row is ever deleted: its calls and conversations point to
+it.
 """
 
 from __future__ import annotations
@@ -103,9 +104,12 @@ def apply(
     new: Collection[str] = (),
     changed: Collection[str] = (),
     gone: Collection[str] = (),
+    enables_new: bool = False,
 ) -> Applied:
     """Do that part of `comparison` whose models are named."""
     rows = [_row(provider, info) for info in comparison.new if info.name in new]
+    for row in rows:
+        row.enabled = enables_new
     LanguageModel.objects.bulk_create(rows)
     changes = [change for change in comparison.changed if change.model.name in changed]
     for change in changes:

@@ -30,23 +30,24 @@ def question(
     `proof` are the headers that show who we are. Raises BadRequest.
     """
     address, ours = address_of(endpoint, endpoint.url(request))
+    method = "GET" if request.resumes else "POST"
     headers = _headers(
         endpoint, {**_told(endpoint, request), **proof}, streams=request.stream
     )
-    body = _body(endpoint, request)
+    body = b"" if request.resumes else _body(endpoint, request)
     times = {"timeout": timeouts()}
     # As a stream, which httpx takes as it is; to `content` it would add headers that
     # the transport knows as well.
     sent = httpx.ByteStream(body)
     message = httpx.Request(
-        "POST", address, headers=headers, stream=sent, extensions=times
+        method, address, headers=headers, stream=sent, extensions=times
     )
     message.read()
     return message, ours
 
 
 def look(
-    endpoint: Endpoint, path: str, proof: Mapping[str, str]
+    endpoint: Endpoint, path: str, proof: Mapping[str, str], *, method: str = "GET"
 ) -> tuple[httpx.Request, bool]:
     """As `question`, for what lies at `path`."""
     address, ours = address_of(endpoint, endpoint.at(path))
@@ -54,7 +55,7 @@ def look(
     told = _told(endpoint, Request(model="", items=(), stream=False))
     headers = _headers(endpoint, {**told, **proof}, streams=False)
     times = {"timeout": timeouts()}
-    return httpx.Request("GET", address, headers=headers, extensions=times), ours
+    return httpx.Request(method, address, headers=headers, extensions=times), ours
 
 
 def address_of(endpoint: Endpoint, text: str) -> tuple[httpx.URL, bool]:

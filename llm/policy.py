@@ -4,6 +4,8 @@ Whatever goes wrong before the first word has reached the caller may be made goo
 asking again; `retry.Policy` says when. After it nothing is repeated. A structured
 answer that does not fit counts as not told, where it could be held back, and is
 corrected once; a request that is refused for our own doing is mended once (`repairs`).
+A request that is refused for its key is sent by another one (`key_selection`), which
+does not count as an attempt: each request selects its key.
 An answer may take several requests, where its provider tells it in portions. Each
 request is a `Call` of its own, in `earlier` of the one that follows it.
 """
@@ -11,6 +13,7 @@ request is a `Call` of its own, in `earlier` of the one that follows it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -24,11 +27,13 @@ from typing import Any
 from llm import client, repairs, router
 from llm.adapt import NOTHING, Adaptation, added, addressed, heard
 from llm.client import Call
-from llm.errors import BadRequest, LLMError
+from llm.errors import BadRequest, LLMError, TryAgain
 from llm.inline import Files, inlined
+from llm.key_selection import KeySelection, Wait
 from llm.models import LanguageModel
 from llm.prepared import Prepared
 from llm.provider import Route
+from llm.repairs import Repair
 from llm.retry import USUAL, Policy
 from llm.structured import Form, form_of
 from llm.wire.codec import Portioned
@@ -41,9 +46,8 @@ from llm.wire.deltas import (
     StartDelta,
     UsageDelta,
 )
-from llm.wire.request import Request
+from llm.wire.request import BackgroundResponse, Request
 
-Wait = Callable[[float], Awaitable[Any]]
 #: Whether a request may be made; raises an LLMError where not.
 Admit = Callable[[Request, Route], Awaitable[None]]
 
@@ -57,6 +61,7 @@ _SILENT = (
     StartDelta,
     UsageDelta,
 )
+_NOT_RESUMED = Repair("background_resume", lambda r: replace(r, resumes=None))
 _FRESH = [
     field.name
     for field in fields(Call)
@@ -119,25 +124,36 @@ async def stream(
     ignore_invalid: bool = False,
     files: Files | None = None,
     admit: Admit | None = None,
+    affinity: str = "",
     wait: Wait = asyncio.sleep,
+    now: Callable[[], float] = time.time,
 ) -> AsyncGenerator[list[Delta], None]:
     """Ask the first of `routes`, and the others where it fails, as `policy` has it.
 
     `request` is made for the first one. `form` defaults to what its `text.format` says;
     with `held` an answer that must have a form is told when it is known to. `files`
     keeps what was fetched for one call for those that follow. `admit` is asked before
-    each request, as it is about to be made. Raises LLMError and
-    nothing else; the caller closes it, as `client.stream`.
+    each request, as it is about to be made. Calls of the same `affinity`, a
+    conversation's say, go out with the same key, which holds its prompt cache.
+
+    Raises LLMError and nothing else; the caller closes it, as `client.stream`.
     """
     policy = policy if policy is not None else policy_of(routes[0])
     form = form or form_of(request)
-    trials = _Trials(routes, request, policy, form, held, ignore_invalid)
+    keys = KeySelection(affinity=affinity, wait=wait, now=now)
+    trials = _Trials(routes, request, policy, form, held, ignore_invalid, keys, wait)
     del request  # which may be large, and is of no use once something is told
-    adaptation = trials.adaptation
     files = files if files is not None else Files()
+    call.route = routes[0]
+    try:
+        adaptation = await trials.first()
+    except LLMError as exc:
+        call.error = exc
+        raise
     call.route = trials.route
     while True:
         call.degraded = adaptation.degraded
+        call.prefill = adaptation.request.prefill
         attempt = _Attempt(adaptation, call, trials.route, files, admit)
         try:
             while (batches := await attempt.portion()) is not None:
@@ -156,15 +172,13 @@ async def stream(
         except LLMError as exc:
             attempt.error = exc
         attempt.close()
-        if (following := trials.after(attempt)) is None:
+        if (following := await trials.after(attempt, call)) is None:
             if rest := attempt.rest():
                 yield rest
             if attempt.error:
                 raise attempt.error
             return
-        delay, adaptation = following
-        if delay:
-            await wait(delay)
+        adaptation = following
         _begin_again(call, trials.route)
 
 
@@ -202,6 +216,7 @@ class _Trials:
     """Whose turn it is, and how often."""
 
     __slots__ = (
+        "_adaptation",
         "_asked",
         "_first",
         "_following",
@@ -209,10 +224,11 @@ class _Trials:
         "_held",
         "_ignore_invalid",
         "_is_mended",
+        "_keys",
         "_policy",
         "_request",
         "_routes",
-        "adaptation",
+        "_wait",
         "route",
     )
 
@@ -224,6 +240,8 @@ class _Trials:
         form: Form | None,
         held: bool,
         ignore_invalid: bool,
+        keys: KeySelection,
+        wait: Wait,
     ) -> None:
         self._first = self.route = routes[0]
         self._routes = routes
@@ -233,33 +251,85 @@ class _Trials:
         self._form = form
         self._held = held
         self._ignore_invalid = ignore_invalid
+        self._keys = keys
+        self._wait = wait
         self._asked = 1  # of this route
         self._is_mended = False
-        self.adaptation = self._adapted(self.route, ignore_invalid)
+        self._adaptation: Adaptation
+
+    async def first(self) -> Adaptation:
+        """What to ask first, of `route`. Raises LLMError."""
+        try:
+            self._first = self.route = await self._selected(self.route)
+        except LLMError as exc:
+            if (following := await self._fall_back(exc)) is None:
+                raise
+            return following
+        self._adaptation = self._adapted(self.route, self._ignore_invalid)
+        return self._adaptation
 
     def settle(self) -> None:
         """Nothing is asked anew: something has been told."""
         self._request = None
 
-    def after(self, attempt: _Attempt) -> tuple[float, Adaptation] | None:
-        """Seconds to wait and what to ask next, of `route`; None where all is said."""
-        if attempt.error is None or attempt.has_told:
+    async def after(self, attempt: _Attempt, call: Call) -> Adaptation | None:
+        """What to ask next, of `route`, once it is time; None where all is said."""
+        if (error := attempt.error) is None:
+            return None
+        for_its_key = await self._keys.judge(self.route, error, call)
+        if attempt.has_told:
             return None
         if corrected := attempt.corrected():
-            return 0.0, corrected
-        if mended := self._mended(attempt.error):
-            return 0.0, mended
-        delay = self._policy.wait(self._asked, attempt.error)
-        if delay is not None:
+            return corrected
+        is_over = not isinstance(error, TryAgain) or call.http_status == 200
+        if is_over and not for_its_key and (anew := self._anew()):
+            return anew
+        if mended := self._mended(error):
+            return mended
+        return (
+            await self._again(error, for_its_key)
+            or self._anew()
+            or await self._fall_back(error)
+        )
+
+    def _anew(self) -> Adaptation | None:
+        """A response that cannot be resumed (any more) is asked for again."""
+        if self._adaptation.request.resumes is None:
+            return None
+        self._adaptation = self._adaptation.repaired(_NOT_RESUMED, self.route)
+        return self._adaptation
+
+    async def _again(self, error: LLMError, for_its_key: bool) -> Adaptation | None:
+        """The same, of the same model."""
+        if self._policy.attempts == 1:
+            return None
+        if not (for_its_key and self._keys.has_other(self.route)):
+            delay = self._policy.wait(self._asked, error)
+            if delay is None:
+                return None
             self._asked += 1
-            return delay, self.adaptation.anew()
-        if attempt.error.code in self._policy.fall_back_on and self._fall_back():
-            return 0.0, self.adaptation
-        return None
+            if not (for_its_key and error.retry_after):  # else its key rests so long
+                await self._wait(delay)
+        try:
+            route = await self._selected(self.route)
+        except LLMError as exc:
+            error.retry_after = exc.retry_after or error.retry_after
+            return None
+        if self.route is self._first:
+            self._first = route
+        self.route = route
+        self._adaptation = self._adaptation.moved(route)
+        return self._adaptation
+
+    async def _selected(self, route: Route) -> Route:
+        assert self._request is not None, "nothing has been told"
+        resumes = self._request.resumes
+        issuer = resumes.issuer if resumes else None
+        return await self._keys.select(route, self._request.items, issuer=issuer)
 
     def _mended(self, error: LLMError) -> Adaptation | None:
         """The same without what was refused. Once is enough."""
-        route, adaptation = self.route, self.adaptation
+        route, adaptation = self.route, self._adaptation
         repair = repairs.find(
             error,
             adaptation.request,
@@ -272,19 +342,22 @@ class _Trials:
         if repair.codec:
             endpoint = replace(route.endpoint, codec=repair.codec)
             self.route = replace(route, endpoint=endpoint)
-        self.adaptation = adaptation.repaired(repair, self.route)
-        return self.adaptation
+        self._adaptation = adaptation.repaired(repair, self.route)
+        return self._adaptation
 
-    def _fall_back(self) -> bool:
+    async def _fall_back(self, error: LLMError) -> Adaptation | None:
+        if error.code not in self._policy.fall_back_on:
+            return None
         for route in self._routes[self._following :]:
             self._following += 1
             try:
-                self.adaptation = self._adapted(route, ignore_invalid=True)
-            except BadRequest:
-                continue  # what is asked for cannot be asked of this one
+                route = await self._selected(route)
+                self._adaptation = self._adapted(route, ignore_invalid=True)
+            except LLMError:
+                continue  # what is asked for cannot be asked of this one, or not now
             self.route, self._asked, self._is_mended = route, 1, False
-            return True
-        return False
+            return self._adaptation
+        return None
 
     def _adapted(self, route: Route, ignore_invalid: bool) -> Adaptation:
         assert self._request is not None, "nothing has been told"
@@ -389,6 +462,8 @@ class _Attempt:
 
     async def _with_files(self) -> Request:
         request = self._adaptation.request
+        if request.resumes:
+            return request
         request, lost = await inlined(request, self._route.endpoint, self._files)
         if lost:
             self._call.degraded = [*self._call.degraded, *lost]
@@ -456,10 +531,16 @@ class _Attempt:
             match delta:
                 case StartDelta():
                     call.start = delta
+                    self._note_background(delta.response_id)
                 case UsageDelta():
                     call.usage = heard(call.usage, delta)
                 case FinishDelta():
                     call.finish = delta
+
+    def _note_background(self, response_id: str) -> None:
+        if response_id and self._adaptation.request.in_background:
+            issuer = self._route.endpoint.issuer(self._route.model)
+            self._call.background = BackgroundResponse(response_id, issuer)
 
 
 def _of_all_portions(deltas: list[Delta], spent: UsageDelta) -> list[Delta]:

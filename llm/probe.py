@@ -59,7 +59,7 @@ def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
     nothing to ask for or with.
     """
     provider = what if isinstance(what, Provider) else what.provider
-    model = _model(what if isinstance(what, LanguageModel) else provider)
+    model = model_to_ask(what if isinstance(what, LanguageModel) else provider)
     findings, trials = [], []
     for key in [what] if isinstance(what, ApiKey) else _keys(provider):
         try:
@@ -74,7 +74,9 @@ def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
     return findings + [trial.finding() for trial in trials]
 
 
-def _model(what: Provider | LanguageModel) -> LanguageModel:
+def model_to_ask(what: Provider | LanguageModel) -> LanguageModel:
+    """The model itself, or the provider's first; its usual one, which is not saved,
+    where it has no row. Raises ModelNotAvailable."""
     provider = what.provider if isinstance(what, LanguageModel) else what
     if why := provider.why_disabled:
         raise ModelNotAvailable(f"Not asked, as {why}.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from llm.wire.codec import Codec
-from llm.wire.items import Issuer
-from llm.wire.request import Request
+from llm.wire.items import ANY_KEY, Issuer
+from llm.wire.request import BackgroundResponse, Request
 
 
 def bearer(api_key: str) -> dict[str, str]:
@@ -23,6 +23,12 @@ Post = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 
 class Credentials(Protocol):
     """For hosts that take no key, but tokens which somebody issues for it."""
+
+    @property
+    def address(self) -> str:
+        """Where the provider's row says that the key is sent to; "" where the key says
+        it itself."""
+        ...
 
     async def token(self, post: Post) -> str:
         """One that is good now. Raises LLMError."""
@@ -71,6 +77,8 @@ class Provider:
     name: str
     label: str
     base_url: str
+    #: Where requests with a prefill go, if that is elsewhere.
+    prefill_base_url: str = ""
     codecs: Mapping[str, Codec]
     auth: Callable[[str], dict[str, str]] = bearer
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -141,16 +149,31 @@ class Endpoint:
         return f"{url}{'&' if '?' in url else '?'}{urlencode(self.query)}"
 
     def url(self, request: Request) -> str:
-        return self.at(self.codec.path(request))
+        path = self.codec.path(request)
+        if request.prefill and self.provider.prefill_base_url:
+            elsewhere = replace(self, base_url=self.provider.prefill_base_url)
+            return elsewhere.at(path)
+        return self.at(path)
 
-    def issuer(self, model: str) -> Issuer:
-        """A proof said in one wire format means nothing in another."""
+    @property
+    def takes_prefill(self) -> bool:
+        """False behind an address of the staff's own, where the host has another one
+        for prefills: nobody knows whether it leads there."""
+        provider, base_url = self.provider, self.base_url.rstrip("/")
+        return not provider.prefill_base_url or base_url in ("", provider.base_url)
+
+    def issuer(self, model: str, *, any_key: bool = False) -> Issuer:
+        """A proof said in one wire format means nothing in another.
+
+        `any_key`: of a proof that came by one of the account's keys, and nobody knows
+        by which."""
         usual = next(iter(self.provider.codecs.values())).name
-        route = self.route if self.codec.name == usual else self._named_route()
+        route = self.route
+        if any_key:
+            route = f"{route.partition(':')[0]}:{ANY_KEY}"
+        if self.codec.name != usual:
+            route = f"{route}:{self.codec.name}"
         return {"provider": self.provider.name, "model": model, "route": route}
-
-    def _named_route(self) -> str:
-        return f"{self.route}:{self.codec.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -175,3 +198,15 @@ class Route:
     #: Tools of its provider's own that it is given where it is fallen back on; the
     #: first model's stand in the request.
     hosted_tools: Sequence[dict[str, Any]] = ()
+
+    def has_made(self, response: BackgroundResponse) -> bool:
+        """Whether it is of this model and account, by whichever key it was made."""
+        own, made_by = self.endpoint.issuer(self.model), response.issuer
+        if (own["provider"], own["model"]) != (made_by["provider"], made_by["model"]):
+            return False
+        return _without_key(own["route"]) == _without_key(made_by["route"])
+
+
+def _without_key(route: str) -> tuple[str, str]:
+    account, _, key_and_codec = route.partition(":")
+    return account, key_and_codec.partition(":")[2]

@@ -93,7 +93,7 @@ class Intake:
             case b"data" | b"error":
                 event = "error" if name == b"error" else self._event or "message"
                 self._event = ""
-                return [ServerSentEvent(value, event)]
+                return [ServerSentEvent(value, event)] if value else []
         return []
 
     # Objects

@@ -126,6 +126,12 @@ _LENGTHS = {
 }
 
 
+def _prefill(refusal: _Refusal) -> Iterator[Repair]:
+    """A model of this host that does not go on with an answer; then it begins anew."""
+    if refusal.request.prefill:
+        yield Repair("prefill", lambda request: replace(request, prefill=""))
+
+
 def _length(refusal: _Refusal) -> Iterator[Repair]:
     """OpenAI's two names for one limit, of which each model knows one."""
     codec = refusal.codec
@@ -257,6 +263,7 @@ def _loosened(request: Request) -> Request:
 
 
 _RULES: tuple[Callable[[_Refusal], Iterator[Repair]], ...] = (
+    _prefill,
     _proofs,
     _length,
     _option,

@@ -2,10 +2,10 @@
 
 It stands in a model's options:
 
-    {"retry": {"attempts": 3, "on": ["E_LLM_RATE_LIMIT", "E_LLM_PROVIDER_DOWN"]}}
+    {"retry": {"attempts": 5, "on": ["E_LLM_RATE_LIMIT", "E_LLM_PROVIDER_DOWN"]}}
 
-Without it nothing is repeated. Which models are asked instead is the model's own list
-of fallbacks; without one, none is.
+Without it a model is asked up to three times. Which models are asked instead is the
+model's own list of fallbacks; without one, none is.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ PASSING = frozenset(
         errors.ProviderTimeout.code,
     }
 )
+#: What is repeated where staff say nothing. A request that was given up for its time
+#: may still run at the provider, and cost what it costs.
+REPEATED = PASSING - {errors.ProviderTimeout.code}
 #: What another model or account may not suffer from.
 ELSEWHERE = PASSING | {
     errors.BadResponse.code,
@@ -46,10 +49,10 @@ CODES = ELSEWHERE | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The defaults repeat nothing, and fall back only where a fallback is named."""
+    """The defaults fall back only where a fallback is named."""
 
-    attempts: int = 1  # calls of one model, the first included
-    on: frozenset[str] = PASSING  # codes of the errors worth another attempt
+    attempts: int = 3  # calls of one model, the first included; 1: no retries
+    on: frozenset[str] = REPEATED  # codes of the errors worth another attempt
     fall_back_on: frozenset[str] = ELSEWHERE
     delay: float = 0.5  # seconds, doubled with each attempt
     max_delay: float = 20.0  # seconds

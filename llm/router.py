@@ -6,27 +6,26 @@ model with its provider, one for the provider's keys.
 
 from __future__ import annotations
 
-import random
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 from django.db.models import Q
-from django.utils import timezone
 
+from llm import key_pool
 from llm.capabilities import NAMES, Capabilities, capabilities_of
-from llm.encrypted import SecretUnavailable
+from llm.encrypted import OriginChanged, SecretUnavailable
 from llm.errors import BadRequest, InvalidKey, ModelNotAvailable
+from llm.key_pool import KeyPool
 from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
 from llm.prepared import Prepared, Somebody
 from llm.provider import Endpoint, Route
 from llm.provider import Provider as Host
 
 _KEYS = Prepared[ApiKey](
-    lambda now, provider: ApiKey.objects.usable(now).filter(provider_id=provider),
-    datetime(1970, 1, 2, tzinfo=UTC),
-    -1,
+    lambda provider: ApiKey.objects.filter(provider_id=provider, weight__gt=0), -1
 )
 _NO_NAME = "No model is available; ask the staff to set one up."
 
@@ -48,16 +47,39 @@ def model_called(name: str | None, *, user: Any = None) -> LanguageModel:
 
 
 def route_of(model: LanguageModel) -> Route:
-    """The way to this model. Raises ModelNotAvailable, InvalidKey."""
+    """The way to this model, by a key that may rest: each call selects its own
+    (`key_selection`). Raises ModelNotAvailable, InvalidKey."""
     if why := model.why_unusable:
         _refuse(f"The model {model.public_name!r} is not available: {why}.")
-    key = _choose(_KEYS.all(timezone.now(), model.provider_id))
-    if key is None and _host(model.provider).needs_key:
-        raise InvalidKey(
-            f"The provider {model.provider.name!r} has no active key;"
-            " ask the staff to add one."
-        )
-    return route_by(model, key)
+    provider = model.provider
+    pool = key_pool.fill(provider, _KEYS.all(provider.pk))
+    keys = pool.ordered(model.name, time.time())
+    if not keys and _host(provider).needs_key:
+        raise key_pool.no_active_key(provider.name)
+    unreadable: InvalidKey | None = None
+    for key in keys:
+        try:
+            return route_by(model, key)
+        except InvalidKey as exc:
+            unreadable = unreadable or exc
+    if unreadable:
+        raise unreadable
+    return route_by(model, None)
+
+
+def with_key(route: Route, provider: Provider, key: ApiKey) -> Route:
+    """`route` by another key of its provider. Raises InvalidKey, BadRequest."""
+    if key.pk == route.key_id:
+        return route
+    endpoint = endpoint_of(provider, key)
+    # The wire format may have been changed for this call.
+    endpoint = replace(endpoint, codec=route.endpoint.codec)
+    return _one_of(replace(route, endpoint=endpoint, key_id=key.pk))
+
+
+def reload_keys(pool: KeyPool) -> None:
+    """Reads rows."""
+    pool.fill(pool.provider, _KEYS.all(pool.provider.pk))
 
 
 def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
@@ -87,7 +109,7 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
 def _one_of(route: Route) -> Route:
     """The one that is held already, where that is the same: thousands of answers of a
     model may be open. What nobody holds is gone, and its key with it."""
-    place = (route.model_id, route.key_id)
+    place = (route.model_id, route.key_id, route.endpoint.codec.name)
     held = _held.get(place)
     # To Python, 1 is the same as True.
     if held == route and _written(held) == _written(route):
@@ -102,7 +124,9 @@ def _written(route: Route) -> str:
     return repr((route.defaults, route.capabilities, route.prices, endpoint.options))
 
 
-_held: WeakValueDictionary[tuple[int | None, int | None], Route] = WeakValueDictionary()
+_held: WeakValueDictionary[tuple[int | None, int | None, str], Route] = (
+    WeakValueDictionary()
+)
 
 
 def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
@@ -212,13 +236,8 @@ def _refuse(message: str) -> NoReturn:
 # By key
 
 
-def _choose(keys: Sequence[ApiKey]) -> ApiKey | None:
-    if not keys:
-        return None
-    return random.choices(keys, [key.weight for key in keys])[0]
-
-
 def _plain(provider: Provider, key: ApiKey) -> str:
+    key.provider = provider  # as it is asked: the secret must be for its origin
     if not key.secret:
         raise InvalidKey(
             f"The key {key.label!r} of the provider {provider.name!r} is empty;"
@@ -226,6 +245,12 @@ def _plain(provider: Provider, key: ApiKey) -> str:
         )
     try:
         return str(key.secret.reveal())
+    except OriginChanged as exc:
+        raise InvalidKey(
+            f"The key {key.label!r} of the provider {provider.name!r} was entered for"
+            " another address than the provider has now, and is not sent; ask the staff"
+            " to enter it again."
+        ) from exc
     except SecretUnavailable as exc:
         raise InvalidKey(
             f"The key {key.label!r} of the provider {provider.name!r} cannot be"

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -41,7 +42,10 @@ from llm.wire.validation import compiled
 
 MAX_MISTAKES = 5  # told to the model that made them
 _TOOL_NAME = "final_answer"
-_FENCED = re.compile(r"```[\w-]*\s*\n(.*?)\n?\s*```", re.DOTALL)
+_FENCE = "```"
+_LANGUAGE = re.compile(r"[\w-]*\s*")
+_MAX_FENCES = 100  # that are tried
+_MAX_LANGUAGE = 60  # characters between the fence and the end of its line
 _OPENING = re.compile(r"[{\[]")
 
 
@@ -152,8 +156,21 @@ def json_in(text: str) -> Any:
 
 def _candidates(text: str) -> Iterator[str]:
     yield text
-    for found in _FENCED.finditer(text):
-        yield found[1]
+    yield from islice(_fenced(text), _MAX_FENCES)
+
+
+def _fenced(text: str) -> Iterator[str]:
+    """What stands between fences. Each search begins where the last one ended."""
+    position = 0
+    while (fence := text.find(_FENCE, position)) >= 0:
+        position = fence + len(_FENCE)
+        line_end = text.find("\n", position, position + _MAX_LANGUAGE)
+        if line_end < 0 or not _LANGUAGE.fullmatch(text, position, line_end):
+            continue
+        if (end := text.find(_FENCE, line_end)) < 0:
+            return
+        yield text[line_end + 1 : end]
+        position = end + len(_FENCE)
 
 
 def _reason(exc: Exception) -> str:
@@ -275,9 +292,7 @@ class Answer:
         answers = _calls_of(calls, self._tool)
         others = [d for d in calls if d.key not in answers]
         if answers and not others:
-            self.text = "".join(
-                d.arguments for d in calls if d.key == next(iter(answers))
-            )
+            self.text = _arguments(heard, next(iter(answers)))
         else:
             self.text = _final_text(heard)
         if not others and _is_whole(heard):
@@ -313,6 +328,18 @@ class Answer:
 def _calls_of(calls: Sequence[ToolCallDelta], tool: str) -> dict[Key, str]:
     """The keys of the calls of `tool`, in their order."""
     return {call.key: call.name for call in calls if tool and call.name == tool}
+
+
+def _arguments(heard: Sequence[Delta], key: Key) -> str:
+    """Of one call: as its end tells them, or in pieces."""
+    pieces: list[str] = []
+    for delta in heard:
+        match delta:
+            case ToolCallDelta() if delta.key == key:
+                pieces.append(delta.arguments)
+            case CloseDelta(arguments=str(whole)) if delta.key == key:
+                pieces = [whole]
+    return "".join(pieces)
 
 
 def _final_text(heard: Sequence[Delta]) -> str:

@@ -14,6 +14,11 @@ from llm.wire.header_texts import HEADER_NAME, HEADER_VALUE
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie", re.IGNORECASE)
 
+#: With another Host a key would reach another tenant of the same address.
+_OF_CONNECTIONS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "te", "upgrade"}
+)
+
 
 def validate_address(text: str) -> None:
     """An http or https URL that paths can be added to.
@@ -56,6 +61,11 @@ def validate_headers(headers: Any) -> None:
         if not isinstance(value, str) or not HEADER_VALUE.fullmatch(value):
             raise ValidationError(
                 _("The header %(name)r must be a line of plain text."),
+                params={"name": name},
+            )
+        if name.lower() in _OF_CONNECTIONS:
+            raise ValidationError(
+                _("The header %(name)r is set by the server itself."),
                 params={"name": name},
             )
         if _SECRET_HEADER.search(name):

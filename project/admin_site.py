@@ -20,6 +20,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 
 from conversations.engine.database import is_away
+from llm.models import ApiKey
 
 #: What comes of a value that makes no sense where a query string put it.
 _SENSELESS = (ArithmeticError, DatabaseError, FieldError, LookupError, ValueError)
@@ -28,6 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class AdminSite(admin.AdminSite):
+    def index(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        context = {**(extra_context or {})}
+        if request.user.has_perm("llm.view_apikey"):
+            context["disabled_keys"] = ApiKey.objects.disabled_automatically()
+        return super().index(request, context)
+
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         if getattr(view, "__name__", "") == "changelist_view":
             view = _taking_any_query(view)

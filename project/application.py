@@ -4,12 +4,10 @@ WebSockets."""
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import urlparse
 
 from asgiref.sync import markcoroutinefunction
-from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier
+from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 
 from conversations.gateway.app import Gateway
@@ -18,6 +16,7 @@ from conversations.sse import App, Streams
 from llm.demo.app import application as demo
 from project.handler import Handler
 from project.lifespan import lifespan
+from project.origin import is_own_origin
 from project.uvicorn import with_write
 
 streams = Streams(cast(App, Handler()))
@@ -29,22 +28,9 @@ def http(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
     return streams(scope, receive, send)
 
 
-_origins = AllowedHostsOriginValidator(page)
-
-
-@lru_cache(maxsize=1024)  # ours is nearly everybody's
-def _is_welcome(origin: bytes | None) -> bool:
-    try:
-        told = None if origin is None else urlparse(origin.decode("latin-1"))
-        return bool(_origins.valid_origin(told))
-    except ValueError:
-        return False
-
-
 def people(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-    """As Channels' validator, which would stay in the way as long as the socket."""
-    origin = dict(scope["headers"]).get(b"origin")
-    door = page if _is_welcome(origin) else WebsocketDenier()
+    """Call, and do not await: what awaits here stays as long as the socket."""
+    door = page if is_own_origin(scope) else WebsocketDenier()
     return door(scope, receive, send)
 
 

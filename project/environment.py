@@ -69,6 +69,15 @@ class Environment:
             raise ConfigurationError(name, f"{text!r} is not a whole number above 0.")
         return int(text)
 
+    def limit(self, name: str, default: int) -> int:
+        """A whole number; 0 sets no limit."""
+        text = self.text(name, str(default)).strip()
+        if not (text.isascii() and text.isdecimal()) or int(text) > 10**12:
+            raise ConfigurationError(
+                name, f"{text!r} is not a whole number; 0 means no limit."
+            )
+        return int(text)
+
     def days(self, name: str, default: int) -> int:
         """From 0, which sets no limit, to a hundred years."""
         text = self.text(name, str(default)).strip()
@@ -92,9 +101,11 @@ class Environment:
             )
         return number
 
-    def number(self, name: str, low: float, high: float) -> float | None:
+    def number(
+        self, name: str, low: float, high: float, default: float | None = None
+    ) -> float | None:
         """A number from low to high, or None where nothing is set."""
-        if not (text := self.text(name, "")):
+        if not (text := self.text(name, "" if default is None else f"{default:g}")):
             return None
         if not low <= (number := _float(text)) <= high:
             raise ConfigurationError(

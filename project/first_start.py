@@ -104,7 +104,7 @@ class _Made:
 def _ensure_account(account: Account) -> _Made | None:
     provider = _ensure_provider(account)
     if api_key := demo_key() if account.kind == DEMO else account.api_key:
-        _ensure_key(provider, api_key)
+        _ensure_key(provider, api_key, account)
     if not account.model:
         return None
     model, is_new = LanguageModel.objects.get_or_create(
@@ -142,15 +142,32 @@ def _move(provider: Provider, account: Account) -> None:
     provider.save(update_fields=["base_url", "allow_private_network", "options"])
 
 
-def _ensure_key(provider: Provider, api_key: str) -> None:
+def _ensure_key(provider: Provider, api_key: str, account: Account) -> None:
+    """The environment's key, for the address that the environment names.
+
+    Where it names none, an address that staff have set since the key was entered does
+    not receive the key: who may set an address may be somebody who may see no key.
+    """
+    origin: str | None
     key = provider.keys.filter(label=KEY_LABEL).first()
     if key is None:
         key = ApiKey(provider=provider, label=KEY_LABEL)
-    elif key.holds(api_key):
+        origin = _own_origin(account)
+    else:
+        origin = key.entered_for
+    if account.base_url or origin is None:
+        origin = provider.secret_origin
+    if key.pk and key.is_entered(api_key, origin):
         return
-    key.secret = api_key
-    key.state, key.rest_until, key.last_error = ApiKey.State.ACTIVE, None, ""
+    key.enter(api_key, origin)
+    key.forget_refusals()
+    key.last_error = ""
     key.save()
+
+
+def _own_origin(account: Account) -> str:
+    """Of the provider as the environment alone describes it."""
+    return Provider(kind=account.kind, options=account.options).secret_origin
 
 
 def _label_of(account: Account) -> str:

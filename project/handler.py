@@ -12,18 +12,27 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, aclosing, suppress
 from typing import IO, Any
 
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.conf import settings
-from django.core.exceptions import RequestAborted, RequestDataTooBig
+from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.signals import request_started
 from django.http import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
+from conversations.engine import storage
+from conversations.request_body import (
+    HungUp,
+    TooLong,
+    content_encoding,
+    read_pieces,
+)
+from conversations.unpacking import Damaged, UnknownEncoding, UnpackedTooLong
 from project import server_errors
 
 THREADS = 8
@@ -52,12 +61,29 @@ class Handler(ASGIHandler):
             self._requests[number] -= 1
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        with suppress(RequestAborted):
+        with suppress(HungUp, RequestAborted):
             try:
                 body = await self._body(scope, receive)
-            except RequestDataTooBig:
-                await self._refuse_body(scope, send)
+            except TooLong:
+                size = settings.MAX_REQUEST_SIZE
+                await _refuse(scope, send, 413, server_errors.too_large, size)
                 return
+            except UnpackedTooLong:
+                size = settings.MAX_INPUT_SIZE
+                await _refuse(scope, send, 413, server_errors.unpacked_too_large, size)
+                return
+            except UnknownEncoding:
+                await _refuse(scope, send, 415, server_errors.unknown_encoding)
+                return
+            except Damaged:
+                await _refuse(scope, send, 400, server_errors.damaged)
+                return
+            except OSError as exc:
+                if not storage.report_full(exc):
+                    raise
+                await _refuse(scope, send, 507, server_errors.no_room)
+                return
+            scope = _as_it_is(scope, body)
             response = await self._answer_in_thread(scope, body)
             if response.streaming:
                 await self._stream(response, receive, send)
@@ -65,30 +91,18 @@ class Handler(ASGIHandler):
                 await self.send_response(response, send)
 
     async def _body(self, scope: Any, receive: Any) -> IO[bytes]:
-        """As Django's `read_body`, which takes any amount. Raises RequestAborted,
-        RequestDataTooBig."""
-        announced = dict(scope["headers"]).get(b"content-length", b"")
-        _check_size(int(announced) if announced.isdigit() else 0)
+        """As Django's `read_body`, which takes any amount, and unpacked where it was
+        packed. Raises what `read_pieces` does, and OSError."""
+        pieces = read_pieces(dict(scope["headers"]), receive, settings.MAX_REQUEST_SIZE)
         with ExitStack() as stack:
             most = settings.FILE_UPLOAD_MAX_MEMORY_SIZE
             body = stack.enter_context(tempfile.SpooledTemporaryFile(most))
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RequestAborted
-                body.write(message.get("body", b""))
-                _check_size(body.tell())
-                more = message.get("more_body", False)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    body.write(piece)
             body.seek(0)
             stack.pop_all()
         return body
-
-    async def _refuse_body(self, scope: Any, send: Any) -> None:
-        path = scope["path"].encode()
-        headers, body = server_errors.too_large(path, settings.MAX_REQUEST_SIZE)
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
 
     def _answer(self, scope: Any, body: IO[bytes]) -> HttpResponseBase:
         """A response, which is over for Django unless it is streamed."""
@@ -121,6 +135,30 @@ class Handler(ASGIHandler):
             await sync_to_async(response.close)()
 
 
-def _check_size(size: int) -> None:
-    if size > settings.MAX_REQUEST_SIZE:
-        raise RequestDataTooBig
+async def _refuse(
+    scope: Any,
+    send: Any,
+    status: int,
+    error: Callable[..., tuple[server_errors.Headers, bytes]],
+    *arguments: int,
+) -> None:
+    headers, body = error(scope["path"].encode(), *arguments)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _as_it_is(scope: Any, body: IO[bytes]) -> Any:
+    """The scope of a request whose body was unpacked or came without its length, as if
+    it had come unpacked and with its length."""
+    headers = dict(scope["headers"])
+    is_packed = content_encoding(headers)
+    size = body.seek(0, 2)
+    body.seek(0)
+    if not is_packed and (b"content-length" in headers or not size):
+        return scope
+    others = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name not in (b"content-encoding", b"content-length")
+    ]
+    return {**scope, "headers": [*others, (b"content-length", b"%d" % size)]}

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.http import require_safe
 
 from conversations import engine
+from conversations.engine import storage
 
 
 def answer_supervisors(
@@ -37,7 +38,12 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """May be sent work: 503 while something is missing, and what."""
     checks = {**_database(), "draining": "yes" if engine.is_draining() else "no"}
-    ready = checks == {"database": "ok", "migrations": "ok", "draining": "no"}
+    ready = checks == {
+        "database": "ok",
+        "migrations": "ok",
+        "storage": "ok",
+        "draining": "no",
+    }
     status = "ready" if ready else "not ready"
     return JsonResponse(
         {"status": status, "checks": checks}, status=200 if ready else 503
@@ -48,9 +54,17 @@ def _database() -> dict[str, str]:
     try:
         applied = set(MigrationRecorder(connection).applied_migrations())
     except DatabaseError:
-        return {"database": "unreachable", "migrations": "unknown"}
+        return {
+            "database": "unreachable",
+            "migrations": "unknown",
+            "storage": "unknown",
+        }
     pending = _latest_migrations() - applied
-    return {"database": "ok", "migrations": "pending" if pending else "ok"}
+    return {
+        "database": "ok",
+        "migrations": "pending" if pending else "ok",
+        "storage": "ok" if storage.has_room() else "full",
+    }
 
 
 @cache

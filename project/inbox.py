@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
+
+MOST = 2  # messages that wait; then no more are read from the connection
+
+
+class Source(Protocol):
+    """What Twisted's public interface `IPushProducer` says of each transport.
+
+    Source: https://docs.twisted.org/en/stable/core/howto/producers.html
+    """
+
+    def pauseProducing(self) -> None: ...
+    def resumeProducing(self) -> None: ...
 
 
 class Inbox:
     """As much of a queue as servers ask for. Whoever waits is handed the message.
 
-    Asyncio's has four deques and an event, which is 3 KB of each open connection.
+    Asyncio's has four deques and an event, which is 3 KB of each open connection. With
+    a `source` the connection is not read while `MOST` messages wait: a client that
+    sends faster than it is answered waits itself, and nothing it sent is lost.
     """
 
-    __slots__ = ("_loop", "_messages", "_waiting")
+    __slots__ = ("_is_paused", "_loop", "_messages", "_source", "_waiting")
 
-    def __init__(self, messages: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, messages: Iterable[Any] = (), source: Source | None = None
+    ) -> None:
+        self._source = source
+        self._is_paused = False
         self._loop = asyncio.get_running_loop()
         # Hardly ever is there any, and thousands may be open: no lists of their own.
         self._messages: tuple[Any, ...] = tuple(messages)
@@ -31,6 +49,9 @@ class Inbox:
             message, *others = self._messages
             self._messages = tuple(others)
             coming.set_result(message)
+            if self._is_paused and self._source and len(others) < MOST:
+                self._is_paused = False
+                self._source.resumeProducing()
         else:
             self._waiting = (*self._waiting, coming)
         return coming
@@ -52,6 +73,9 @@ class Inbox:
     def put_nowait(self, message: Any) -> None:
         if not self._is_handed_over(message):
             self._messages = (*self._messages, message)
+            if self._source and not self._is_paused and len(self._messages) >= MOST:
+                self._is_paused = True
+                self._source.pauseProducing()
 
     def _is_handed_over(self, message: Any) -> bool:
         while self._waiting:

@@ -24,9 +24,12 @@ from llm import client
 from project import memory
 from project.accepting import Door
 from project.files import InUse, allow_many_open, lock_folder
+from project.watchdog import Watchdog
 from tools.mcp import client as mcp
 
 _UVICORNS_SOCKET = "uvicorn.protocols.websockets.websockets_sansio_impl"
+
+_watchdogs: dict[asyncio.AbstractEventLoop, Watchdog] = {}
 
 Message = MutableMapping[str, Any]
 
@@ -36,13 +39,17 @@ async def start() -> None:
     allow_many_open()
     # Scaled, turns are the business of `manage.py worker`.
     await engine.start(works=not settings.REDIS_URL)
-    asyncio.get_running_loop().run_in_executor(None, memory.settle)
+    loop = asyncio.get_running_loop()
+    loop.run_in_executor(None, memory.settle)
+    _watchdogs[loop] = Watchdog(loop)
 
 
 drain = engine.drain
 
 
 async def close() -> None:
+    if watchdog := _watchdogs.pop(asyncio.get_running_loop(), None):
+        watchdog.close()
     await mcp.close_all()
     await gateway.close()
     await client.aclose()

@@ -17,6 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from project.environment import ConfigurationError
 from project.files import InUse, lock_folder
 from project.first_start import Outcome, first_start
+from tools.models import Tool
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,16 @@ def alone() -> AbstractContextManager[Any]:
         raise ConfigurationError(
             "PARLEY_DATA", f"{exc}; stop that or name another folder."
         ) from exc
+
+
+def prepare_database() -> None:
+    """What a command needs that is run before the server was ever started, or before
+    the new version was. Raises ConfigurationError, while another process runs too."""
+    _connect()
+    if has_migrations():
+        with alone():
+            _apart(migrate)
+            Tool.objects.sync()
 
 
 def prepare() -> Outcome:

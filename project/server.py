@@ -128,7 +128,7 @@ class Server(daphne.server.Server):
         told = self.connections.get(protocol)
         if told is None:
             return None
-        inbox = Inbox()
+        inbox = Inbox(source=protocol.transport if _is_websocket(protocol) else None)
         scope |= {"asgi": {"version": "3.0"}, "extensions": protocol.ways()}
         answer = self.application(
             scope=scope, receive=inbox.receive, send=protocol.reply

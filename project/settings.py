@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
@@ -46,6 +47,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "csp",
+    "axes",
     "llm",
     "tools",
     "conversations",
@@ -53,9 +55,11 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "project.headers.set_headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "project.health.answer_supervisors",
+    "conversations.sessions.note_sessions",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -63,6 +67,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
+    "conversations.sign_in_attempts.remember_browser",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "project.urls"
@@ -105,6 +111,10 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "chat"
 LOGOUT_REDIRECT_URL = "login"
@@ -120,10 +130,18 @@ MEDIA_ROOT = DATA / "media"
 
 # Safety
 
-SESSION_COOKIE_HTTPONLY = True
+# A cookie of this prefix is taken from this host alone, and over HTTPS.
+_COOKIE_PREFIX = "__Host-" if BEHIND_HTTPS else ""
+SESSION_COOKIE_NAME = f"{_COOKIE_PREFIX}sessionid"
+CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}csrftoken"
+BROWSER_COOKIE_NAME = f"{_COOKIE_PREFIX}parley_browser"  # see sign_in_attempts
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True  # pages read it in their forms
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS
 if BEHIND_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = True
+    SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # supervisors ask without it
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -141,6 +159,25 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024  # bytes of one request's body
+
+# Sign-in attempts, see conversations/sign_in_attempts.py
+
+AXES_HANDLER = "conversations.sign_in_attempts.AttemptHandler"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_FAILURE_LIMIT = 5  # the fifth failure delays the next attempt
+AXES_COOLOFF_TIME = timedelta(days=1)  # after which failures are forgotten
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_ENABLE_ACCESS_FAILURE_LOG = True
+AXES_CLIENT_IP_CALLABLE = "conversations.sign_in_attempts.sign_in_address"
+AXES_USERNAME_CALLABLE = "conversations.sign_in_attempts.counted_name"
+AXES_LOCKOUT_CALLABLE = "conversations.sign_in_attempts.refusal"
+AXES_SENSITIVE_PARAMETERS = [
+    *("username", "ip_address", "csrfmiddlewaretoken"),
+    *("old_password", "new_password1", "new_password2"),  # of the page Account
+]
+AXES_ENABLE_ADMIN = False  # conversations/admin/sign_in_attempts.py has its own
+AXES_VERBOSE = False
 
 # REST
 
@@ -197,10 +234,14 @@ LLM_FIRST_BYTE_TIMEOUT = env.seconds("LLM_FIRST_BYTE_TIMEOUT", 120)
 LLM_IDLE_TIMEOUT = env.seconds("LLM_IDLE_TIMEOUT", 120)  # between two chunks
 LLM_TOTAL_TIMEOUT = env.seconds("LLM_TOTAL_TIMEOUT", 1800)
 LLM_MAX_CONNECTIONS = env.count("LLM_MAX_CONNECTIONS", 2000)
+LLM_CONNECTION_WAIT = env.seconds("LLM_CONNECTION_WAIT", 2)  # for a free one
+LLM_KEY_WAIT = env.seconds("LLM_KEY_WAIT", 2)  # while all keys of a provider rest
 
 TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # turns at once in a process
 TURN_MAX_STEPS = env.count("TURN_MAX_STEPS", 10)
 TURN_DEADLINE = env.seconds("TURN_DEADLINE", 3600)
+MAX_TURNS_PER_MESSAGE = env.count("MAX_TURNS_PER_MESSAGE", 10)  # its own among them
+MAX_COST_PER_MESSAGE = env.number("MAX_COST_PER_MESSAGE", 0, 1e6, 10)  # USD; 0: none
 TURN_LEASE = 6.0  # seconds a claim holds without renewal
 TURN_MAX_CLAIMS = 5
 TOOL_TIMEOUT = env.seconds("TOOL_TIMEOUT", 30)
@@ -209,6 +250,9 @@ QUESTION_EXPIRES = env.seconds("QUESTION_EXPIRES", 3 * 24 * 3600)
 MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # a file that names them
 PUBLIC_URL = env.url("PUBLIC_URL")  # ours, as the world outside knows it
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
+MAX_ANSWER_SIZE = env.count(
+    "MAX_ANSWER_SIZE", 8_000_000
+)  # bytes a model says in a turn
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
 MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
 MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
@@ -218,6 +262,10 @@ MAX_REQUEST_SIZE = max(
     MAX_UPLOAD_SIZE * MAX_UPLOAD_COUNT + 1_000_000,  # and what stands around files
 )
 UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all one's files
+# Of each person who is signed in, a minute; tokens have limits of their own. 0: none.
+USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
+USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
+USER_BYTES_PER_MINUTE = env.limit("USER_BYTES_PER_MINUTE", 200_000_000)
 DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: for ever
 RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of records of calls; 0: for ever
 SYNC_MODELS = env.flag("SYNC_MODELS", False)  # once a day, with providers' lists
@@ -243,6 +291,8 @@ LOGGING = {
     "loggers": {
         name: {"level": LOG_LEVEL}
         for name in ("llm", "tools", "conversations", "project")
-    },
+    }
+    # It hides the name; conversations.sign_in logs each attempt with it.
+    | {"axes": {"level": "ERROR"}},
 }
 ACCESS_LOG = env.flag("ACCESS_LOG", False)

@@ -9,6 +9,7 @@ import pytest
 import pytest_django
 
 from tests.programs import need_program
+from tests.recording import Recording, recording_server
 from tests.serving import ServerProcess
 
 # A loaded machine is slow, not wrong.
@@ -106,3 +107,10 @@ def _end_all(servers: list[ServerProcess]) -> None:
     for server in servers:
         if server.process:
             server.kill()
+
+
+@pytest.fixture
+def thief() -> Iterator[Recording]:
+    """A server that keeps all that it is sent."""
+    with recording_server() as recording:
+        yield recording

@@ -22,16 +22,18 @@ class ToolsConfig(AppConfig):
 
 
 def sync_tools(*, using: str, apps: Any = None, **kwargs: Any) -> None:
-    """A row for each tool that code offers and for each MCP server of the settings,
-    after `migrate` and after `flush`."""
+    """A row for each tool that code offers, for each MCP server of the settings and
+    for each kind of tool that requests declare, after `migrate` and after `flush`."""
+    from tools.declared_tools import DeclaredTool
     from tools.mcp.rows import McpServer
     from tools.models import Tool
 
     migrated: Apps = apps or installed  # `flush` tells none
     try:
-        for name in ("Tool", "McpServer"):
+        for name in ("Tool", "McpServer", "DeclaredTool"):
             migrated.get_model("tools", name)
     except LookupError:  # migrated back to where there is no table
         return
     Tool.objects.using(using).sync()
     McpServer.objects.using(using).sync()
+    DeclaredTool.objects.using(using).sync()

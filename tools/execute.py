@@ -51,7 +51,7 @@ class Progress:
 class Outcome:
     call_id: str
     #: "completed", "failed", "timed_out" or "accepted" (the work goes on elsewhere);
-    #: in others' hands "unknown", "cancelled" and "background" too.
+    #: in others' hands "unknown", "cancelled", "abandoned" and "background" too.
     state: str
     output: Output  # for the model
     error: str  # for people; "" where all went well
@@ -150,6 +150,15 @@ class _Running:
         if self._timer:
             self._timer.cancel()
         self.task.cancel()
+
+    def leave_behind(self) -> None:
+        """Cancelled, it is not over yet."""
+        if self.task.done():
+            return
+        logger.warning("a tool call cannot be stopped and is left to itself")
+        _left_behind.add(self.task)
+        self.task.add_done_callback(_left_behind.discard)
+        self._context.abandoned(self._call_id)
 
     # The call
 
@@ -264,11 +273,9 @@ async def _stop(running: Sequence[_Running]) -> None:
         each.cancel()
     if not (tasks := [each.task for each in running if not each.task.done()]):
         return
-    _, left = await asyncio.wait(tasks, timeout=STOP_GRACE)
-    for task in left:
-        logger.warning("a tool call cannot be stopped and is left to itself")
-        _left_behind.add(task)
-        task.add_done_callback(_left_behind.discard)
+    await asyncio.wait(tasks, timeout=STOP_GRACE)
+    for each in running:
+        each.leave_behind()
 
 
 def _tool(name: str, tools: Mapping[str, Tool], others: Collection[str] = ()) -> Tool:

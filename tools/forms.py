@@ -8,6 +8,7 @@ from django import forms
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm.forms import ObjectField, can_be_kept
@@ -143,10 +144,15 @@ class SecretHeadersForm(forms.ModelForm):
             known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
             field = self.fields["secret"]
             field.help_text = f"{field.help_text} {known}"
+            if why := self.instance.why_headers_not_sent:
+                warning = format_html('<strong class="tool-bad">{}</strong>', why)
+                field.help_text = format_html("{} {}", field.help_text, warning)
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if headers := cleaned.get("secret"):
+            # First the address: what is stored must not follow it to another origin.
+            self.instance.url = cleaned.get("url", self.instance.url)
             self.instance.set_secret_headers(headers)
         return cleaned
 
@@ -188,6 +194,9 @@ class ToolForm(forms.ModelForm):
         for name, unset in _UNSET.get(kind, _UNSET[Tool.Kind.PYTHON]).items():
             if name in self.fields:
                 self._say_what_empty_means(name, str(unset))
+        if self.instance.runs_unasked and "approval" in self.fields:
+            unset = _("never (existing tool); choose a policy")
+            self._say_what_empty_means("approval", str(unset))
 
     def _say_what_empty_means(self, name: str, unset: str) -> None:
         field: Any = self.fields[name]
@@ -200,12 +209,12 @@ _UNSET = {
     Tool.Kind.HTTP: {
         "replay": _("as its method says"),
         "blocking": _("waits for it, unless its answer comes later"),
-        "approval": _("never"),
+        "approval": _("always, except for GET and HEAD"),
     },
     Tool.Kind.MCP: {
         "replay": _("as its server says"),
         "blocking": _("waits for it"),
-        "approval": _("never"),
+        "approval": _("always, except for tools that the server marks read-only"),
     },
     Tool.Kind.PYTHON: {
         "replay": _("as its code says"),

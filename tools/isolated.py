@@ -99,7 +99,8 @@ class IsolatedCall:
             "memory": self.memory,
             "may_ask": context.ask is not None,
             "context": {
-                name: getattr(context, name) for name in (*told, "callback_url")
+                name: getattr(context, name)
+                for name in (*told, "callback_url", "may_read_chats")
             },
         }
 

@@ -33,6 +33,9 @@ WITH = ("http", "mcp__server", "mcp_server")
 LONGEST_TIMEOUT = 24 * 60 * 60  # seconds
 LARGEST_ANSWER = 20 * 1024 * 1024  # bytes
 
+#: Methods that change nothing over there (RFC 9110, section 9.2.1).
+READING = frozenset({"GET", "HEAD"})
+
 _REPLAY_OF_METHODS: Mapping[str, registry.Replay] = {
     "GET": "safe",
     "HEAD": "safe",
@@ -118,6 +121,11 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         http.save()
         return tool
 
+    def unreviewed(self) -> ToolQuerySet:
+        """Those with side effects that run without asking, only because they did so
+        before tools with side effects asked first by default."""
+        return self.filter(runs_unasked=True, approval="")
+
     def sync(self) -> None:
         """A row for each tool that code offers; those without code are marked.
 
@@ -202,12 +210,21 @@ class Tool(models.Model):
         max_length=10,
         choices=Approve.choices,
         blank=True,
-        help_text=_("When a person must agree first; empty for what the code says."),
+        help_text=_(
+            "When a person must approve a call. Empty: as the code says; for HTTP and"
+            " MCP tools always, except read-only ones."
+        ),
     )
     approval_rule = models.JSONField(
         null=True,
         blank=True,
         help_text=_("JSON Schema; arguments that fit it need approval."),
+    )
+    runs_unasked = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text=_("Made before tools with side effects needed approval by default."),
     )
     approvers = models.ForeignKey(
         Group,
@@ -241,6 +258,13 @@ class Tool(models.Model):
 
     def __str__(self) -> str:
         return self.label or self.name
+
+    def save(self, *args: Any, update_fields: Any = None, **kwargs: Any) -> None:
+        if self.approval and self.runs_unasked:  # staff have decided
+            self.runs_unasked = False
+            if update_fields is not None:
+                update_fields = {*update_fields, "runs_unasked"}
+        super().save(*args, update_fields=update_fields, **kwargs)
 
     def clean(self) -> None:
         if self.kind == self.Kind.HTTP and not self.description:
@@ -294,6 +318,12 @@ class Tool(models.Model):
             return known
         _USED[self.name] = used
         return used
+
+    def usual_approval(self, *, reads_only: bool) -> registry.Approval | None:
+        """Where staff have chosen none: a tool that may change something asks first."""
+        if reads_only or self.runs_unasked:
+            return None
+        return registry.Approval(policy="always")
 
     def _approval(self, offered: registry.Tool) -> registry.Approval | None:
         match self.approval:
@@ -490,10 +520,12 @@ class HttpTool(SecretHeaders, AsyncAnswers):
             poll=call.poll if self.async_answers else None,
             replay=replay,
             blocking=not self.async_answers,
+            approval=self.tool.usual_approval(reads_only=self.method in READING),
             source=str(self),
         )
 
 
+from tools.declared_tools import DeclaredTool as DeclaredTool  # noqa: E402
 from tools.mcp import rows as rows  # noqa: E402  (models of this app; they need these)
 from tools.mcp import sign_in_rows as sign_in_rows  # noqa: E402
 from tools.versions import ToolVersion as ToolVersion  # noqa: E402

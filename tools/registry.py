@@ -74,6 +74,8 @@ class Context:
 
     user_id: int | None = None
     conversation_id: str = ""
+    #: False where a program calls that may not read the user's chats.
+    may_read_chats: bool = True
     turn_id: str = ""
     call_id: str = ""
     #: The same in every try of one call; give it to the world outside.
@@ -85,6 +87,8 @@ class Context:
     #: Where the result of work that goes on elsewhere is to be posted; "" where this
     #: server does not know its own address.
     callback_url: str = ""
+    #: Told the id of a call that was given up and that nothing can end.
+    abandoned: Callable[[str], None] = field(default=lambda call_id: None)
 
     async def asking(self, message: str, schema: Mapping[str, Any]) -> Answer:
         """Show the person who waits a form and wait for their answer.
@@ -212,7 +216,11 @@ class _PythonCall:
             values[parameter] = context
         if self.signature.is_async:
             return await self.function(**values)
-        return await _threads.run(partial(self.function, **values), self.name)
+        return await _threads.run(
+            partial(self.function, **values),
+            self.name,
+            abandoned=partial(context.abandoned, context.call_id),
+        )
 
 
 def function_signature(function: Callable[..., Any]) -> Signature:

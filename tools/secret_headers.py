@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 from django.db import models
 
+from llm.bound_secrets import canonical_origin
 from llm.encrypted import EncryptedTextField, Secret, SecretUnavailable
+from llm.secret_rows import SecretRow, why_not_sent
 
 
 def revealed(stored: Secret | None) -> dict[str, str]:
@@ -18,15 +20,23 @@ def revealed(stored: Secret | None) -> dict[str, str]:
     return headers
 
 
-class SecretHeaders(models.Model):
+class SecretHeaders(SecretRow):
     secret_names = models.JSONField(default=list, editable=False)
     secret_headers = EncryptedTextField(blank=True, default="", editable=False)
 
     class Meta:
         abstract = True
 
+    def secret_origin(self, column: str) -> str:
+        url: str = getattr(self, "url", "")
+        return canonical_origin(url)
+
     def set_secret_headers(self, headers: Mapping[str, str]) -> None:
-        """Adds these or puts them in the place of others; an empty one is removed."""
+        """Adds these or puts them in the place of others; an empty one is removed.
+
+        Set the row's address first: headers that were entered for another origin are
+        not taken along, and all are bound to the row's origin when it is saved.
+        """
         new = {name.lower() for name in headers}
         old = {
             name: value
@@ -38,8 +48,20 @@ class SecretHeaders(models.Model):
         self.secret_headers = json.dumps(kept) if kept else ""
 
     def revealed_headers(self) -> dict[str, str]:
-        """None where the key is lost: then all have to be entered again."""
+        """None where the key is lost, or where they were entered for another origin:
+        then all have to be entered again."""
         try:
             return revealed(self.secret_headers)
         except SecretUnavailable:
             return {}
+
+    @property
+    def why_headers_not_sent(self) -> str:
+        """A sentence for staff, "" where they are sent."""
+        return why_not_sent(self.secret_headers, self.secret_origin("secret_headers"))
+
+    @property
+    def secrets_not_sent(self) -> list[str]:
+        """A sentence for each secret that is not sent."""
+        why, names = self.why_headers_not_sent, ", ".join(self.secret_names)
+        return [f"{names}: {why}"] if why else []

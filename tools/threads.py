@@ -35,18 +35,25 @@ class Threads:
         self._may_be_abandoned = limit
         self._waiting: deque[_Job] = deque()
 
-    async def run(self, function: Callable[[], Any], name: str = "tool") -> Any:
+    async def run(
+        self,
+        function: Callable[[], Any],
+        name: str = "tool",
+        *,
+        abandoned: Callable[[], None] = lambda: None,
+    ) -> Any:
         """What `function` returns or raises, with the caller's context variables.
 
         Cancelled, a function that waits its turn never runs, and one that runs is
-        abandoned.
+        abandoned, of which `abandoned` is told.
         """
         job = _Job(function, name)
         self._admit(job)
         try:
             return await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:
-            self._give_up(job)
+            if self._give_up(job):
+                abandoned()
             raise
 
     def _admit(self, job: _Job) -> None:
@@ -85,15 +92,18 @@ class Threads:
             self._free += 1
             return None
 
-    def _give_up(self, job: _Job) -> None:
+    def _give_up(self, job: _Job) -> bool:
+        """True where it runs on all the same."""
         if job.future.cancel():
             with self._lock, suppress(ValueError):
                 self._waiting.remove(job)
-            return
+            return False
         after = None
         with self._lock:
-            if job.has_ended or job.is_abandoned or not self._may_be_abandoned:
-                return
+            if job.has_ended:
+                return False
+            if job.is_abandoned or not self._may_be_abandoned:
+                return True
             job.is_abandoned = True
             self._may_be_abandoned -= 1
             if self._waiting:
@@ -103,6 +113,7 @@ class Threads:
         logger.warning("%s was given up, but its thread cannot be stopped", job.name)
         if after:
             self._start(after)
+        return True
 
 
 class _Job:

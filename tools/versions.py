@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from tools.models import Tool
 
 #: Columns that are no wish of anybody's, or that stand in a snapshot by name.
-_NOT_KEPT = {"id", "tool", "is_missing", "created_at", "approvers", "secret_headers"}
+_NOT_KEPT = {
+    "id",
+    "tool",
+    "is_missing",
+    "created_at",
+    "approvers",
+    "secret_headers",
+    "secret_id",
+    "runs_unasked",
+}
 #: What a restored version leaves as it is: whether models may call the tool now.
 _NOT_RESTORED = {"kind", "enabled"}
 

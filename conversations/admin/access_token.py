@@ -22,6 +22,7 @@ _LIMITS = [
     "requests_per_minute",
     "tokens_per_minute",
     ("budget", "budget_period"),
+    "declares_any_tool",
 ]
 _KNOWN = ["prefix", "created_at", "last_used_at", "revoked_at", "spent", "by_period"]
 
@@ -42,7 +43,11 @@ class AccessTokenAdmin(admin.ModelAdmin):
         "expires_at",
         "revoked_at",
     ]
-    list_filter = ["created_at", ("revoked_at", admin.EmptyFieldListFilter)]
+    list_filter = [
+        "created_at",
+        "declares_any_tool",
+        ("revoked_at", admin.EmptyFieldListFilter),
+    ]
     list_select_related = ["user"]
     search_fields = ["label", "prefix", "user__username"]
     raw_id_fields = ["user"]
@@ -62,7 +67,10 @@ class AccessTokenAdmin(admin.ModelAdmin):
         return [*told, (_("So far"), {"fields": _KNOWN})] if obj else told
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [*self.readonly_fields, "user"] if obj else self.readonly_fields
+        fixed = [*self.readonly_fields, "user"] if obj else [*self.readonly_fields]
+        if not request.user.has_perm("tools.change_declaredtool"):
+            fixed.append("declares_any_tool")  # who may not give it to a group
+        return fixed
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"user": request.user.pk, **super().get_changeform_initial_data(request)}

@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from conversations import engine
 from conversations.admin.said import EDIT, SaidAdmin
 from conversations.models import (
     Conversation,
@@ -57,6 +58,13 @@ class ConversationAdmin(SaidAdmin):
         count = turns.values("conversation").annotate(count=Count("pk")).values("count")
         rows: QuerySet[Conversation] = super().get_queryset(request)
         return rows.annotate(turn_count=Subquery(count))
+
+    def save_model(
+        self, request: HttpRequest, obj: Conversation, form: Any, change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        if "title" in form.changed_data:
+            engine.renamed(obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(EDIT)

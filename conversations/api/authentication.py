@@ -1,7 +1,7 @@
 """Programs at the REST doors: whose token it is, what it opens, how often.
 
-The three parts stand in settings.REST_FRAMEWORK. People's sessions pass through all of
-them as if they were not there.
+The three parts stand in settings.REST_FRAMEWORK. Of them people's sessions know the
+last: they have limits of their own, the same for everybody.
 """
 
 from __future__ import annotations
@@ -61,13 +61,18 @@ class TokenPermission(BasePermission):
 
 
 class TokenThrottle(BaseThrottle):
-    """Requests of a token, each of which counts. Raises TooFast."""
+    """Requests of a token or a user, each of which counts. Raises TooFast."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        if (token := token_of(request)) is None:
+        token = token_of(request)
+        if token is None and not request.user.is_authenticated:
             return True
         try:
-            verdict = admission.take_request(token)
+            if token is not None:
+                verdict = admission.take_request(token)
+            else:
+                size = admission.request_size(request._request)
+                verdict = admission.take_user_request(request.user, size)
         except TooFast as exc:
             setattr(request._request, _TAKEN, exc.verdict)
             raise

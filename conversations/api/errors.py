@@ -58,6 +58,15 @@ class Conflict(APIException):
     param = "Idempotency-Key"
 
 
+class NothingToContinue(APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = (
+        "There is nothing to continue: the message is below its limits, or it has no"
+        " results left to answer."
+    )
+    default_code = "nothing_to_continue"
+
+
 class Unavailable(APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = "The server is going down or starting; try again in a moment."

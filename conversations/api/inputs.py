@@ -36,6 +36,7 @@ from conversations.api.checks import (
     string,
     whole,
 )
+from conversations.inline_data import inline_size, message_size
 from llm.wire.items import Item, function_call_output, message, new_id
 
 MAX_ITEMS = 500  # of one input
@@ -49,9 +50,8 @@ TOOL_NAME_LENGTH = 128  # characters
 def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
     """The canonical items of an input of `max_size` bytes at most.
 
-    Files that come inside the message as `data:` URLs do not count; the limit of the
-    whole request is theirs. Whether a `file_id` names a file of the conversation is
-    for the caller to see (`conversations.attachments.admitted`).
+    Files that come inside a message as `data:` URLs count. Whether a `file_id` names a
+    file of the conversation is for the caller to see (`conversations.attachments`).
     """
     if isinstance(value, str):
         items = [message("user", _said(value, param))]
@@ -62,13 +62,18 @@ def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
         ]
     else:
         raise InputError(param, "expected a string or a list.", code="invalid_type")
-    if (size := sum(map(_size, items))) > max_size:
-        raise InputTooLarge(
-            param,
-            f"this is {size} bytes long, and at most {max_size} are taken.",
-            code="input_too_large",
-        )
+    check_size(items, sum(map(message_size, items)), max_size, param)
     return items
+
+
+def check_size(items: Any, size: int, max_size: int, param: str = "input") -> None:
+    """Raises InputTooLarge."""
+    if size <= max_size:
+        return
+    problem = f"this is {size} bytes long; the limit is {max_size} bytes."
+    if inline_size(items):
+        problem += " Upload the file and refer to it by its 'file_id'."
+    raise InputTooLarge(param, problem, code="input_too_large")
 
 
 def options_of(value: Any, *, param: str = "options") -> dict[str, Any]:
@@ -201,18 +206,6 @@ def _said(text: str, where: str) -> str:
     return string(text, where)
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value.encode())
-    if isinstance(value, dict):
-        value = [text for name, text in value.items() if not _is_file(name, text)]
-    return sum(map(_size, value)) if isinstance(value, list) else 0
-
-
-def _is_file(name: str, value: Any) -> bool:
-    return name in ("image_url", "file_data") and value.startswith("data:")
-
-
 # Parts
 
 
@@ -333,7 +326,7 @@ _IMAGE_TYPES = re.compile(r"data:image/(png|jpeg|gif|webp);base64,")
 _ANY_TYPE = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _FILE_ID = re.compile(r"file_[0-9a-z]{1,59}")
-_WEB = re.compile(r"https?://[^\s/]+\S*", re.IGNORECASE)
+_WEB = re.compile(r"https?://[^\s/]\S*", re.IGNORECASE)
 
 
 def _url(value: Any, where: str, data_types: re.Pattern[str]) -> str:

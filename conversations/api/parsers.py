@@ -10,6 +10,7 @@ from rest_framework.parsers import BaseParser
 
 from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
 from conversations.api.errors import PayloadTooLarge, Refused
+from llm.wire import bounded_json
 
 
 class JSONParser(BaseParser):
@@ -29,7 +30,9 @@ class JSONParser(BaseParser):
         if len(body) > limit:
             raise PayloadTooLarge(f"A request may be at most {limit} bytes long.")
         try:
-            data = orjson.loads(body)
+            data = bounded_json.loads(body)
+        except bounded_json.TooManyValues as exc:
+            raise PayloadTooLarge(f"The request is too large: {exc.msg}.") from exc
         except orjson.JSONDecodeError as exc:
             raise ParseError(f"The body is not valid JSON: {exc}.") from exc
         if not isinstance(data, dict):

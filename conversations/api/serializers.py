@@ -7,17 +7,26 @@ from typing import Any
 
 import orjson
 from django.conf import settings
+from django.db import transaction
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from conversations.admission import look_for_user_tokens
 from conversations.answers import ANSWERS
 from conversations.api import schema
 from conversations.api.authentication import admit_turn
-from conversations.api.checks import InputError, shown
+from conversations.api.checks import InputError, InputTooLarge, shown
 from conversations.api.errors import Conflict, Refused
 from conversations.api.inputs import items_of, options_of
-from conversations.attachments import UnknownFile, admitted
+from conversations.attachments import (
+    UnknownFile,
+    UploadRefused,
+    admitted,
+    check_inline_quota,
+)
+from conversations.declaring import check_kinds
+from conversations.history import estimate
 from conversations.models import (
     Attachment,
     Conversation,
@@ -124,6 +133,7 @@ class InputField(_CheckedField):
 class OptionsField(_CheckedField):
     def check(self, data: Any) -> dict[str, Any]:
         options = options_of(data)
+        check_kinds(options, self.context["user"], self.context.get("token"))
         for option in ("disabled_tools", "server_tools"):
             if names := options.get(option):
                 self._check_tools(names, f"options.{option}")
@@ -204,6 +214,10 @@ class TurnRequestSerializer(Strict):
             attrs["model"] = self._usual_model()
         self._check_outputs(attrs["input"])
         self._check_declared(attrs["model"], attrs.get("options") or {})
+        if "tools" not in (attrs.get("options") or {}):
+            # Allowed when they were written, which may have been long ago.
+            usual = self.context["conversation"].options
+            check_kinds(usual, self.context["user"], self.context.get("token"))
         attrs["input"] = self._with_files(attrs["input"])
         return attrs
 
@@ -213,18 +227,29 @@ class TurnRequestSerializer(Strict):
         token: AccessToken | None = self.context.get("token")
 
         def open_turn() -> Turn:
+            items = validated_data["input"]
             if token is not None:
-                admit_turn(token, validated_data["model"], validated_data["input"])
+                admit_turn(token, validated_data["model"], items)
+            else:
+                look_for_user_tokens(self.context["user"], estimate("", items))
             conversation: Conversation = self.context["conversation"]
-            return conversation.open_turn(
-                validated_data["input"],
-                language_model=validated_data["model"],
-                options=validated_data.get("options"),
-                access_token=token,
-            )
+            with transaction.atomic():
+                self._check_quota(conversation, validated_data["input"])
+                return conversation.open_turn(
+                    validated_data["input"],
+                    language_model=validated_data["model"],
+                    options=validated_data.get("options"),
+                    access_token=token,
+                )
 
         key = idempotency_key(self.context.get("idempotency_key"))
         return self._once(key, open_turn) if key else open_turn()
+
+    def _check_quota(self, conversation: Conversation, items: list[Any]) -> None:
+        try:
+            check_inline_quota(conversation.owner_id, items)
+        except UploadRefused as exc:
+            raise Refused(InputTooLarge("input", str(exc), code=exc.code)) from exc
 
     def _once(self, key: str, open_turn: Callable[[], Turn]) -> Turn:
         try:
@@ -381,6 +406,18 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     parent = serializers.CharField(  # type: ignore[assignment]
         source="parent_id", read_only=True, allow_null=True
     )
+    caused_by = serializers.CharField(
+        source="caused_by_id",
+        read_only=True,
+        allow_null=True,
+        help_text="The message's turn that caused it; null for that turn itself.",
+    )
+    halted_by = serializers.ChoiceField(
+        choices=Turn.HaltedBy.choices,
+        allow_blank=True,
+        read_only=True,
+        help_text="Why results of background tools open no further turns.",
+    )
     model = ModelField(source="language_model", read_only=True, allow_null=True)
     options = serializers.SerializerMethodField()
     usage = serializers.SerializerMethodField()
@@ -395,10 +432,12 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
             "id",
             "conversation",
             "parent",
+            "caused_by",
             "model",
             "options",
             "status",
             "incomplete_reason",
+            "halted_by",
             "error",
             "usage",
             "notes",

@@ -11,10 +11,10 @@ app_name = "api"
 
 @csrf_exempt
 def document(request: HttpRequest) -> HttpResponseBase:
-    # Few ask for it, and it loads much; see `conversations.api.document`.
-    from drf_spectacular.views import SpectacularAPIView
+    # Few ask for it, and it loads much.
+    from conversations.api.document_view import respond
 
-    return SpectacularAPIView.as_view()(request)
+    return respond(request)
 
 
 urlpatterns = [
@@ -33,6 +33,7 @@ urlpatterns = [
     path("attachments/<slug:pk>/", files.AttachmentView.as_view(), name="attachment"),
     path("turns/<slug:pk>/", views.TurnView.as_view(), name="turn"),
     path("turns/<slug:pk>/cancel/", views.CancelView.as_view(), name="cancel"),
+    path("turns/<slug:pk>/continue/", views.ContinueView.as_view(), name="continue"),
     path("turns/<slug:pk>/events/", views.EventsView.as_view(), name="events"),
     path(
         "conversations/<slug:pk>/tool-calls/",

@@ -15,7 +15,7 @@ from conversations import engine
 from conversations.api import schema
 from conversations.api.authentication import limit_headers, token_of
 from conversations.api.checks import InputError
-from conversations.api.errors import REQUEST_ID, Refused, request_id
+from conversations.api.errors import REQUEST_ID, NothingToContinue, Refused, request_id
 from conversations.api.pagination import NewestFirst, OldestFirst
 from conversations.api.parsers import JSONParser
 from conversations.api.serializers import (
@@ -26,7 +26,11 @@ from conversations.api.serializers import (
     TurnRequestSerializer,
     TurnSerializer,
 )
+from conversations.continuing import continue_message
+from conversations.engine import message_bounds
+from conversations.freed_memory import note_freed
 from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.revocation import CREDENTIAL, Credential
 from conversations.sse import FollowResponse
 from conversations.tokens import Scope
 from llm import router
@@ -59,7 +63,27 @@ class ApiView(generics.GenericAPIView[Any]):
         response[REQUEST_ID] = request_id(request._request)
         for name, value in limit_headers(request).items():
             response[name] = value
+        if isinstance(response, FollowResponse):
+            _pass_credential(request)
+        elif isinstance(response, Response):
+            response.add_post_render_callback(_note_size)
         return super().finalize_response(request, response, *args, **kwargs)
+
+
+def _note_size(response: Any) -> None:
+    """What was rendered is in a cycle with the request, as long as nobody collects."""
+    note_freed(len(response.content))
+
+
+def _pass_credential(request: Request) -> None:
+    """To `Streams`, which ends the stream once this is not valid any more."""
+    scope = getattr(request._request, "scope", None)
+    if scope is None:  # of a test client, without a stream
+        return
+    if token := token_of(request):
+        scope[CREDENTIAL] = Credential.of_token(token)
+    elif key := request._request.session.session_key:
+        scope[CREDENTIAL] = Credential.of_session(request.user, key)
 
 
 @schema.describe_view(
@@ -92,6 +116,12 @@ class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversati
 
     def get_queryset(self) -> QuerySet[Conversation]:
         return _conversations(self.request)
+
+    def perform_update(self, serializer: Any) -> None:
+        before = serializer.instance.title
+        found = serializer.save()
+        if found.title != before:
+            engine.renamed(found)
 
     def perform_destroy(self, instance: Conversation) -> None:
         instance.delete_softly()
@@ -171,6 +201,24 @@ class CancelView(ApiView):
         """Stop the turn in whatever phase; harmless where it is over."""
         engine.cancel(get_object_or_404(_turns(request), pk=pk))
         return Response(TurnDetailSerializer(_turns(request).get(pk=pk)).data)
+
+
+class ContinueView(ApiView):
+    serializer_class = TurnSerializer
+
+    @schema.describe(
+        request=None, responses={202: TurnSerializer, **schema.errors(404, 409)}
+    )
+    def post(self, request: Request, pk: str) -> Response:
+        """Go on past the bound that the turn's message has reached (`halted_by` is
+        `max_turns` or `max_cost`). The turn that goes on."""
+        found = get_object_or_404(Turn.objects.of(request.user), pk=pk)
+        try:
+            turn = continue_message(found, request.user, token_of(request))
+        except message_bounds.NothingToContinue as exc:
+            raise NothingToContinue from exc
+        shown = _OPENED.to_representation(_with_its_rows(turn))
+        return Response(shown, status=status.HTTP_202_ACCEPTED)
 
 
 class EventsView(ApiView):

@@ -21,7 +21,8 @@ from conversations.engine.log import WRITE, Entry, Position, Way, Write
 if TYPE_CHECKING:
     from conversations.engine.background_rows import Concluded
     from conversations.engine.core import Engine
-    from conversations.models import Question, ToolCall, Turn
+    from conversations.models import Conversation, Question, ToolCall, Turn
+    from conversations.tokens import AccessToken
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +37,7 @@ __all__ = [
     "arrived",
     "cancel",
     "cancel_call",
+    "continue_message",
     "decided",
     "drain",
     "enqueue",
@@ -45,6 +47,7 @@ __all__ = [
     "is_told",
     "open",
     "read",
+    "renamed",
     "response_of",
     "start",
     "submit",
@@ -151,12 +154,28 @@ def enqueue(turn_id: str) -> None:
 
 
 def cancel(turn: Turn) -> None:
-    """Stop the turn in whatever phase it is; harmless where it is over."""
-    from conversations.engine import rows
+    """Stop the turn in whatever phase it is, and all else that its message has caused;
+    harmless where that is over."""
+    from conversations.engine import message_bounds, rows
 
-    rows.request_cancel(turn.pk)
+    stopped = message_bounds.halt(turn.pk)
+    for turn_id in stopped:
+        rows.request_cancel(turn_id)
+    message_bounds.cancel_calls_of(turn.pk)
     if _engine is not None:
-        _engine.loop.call_soon_threadsafe(_engine.cancel, turn.pk)
+        _engine.loop.call_soon_threadsafe(_engine.cancel_all, stopped)
+
+
+def continue_message(turn: Turn, token: AccessToken | None = None) -> Turn:
+    """Go on past the bound that the message of `turn` has reached: the turn opened.
+
+    Raises `message_bounds.NothingToContinue`.
+    """
+    from conversations.engine import message_bounds
+
+    opened = message_bounds.continue_message(turn.pk, token)
+    submit(opened.pk, opened.conversation_id)
+    return opened
 
 
 def decided(question: Question) -> None:
@@ -168,8 +187,9 @@ def decided(question: Question) -> None:
 
 def cancel_call(call: ToolCall) -> None:
     """Cancel a call in the background; harmless where it is over."""
-    running = type(call).objects.in_background().filter(pk=call.pk)
-    running.update(cancel_requested=True)
+    from conversations.engine import message_bounds
+
+    message_bounds.cancel_calls(type(call).objects.filter(pk=call.pk))
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.wake_background)
 
@@ -184,6 +204,14 @@ def forget(turn_id: str) -> None:
     """Rows of a turn that is over have changed; tell it from them from now on."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.forget, turn_id)
+
+
+def renamed(conversation: Conversation) -> None:
+    """The conversation has another title, which its owner's open pages show."""
+    if _engine is not None:
+        _engine.loop.call_soon_threadsafe(
+            _engine.renamed, conversation.owner_id, conversation.pk
+        )
 
 
 def tell(kind: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -31,6 +32,7 @@ class Decisions:
     arguments: Mapping[str, str] = field(default_factory=dict)  # where edited
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)  # where not accepted
     trusted: Collection[str] = ()  # tools approved before in the conversation
+    has_expired: bool = False  # a question that nobody decided in time
 
     def needs_approval(self, call: Item) -> bool:
         """False for a call that cannot run anyhow: its error needs no approval."""
@@ -66,8 +68,9 @@ def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
     rows = rows.exclude(state=Question.State.OPEN).select_related(
         "tool_call", "decided_by"
     )
-    accepted, arguments, outcomes = set(), {}, {}
+    accepted, arguments, outcomes, has_expired = set(), {}, {}, False
     for row in rows:
+        has_expired |= row.state == Question.State.EXPIRED
         call_id = row.tool_call.call_id
         if row.state == Question.State.ACCEPTED:
             accepted.add(call_id)
@@ -81,6 +84,7 @@ def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
         arguments,
         outcomes,
         _trusted(turn) if "first" in policies else (),
+        has_expired,
     )
 
 
@@ -111,6 +115,23 @@ def question_of(call: Item, tools: Mapping[str, Tool]) -> Asked:
         arguments=arguments_of(call),
         group_id=tool.approval.group_id if tool.approval else None,
     )
+
+
+def told_question(question: Question, call: Item) -> dict[str, Any]:
+    """A question as events and answers of ours tell it."""
+    return {
+        "id": question.pk,
+        "kind": question.kind,
+        "call_id": call["call_id"],
+        "item_id": call["id"],
+        "name": call["name"],
+        "message": question.message,
+        "arguments": question.arguments,
+        "schema": question.schema,
+        "may_edit": question.kind == Question.Kind.APPROVAL,
+        "group": question.group_id,
+        "expires_at": int(question.expires_at.timestamp()),
+    }
 
 
 def _tool(call: Item, tools: Mapping[str, Tool]) -> Tool | None:

@@ -51,6 +51,7 @@ class Background:
         self._running: dict[CallClaim, asyncio.Task[None]] = {}
         self._progress: dict[CallClaim, str] = {}
         self._stopped: set[CallClaim] = set()  # by a person
+        self._abandoned: set[CallClaim] = set()  # given up, and nothing ends them
         self._looking: asyncio.Task[None] | None = None
         self._again = False
         self._draining = False
@@ -67,8 +68,9 @@ class Background:
             return
         beats = {mine: self._progress.get(mine, "") for mine in self._running}
         lost, stopped = await self._database.beat(rows.renew, beats)
-        self._stopped.update(stopped)
-        for mine in [*lost, *stopped]:
+        newly = set(stopped) - self._stopped
+        self._stopped |= newly
+        for mine in [*lost, *newly]:
             if task := self._running.get(mine):
                 task.cancel()
 
@@ -77,15 +79,21 @@ class Background:
         if self._draining:
             return
         for pk in await self._database.read(rows.due, TAKEN):
-            await self._take(pk)
+            if not self._draining:
+                await self._take(pk)
         if await self._database.read(rows.unheard, 1):
             for ids in await self._database.write(rows.wake_unheard, TAKEN):
                 self._submit(*ids)
 
+    def begin_drain(self) -> list[asyncio.Task[None]]:
+        """Take up nothing new. The calls that still run here."""
+        self._draining = True
+        return list(self._running.values())
+
     async def drain(self) -> None:
         """Let other processes go on with what runs here."""
-        self._draining = True
-        claims, tasks = list(self._running), list(self._running.values())
+        tasks = self.begin_drain()
+        claims = list(self._running)
         if self._looking:
             tasks.append(self._looking)
         for task in tasks:
@@ -115,17 +123,18 @@ class Background:
         self._running.pop(mine, None)
         self._progress.pop(mine, None)
         self._stopped.discard(mine)
+        self._abandoned.discard(mine)
 
     async def _work(self, mine: CallClaim) -> None:
-        work = await self._database.read(rows.load, mine)
         try:
+            work = await self._database.read(rows.load, mine)
             outcome = work.outcome or await self._outcome(mine, work)
             await self._conclude(mine, outcome)
         except asyncio.CancelledError:
             if mine not in self._stopped:
                 raise  # released, or somebody else's
             self._uncancel()
-            await self._conclude(mine, _cancelled(work))
+            await self._conclude(mine, _given_up(is_over=mine not in self._abandoned))
         except Exception as exc:
             # The lease runs out, and the call is looked at again.
             logger.error("background call %d failed: %s", mine.pk, where(exc))
@@ -138,7 +147,10 @@ class Background:
 
     async def _outcome(self, mine: CallClaim, work: CallWork) -> Outcome:
         tools = {name: _timed(tool, work) for name, tool in work.tools.items()}
-        happenings = execute([work.call], tools, work.context)
+        context = replace(
+            work.context, abandoned=lambda call_id: self._abandoned.add(mine)
+        )
+        happenings = execute([work.call], tools, context)
         async with aclosing(happenings):
             async for happening in happenings:
                 if isinstance(happening, Progress):
@@ -196,6 +208,9 @@ def _polling(
     return poll
 
 
-def _cancelled(work: CallWork) -> Outcome:
-    text = "A person cancelled this call."
-    return Outcome(work.call["call_id"], "cancelled", f"Error: {text}", text, 0.0)
+def _given_up(*, is_over: bool) -> Outcome:
+    state, text = "cancelled", "A person cancelled this call."
+    if not is_over:
+        state = "abandoned"
+        text += " Its thread cannot be stopped: what it does may still take effect."
+    return Outcome("", state, f"Error: {text}", text, 0.0)

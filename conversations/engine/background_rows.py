@@ -17,9 +17,11 @@ from django.conf import settings
 from django.core import signing
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from conversations.engine import enqueue, sql
+from conversations.engine import message_bounds, sql
+from conversations.engine.durable import sync_on_commit
 from conversations.engine.sql import LAPSED, Moment
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from llm.wire.items import Item as ItemPayload
@@ -29,6 +31,9 @@ from tools.models import Tool as ToolRow
 from tools.output import Output
 from tools.registry import Accepted, Context, Tool
 
+#: As often a call is taken up, and the process ends while it runs: fewer times than a
+#: turn, so that turns beside it outlast it.
+MAX_CLAIMS = 3
 TOLD = "parley:call_id"  # on a message that tells the model a result
 _UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
@@ -104,13 +109,18 @@ def _lease() -> Any:
 def claim(pk: int) -> CallClaim | None:
     free = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     taken = ToolCall.objects.in_background().filter(free, pk=pk)
-    if not taken.update(epoch=F("epoch") + 1, lease_until=_lease()):
+    if not taken.update(
+        epoch=F("epoch") + 1, claims=F("claims") + 1, lease_until=_lease()
+    ):
         return None
     return CallClaim(pk, ToolCall.objects.values_list("epoch", flat=True).get(pk=pk))
 
 
 def load(mine: CallClaim) -> CallWork:
-    row = ToolCall.objects.select_related("turn__conversation__owner").get(pk=mine.pk)
+    rows = ToolCall.objects.select_related(
+        "turn__caused_by", "turn__conversation__owner"
+    )
+    row = rows.get(pk=mine.pk)
     turn, conversation = row.turn, row.turn.conversation
     tools = ToolRow.objects.available(conversation.owner)
     tool = tools.get(row.name)
@@ -125,6 +135,7 @@ def load(mine: CallClaim) -> CallWork:
             conversation_id=conversation.pk,
             turn_id=turn.pk,
             callback_url=callback_url(row.pk),
+            may_read_chats=turn.may_read_chats,
         ),
         conversation_id=conversation.pk,
         seconds_left=(row.deadline_at - timezone.now()).total_seconds(),
@@ -141,10 +152,12 @@ def _deadline(row: ToolCall, tool: Tool | None) -> Any:
 
 
 def _hopeless(row: ToolCall, mine: CallClaim, tool: Tool | None) -> Outcome | None:
-    if row.cancel_requested:
+    if row.cancel_requested or message_bounds.is_halted(row.turn):
         return _outcome(row, "cancelled", "Error: a person cancelled this call.")
     if row.deadline_at and row.deadline_at <= timezone.now():
         return _outcome(row, "timed_out", "Error: no result came in time.")
+    if row.claims > MAX_CLAIMS:
+        return _outcome(row, "unknown", _UNKNOWN)
     if tool is None:
         text = f"Error: the tool {row.name!r} is not available any more."
         return _outcome(row, "failed", text)
@@ -201,6 +214,7 @@ def accept(calls: QuerySet[ToolCall], accepted: Accepted) -> None:
         blocking=False,
         accepted_at=now,
         lease_until=None,
+        claims=0,
         token=accepted.token,
         poll_after=after,
         poll_at=None if after is None else now + timedelta(seconds=after),
@@ -216,7 +230,10 @@ def goes_on(mine: CallClaim, accepted: Accepted) -> None:
 def release(claims: Sequence[CallClaim]) -> None:
     """Let another process go on at once."""
     for mine in claims:
-        _mine(mine).update(lease_until=LAPSED.expression)
+        # A deploy is no crash: what is handed over in order does not count.
+        _mine(mine).update(
+            lease_until=LAPSED.expression, claims=Greatest(F("claims") - 1, 0)
+        )
 
 
 def release_all() -> int:
@@ -265,6 +282,7 @@ def _conclude(calls: QuerySet[ToolCall], pk: int, outcome: Outcome) -> Concluded
     )
     if not changed:
         return None
+    sync_on_commit()
     if outcome.whole is not None:
         from conversations.engine.rows import keep_whole
 
@@ -273,51 +291,47 @@ def _conclude(calls: QuerySet[ToolCall], pk: int, outcome: Outcome) -> Concluded
 
 
 def wake(conversation_id: str) -> str | None:
-    """A turn in which the model is told what has come, where none is open.
+    """A turn in which the model is told what has come, where none is open and the
+    message that caused it may cause one more.
 
     The id of the new turn. In the caller's transaction.
     """
-    # What a person cancelled can wait until the person says something.
+    # What a person gave up can wait until the person says something.
     if sql.first(sql.WAKES, [conversation_id]) is None:
         return None
-    news = (
-        ToolCall.objects.undelivered()
-        .filter(
-            turn__conversation_id=conversation_id,
-            turn__conversation__deleted_at=None,
-        )
-        .exclude(state=ToolCall.State.CANCELLED)
-    )
-    origin = Turn.objects.filter(tool_calls__in=news).order_by("-created_at").first()
-    if origin is None:
+    results = ToolCall.objects.waking().filter(turn__conversation_id=conversation_id)
+    if not results.exists():
         return None
     open_turns = Turn.objects.unfinished().filter(conversation_id=conversation_id)
     # One that ends at this moment is waited for, and then is none. Turns are locked
     # before conversations, as everywhere.
     if list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True)):
         return None
+    root_id = next(filter(message_bounds.may_cause_another, _roots(results)), None)
+    if root_id is None:
+        return None
     Conversation.objects.select_for_update(no_key=True).only("pk").get(
         pk=conversation_id
     )
     if open_turns.exists():
         return None
-    options = {k: v for k, v in origin.options.items() if k != "tool_choice"}
-    turn = origin.conversation.open_turn(
-        [],
-        language_model=origin.language_model,
-        options=options,
-        access_token=origin.access_token,
+    root = Turn.objects.select_related("conversation").get(pk=root_id)
+    return message_bounds.open_turn(root).pk
+
+
+def _roots(results: QuerySet[ToolCall]) -> list[str]:
+    """The turns of the messages that caused them, of the newest result first."""
+    turns = results.order_by("-turn__created_at", "-turn").values_list(
+        "turn", "turn__caused_by"
     )
-    enqueue(turn.pk)
-    return turn.pk
+    return list(dict.fromkeys(root or turn for turn, root in turns))
 
 
 def unheard(limit: int) -> list[str]:
     """Conversations with results that no turn is there to tell: a process died between
     the two."""
-    news = ToolCall.objects.undelivered().exclude(state=ToolCall.State.CANCELLED)
-    news = news.filter(turn__conversation__deleted_at=None)
-    ids = news.values_list("turn__conversation_id", flat=True).distinct()
+    results = ToolCall.objects.waking()
+    ids = results.values_list("turn__conversation_id", flat=True).distinct()
     return list(ids[:limit])
 
 

@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from conversations.engine.ending import end
 from conversations.engine.pipe import PATIENCE, Pipe
 from conversations.engine.resp import Command, Reply
+from conversations.throttled_warning import ThrottledWarning
 
 logger = logging.getLogger(__name__)
 
@@ -113,18 +114,16 @@ class Bus:
     # Hearing
 
     async def _listen(self) -> None:
-        pause, is_away = 0.1, False
+        pause, warning = 0.1, ThrottledWarning(logger, "no hints from Redis: %s")
         while True:
             try:
                 pipe = self._hearing = await Pipe.open(self._pool, self._take)
                 channels = [self._hints, *map(self.channel_of, self._followed)]
                 pipe.say(("SUBSCRIBE", *channels))
-                pause, is_away = 0.1, False
+                pause = 0.1
                 await _silent(pipe)
             except AWAY as exc:
-                if not is_away:
-                    logger.warning("no hints from Redis: %s", type(exc).__name__)
-                is_away = True
+                warning.log(type(exc).__name__)
             await asyncio.sleep(pause)
             pause = min(2 * pause, BACKOFF)
 

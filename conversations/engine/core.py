@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import (
     AsyncGenerator,
@@ -19,6 +20,7 @@ from collections.abc import (
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
+from itertools import chain
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -29,7 +31,7 @@ from conversations import ledger
 from conversations.engine import rows
 from conversations.engine.background import Background
 from conversations.engine.database import Database, is_away
-from conversations.engine.hints import announce, listeners
+from conversations.engine.hints import announce, announce_title, listeners
 from conversations.engine.load import Taken, Work, load_taken, open_taken, take
 from conversations.engine.log import (
     MOST,
@@ -44,7 +46,9 @@ from conversations.engine.log import (
 from conversations.engine.replay import Over, replay
 from conversations.engine.run import Run
 from conversations.engine.schedule import LOOK, Schedule
+from conversations.engine.storage import report_full
 from conversations.models import Turn
+from conversations.throttled_warning import ThrottledWarning
 from tools.execute import where
 
 logger = logging.getLogger(__name__)
@@ -52,6 +56,8 @@ logger = logging.getLogger(__name__)
 BEAT = 0.9  # seconds between snapshots of what was said; with jitter, below one
 SWEEP = 2.0  # seconds between looks for turns that nobody runs
 SWEPT = 500  # turns a sweep takes up at the most
+PATIENCE = 30.0  # seconds for which one that is to run alone waits for the others
+LONGEST_ALONE = 30.0  # seconds for which others wait for it
 UNREACHABLE = (OperationalError, InterfaceError)
 #: For callbacks that ask nothing of it: else each keeps one of its own.
 _NOBODYS = Context()
@@ -67,6 +73,7 @@ class Engine:
         self._log = log
         self._database = database
         self._slots = asyncio.Semaphore(settings.TURN_CONCURRENCY)
+        self._endings = asyncio.Semaphore(1)  # of large answers
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forget_task = self._tasks.discard
         #: Turns that have a task; done, and None, once it is known whether we run them.
@@ -76,10 +83,18 @@ class Engine:
         #: What is told from rows at this moment.
         self._overs: WeakValueDictionary[str, Over] = WeakValueDictionary()
         self._stopped = asyncio.Event()
+        #: Whether turns may begin: not while one runs alone that has not come further.
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._alone = ""  # the turn that runs alone
+        self._alone_since = math.inf
+        self._keeps_long = False  # a task writes long snapshots
+        self._suspect_since = math.inf  # when one was first found that has to wait
         self.read = database.read
         self.background = Background(database, submit=self.opened, news=self.news)
         self._wake = self.background.wake  # one for all runs
         self._schedule = Schedule(database)
+        self._full = ThrottledWarning(logger, "no room on the disk for the engine's %s")
 
     async def start(self) -> None:
         self._keep(self._every(BEAT, self._beat), name="heartbeat")
@@ -88,11 +103,13 @@ class Engine:
         await self._sweep()
 
     async def drain(self, grace: float) -> None:
-        """Take up nothing new, give runs `grace` seconds, release the others."""
+        """Take up nothing new, give runs and calls in the background `grace` seconds,
+        release the others."""
         self.draining = True
         self._log.wake_all()
-        if running := [t for t in self._tasks if t.get_name() == "running"]:
-            await asyncio.wait(running, timeout=grace)
+        running = [task for task in self._tasks if task.get_name() == "running"]
+        if at_work := [*running, *self.background.begin_drain()]:
+            await asyncio.wait(at_work, timeout=grace)
         for run in list(self.runs.values()):
             run.cancel("released")
         await self.background.drain()
@@ -121,6 +138,9 @@ class Engine:
         self.put(turn_id, opened)
         self._keep(announce(conversation_id, turn_id), name="hint")
 
+    def renamed(self, user_id: int, conversation_id: str) -> None:
+        self._keep(announce_title(user_id, conversation_id), name="hint")
+
     def put(self, turn_id: str, opened: Turn | None = None) -> None:
         """Take the turn up as soon as there is room; again is harmless."""
         if self.draining or turn_id in self._wanted:
@@ -128,11 +148,51 @@ class Engine:
         self._wanted[turn_id] = self.loop.create_future()
         self._keep(self._work(Taken(turn_id, opened=opened)), name="queued")
 
+    def put_alone(self, turn_id: str, again: bool) -> None:
+        """Take a suspect up, beside none that has not progressed yet.
+
+        A suspect of the first time was probably only there when the process ended, and
+        there may be hundreds, so it begins beside turns that have progressed: they
+        lose nothing should the process end. One that was there `again` begins when
+        nothing else is under way. Where something always is, it begins beside it
+        after PATIENCE; those that begin later wait. See `sql.TRUSTED`.
+        """
+        now = self.loop.time()
+        self._suspect_since = min(self._suspect_since, now)
+        is_patient = now - self._suspect_since < PATIENCE
+        waits = bool(self._wanted) if again else self._has_unproductive()
+        is_known = turn_id in self._wanted
+        if self.draining or self._alone or is_known or (waits and is_patient):
+            return
+        self._alone, self._alone_since = turn_id, now
+        self._suspect_since = math.inf
+        self._gate.clear()
+        self._wanted[turn_id] = self.loop.create_future()
+        self._keep(self._work(Taken(turn_id, is_alone=True)), name="queued")
+
+    def _has_unproductive(self) -> bool:
+        """Whether a turn is under way here that has not progressed yet."""
+        runs = map(self.runs.get, self._wanted)
+        return any(run is None or not run.has_progressed for run in runs)
+
+    def _open_gate(self) -> None:
+        """Once the turn that runs alone has come further, or takes long."""
+        run = self.runs.get(self._alone)
+        has_progressed = run is not None and run.has_progressed
+        if has_progressed or self.loop.time() - self._alone_since > LONGEST_ALONE:
+            self._gate.set()
+
     async def admit(self, turn_id: str) -> None:
         """As `put`; returns once the turn is taken up, or need not be."""
         self.put(turn_id)
         if known := self._wanted.get(turn_id):
             await asyncio.shield(known)
+
+    def cancel_all(self, turn_ids: Sequence[str]) -> None:
+        """A message's turns and its calls in the background, as the rows say."""
+        for turn_id in turn_ids:
+            self.cancel(turn_id)
+        self.wake_background()
 
     def cancel(self, turn_id: str) -> None:
         if not self.stop(turn_id):
@@ -177,7 +237,7 @@ class Engine:
         return await asyncio.shield(opening)
 
     async def _open(self, open_turn: Callable[[], Turn]) -> Turn:
-        if self.draining or self._slots.locked():
+        if self.draining or self._slots.locked() or not self._gate.is_set():
             turn = await self._database.write(open_turn)
             self.opened(turn.pk, turn.conversation_id)
             return turn
@@ -205,10 +265,12 @@ class Engine:
         """`loading`: the turn has been claimed, and has a slot."""
         turn_id, next_turn = taken.turn_id, None
         has_slot = loading is not None
-        if not has_slot and self._slots.locked():
+        if not has_slot and (self._slots.locked() or not self._gate.is_set()):
             taken.opened = None  # by then it may have changed
         try:
             if not has_slot:
+                if not taken.is_alone:
+                    await self._gate.wait()
                 has_slot = await self._slots.acquire()
                 if not self.draining:
                     loading = self._database.write(take, taken)
@@ -224,6 +286,9 @@ class Engine:
                 self._slots.release()
             self._admitted(turn_id)
             self._wanted.pop(turn_id, None)
+            if turn_id == self._alone:
+                self._alone = ""
+                self._gate.set()
             self._to_stop.discard(turn_id)
             self.runs.pop(turn_id, None)
             self._log.close(turn_id)
@@ -245,7 +310,9 @@ class Engine:
             return None
         turn_id = taken.turn_id
         journal = self._log.journal(turn_id, partial(self._fence, turn_id))
-        run = Run(taken.claim, journal, self._database, loading, self._wake)
+        run = Run(
+            taken.claim, journal, self._database, loading, self._wake, self._endings
+        )
         self.runs[turn_id] = run
         self._admitted(turn_id)
         if turn_id in self._to_stop:
@@ -277,7 +344,7 @@ class Engine:
             while not self.draining:
                 if log.is_over or not (log.entries or log.stand_in):
                     if turn_id in self._wanted and not log.is_over:
-                        await log.changed()  # a run of ours is about to tell it
+                        await self._changed(log)  # a run of ours is about to tell it
                         continue
                     if over := await self._over(turn_id):
                         for batch in portions(over.after(after)):
@@ -285,7 +352,7 @@ class Engine:
                         return
                     await self._retell(turn_id)
                     if log.is_over or not (log.entries or log.stand_in):
-                        await log.changed()
+                        await self._changed(log)
                     continue
                 known = log.entries
                 batch = entries_after(known, after, MOST) if known else []
@@ -302,12 +369,18 @@ class Engine:
                         yield rest
                     return
                 elif way and _is_at_end(log, after):
-                    if last := await log.listen(way):
+                    if not self.draining and (last := await log.listen(way)):
                         after = last.place
                 else:
-                    await log.changed()
+                    await self._changed(log)
         finally:
             self._log.leave(log)
+
+    async def _changed(self, log: TurnLog) -> None:
+        """As the log's own. A drain wakes all who wait once: whoever comes then must
+        not wait any more."""
+        if not self.draining:
+            await log.changed()
 
     def forget(self, turn_id: str) -> None:
         self._overs.pop(turn_id, None)
@@ -349,20 +422,35 @@ class Engine:
 
     async def _beat(self) -> None:
         await self.background.beat()
+        self._open_gate()
         runs = list(self.runs.values())
         if not runs:
             return
-        beats = {run.claim: run.snapshot() for run in runs}
+        beats = {run.claim: None if run.is_long else run.snapshot() for run in runs}
         for mine, said in beats.items():
             if said is not None and said.is_long:
                 beats[mine] = None
                 self._keep(self._keep_long(mine, said), name="hint")
+        if not self._keeps_long and any(run.is_long for run in runs):
+            self._keeps_long = True
+            self._keep(self._keep_all_long(runs), name="hint")
         heard = await self._database.beat(rows.heartbeat, beats)
         for turn_id in heard.lost:
             self._fence(turn_id)
         for turn_id in heard.stopped:
             if run := self.runs.get(turn_id):
                 run.cancel()
+
+    async def _keep_all_long(self, runs: Sequence[Run]) -> None:
+        """One after another: each holds a copy of its text until it is written."""
+        try:
+            for run in runs:
+                if run.is_long and run.claim.turn_id in self.runs:
+                    if (said := run.snapshot()) is not None:
+                        await self._keep_long(run.claim, said)
+                    del said
+        finally:
+            self._keeps_long = False
 
     async def _keep_long(self, mine: rows.Claim, said: rows.Snapshot) -> None:
         with suppress(*UNREACHABLE):  # the next one holds it as well
@@ -372,6 +460,11 @@ class Engine:
         if (room := self._room()) > 0:
             for turn_id in await self._database.read(rows.to_sweep, room):
                 self.put(turn_id)
+            suspects = await self._database.read(rows.suspects, 1)
+            if not suspects:
+                self._suspect_since = math.inf
+            for turn_id, again in suspects:
+                self.put_alone(turn_id, again)
         for turn_id in await self._database.write(rows.expire_questions):
             self.put(turn_id)
         await self._database.write(ledger.release_expired)
@@ -391,7 +484,9 @@ class Engine:
                 await act()
             except Exception as exc:
                 # The database may be back at the next beat; leases outlast a few.
-                if is_away(exc):
+                if report_full(exc):
+                    self._full.log(act.__name__)
+                elif is_away(exc):
                     logger.warning("no database for the engine's %s", act.__name__)
                 else:
                     logger.error("the engine's %s failed: %s", act.__name__, where(exc))
@@ -432,8 +527,11 @@ def _from_stand_in(
     after: Position | None,
 ) -> list[Entry]:
     """For who has been told exactly what `stand_in` goes on from, or whole batches of
-    it: within them, numbers are not those of the run."""
+    it: within them, numbers are not those of the run. One in a later epoch than the log
+    is whole by itself."""
     ends = [batch[-1].place for batch in stand_in]
+    if after is not None and after.epoch < ends[0].epoch:
+        return entries_after([*chain.from_iterable(stand_in)], after)
     known = entries[-1].place if entries else None
     if after not in (None, known, *ends):
         return []

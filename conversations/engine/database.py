@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 from django.db import InterfaceError, OperationalError, connections
 
 from conversations.engine import faults
+from conversations.engine.storage import is_full
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,10 +35,16 @@ PAUSE = 0.1  # seconds between tries to connect
 
 
 def is_away(exc: BaseException | None) -> bool:
-    if not isinstance(exc, OperationalError | InterfaceError):
+    if not isinstance(exc, OperationalError | InterfaceError) or is_full(exc):
         return False
+    if isinstance(exc, Closed):
+        return True
     # SQLite says the same of a table that is missing.
     return connections["default"].vendor == "postgresql" or "locked" in str(exc)
+
+
+class Closed(InterfaceError):
+    """Asked after `close`, by whoever came at the end of a drain."""
 
 
 class Threads(ThreadPoolExecutor):
@@ -135,7 +142,10 @@ class Database:
                 _reach(connection, self._patience)
             return faults.around(function, *args, **kwargs)
 
-        asked = executor.submit(call)
+        try:
+            asked = executor.submit(call)
+        except RuntimeError as exc:  # of an executor that was shut down
+            raise Closed("the engine is going down") from exc
         return _told(asked) if asked.done() else asyncio.wrap_future(asked)
 
 

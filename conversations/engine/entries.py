@@ -17,6 +17,8 @@ from llm.wire.response import TERMINAL
 _BLOCK = 512  # bytes of text, or more
 _OWN = 128  # bytes in which a response tells its id and when it was made
 _SMALL, _LARGE = 1_000, 16_000  # bytes; events between them are kept deflated
+LARGE_EVENT = 256 * 1024  # bytes; beyond, an event is encoded for each who is told it
+_PAGE = 128 * 1024  # bytes of text that are kept deflated together
 _DELTA = b',"delta":'
 #: What follows the text in an event that tells some.
 _ENDS = (b',"logprobs":[]}', b"}")
@@ -63,15 +65,14 @@ class Entry:
         self.data = data  # the event as JSON
         self.told_at = told_at  # where an earlier epoch told the same
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         turn_id: str,
         place: tuple[int, int],
         event: Event,
         told_at: Position | None = None,
     ) -> Entry:
-        return cls(turn_id, place, event["type"], encoded(event), told_at)
+        return entry_of(turn_id, place, event, told_at)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Entry):
@@ -83,6 +84,11 @@ class Entry:
 
     def _key(self) -> tuple[object, ...]:
         return self.turn_id, self.epoch, self.sequence, self.data, self.told_at
+
+    @property
+    def size(self) -> int:
+        """Bytes of `data`."""
+        return len(self.data)
 
     @property
     def place(self) -> Position:
@@ -122,6 +128,50 @@ class Entry:
         return place.encode()
 
 
+class LargeEntry(Entry):
+    """An event that is kept as it is, and encoded anew for each who is told it.
+
+    Four events at the end of an answer hold its whole text, and as events they share
+    it; encoded, each would hold a copy for as long as somebody reads slowly.
+    """
+
+    __slots__ = ("_event", "_size")
+
+    def __init__(
+        self,
+        turn_id: str,
+        place: tuple[int, int],
+        event: Event,
+        size: int,
+        told_at: Position | None = None,
+    ) -> None:
+        self.turn_id = turn_id
+        self.epoch, self.sequence = place
+        self.type = event["type"]
+        self.told_at = told_at
+        self._event, self._size = event, size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]  # a slot of other entries
+        return encoded(self._event)
+
+
+def entry_of(
+    turn_id: str,
+    place: tuple[int, int],
+    event: Event,
+    told_at: Position | None = None,
+) -> Entry:
+    data = encoded(event)
+    if len(data) > LARGE_EVENT:
+        return LargeEntry(turn_id, place, event, len(data), told_at)
+    return Entry(turn_id, place, event["type"], data, told_at)
+
+
 def encoded(event: Event) -> bytes:
     """As JSON. A copy, because orjson's own bytes hold on to the 4 KB that it wrote
     them in."""
@@ -144,11 +194,13 @@ class Entries(Sequence[Entry]):
         "_recent",
         "_texts",
         "_turn_id",
+        "size",
     )
 
     def __init__(self, turn_id: str = "", epoch: int = 0) -> None:
+        self.size = 0  # bytes of all events as they were said
         self._turn_id, self._epoch = turn_id, epoch
-        self._kept: list[_Whole | _Texts] = []
+        self._kept: list[_Whole | _Texts | LargeEntry] = []
         self._firsts: list[int] = []  # sequence number of each one's first event
         self._packed = 0  # number of events in those
         self._texts: _Texts | None = None  # the last of them, where it may grow
@@ -158,6 +210,7 @@ class Entries(Sequence[Entry]):
         """The events that come next."""
         if not entries:
             return
+        self.size += sum(entry.size for entry in entries)
         for entry in self._recent:
             if self._texts is None or not self._texts.takes(entry):
                 self._keep(entry)
@@ -192,6 +245,10 @@ class Entries(Sequence[Entry]):
         at = bisect_right(self._firsts, start) - 1
         while at < len(self._kept) and self._firsts[at] < stop:
             first, kept = self._firsts[at], self._kept[at]
+            if isinstance(kept, LargeEntry):
+                found += [kept] if first >= start else []
+                at += 1
+                continue
             for number, data in kept.told(first, start):
                 if number >= stop:
                     break
@@ -204,12 +261,15 @@ class Entries(Sequence[Entry]):
         return Entry(self._turn_id, place, kept.type, data, kept.told_at)
 
     def _keep(self, entry: Entry) -> None:
-        kept: _Whole | _Texts | None = _Texts.begun(entry)
-        self._texts = kept if isinstance(kept, _Texts) else None
-        if kept is None:
-            last = self._kept[-1] if self._kept else None
-            kept = _Whole(entry, last if isinstance(last, _Whole) else None)
-        self._kept.append(kept)
+        self._texts = texts = _Texts.begun(entry)
+        last = self._kept[-1] if self._kept else None
+        if texts is not None:
+            self._kept.append(texts)
+        elif isinstance(entry, LargeEntry):
+            self._kept.append(entry)
+        else:
+            before = last if isinstance(last, _Whole) else None
+            self._kept.append(_Whole(entry, before))
         self._firsts.append(self._packed)
 
 
@@ -256,6 +316,8 @@ class _Texts:
         "_blocks",
         "_digits",
         "_end",
+        "_loose",
+        "_pages",
         "told_at",
         "type",
     )
@@ -266,12 +328,16 @@ class _Texts:
         self._digits = 10 ** len(str(entry.sequence))  # the first number with more
         self._address = address  # what stands between the number and the piece
         self._end = end
+        self._pages: list[_Page] = []  # what came first
         self._blocks: list[bytes] = []  # of pieces, one a line
+        self._loose = 0  # bytes in them
         self._block: bytes | None = None  # the one that grows
 
     @classmethod
     def begun(cls, entry: Entry) -> _Texts | None:
-        """None where it is no such event."""
+        """None where it is no such event, or a large one."""
+        if isinstance(entry, LargeEntry):
+            return None
         begins = len(_beginning(entry.type, entry.sequence))
         address, delta, _ = entry.data[begins:].partition(_DELTA)
         if not delta:
@@ -282,6 +348,8 @@ class _Texts:
 
     def takes(self, entry: Entry) -> bool:
         """Whether it is one of them, which it is from then on."""
+        if isinstance(entry, LargeEntry):
+            return False
         if entry.sequence >= self._digits:
             self._digits *= 10
             self._begins += 1
@@ -300,20 +368,48 @@ class _Texts:
         if len(block) >= _BLOCK:
             self._blocks.append(block)
             self._block = None
+            self._loose += len(block)
+            if self._loose >= _PAGE:
+                self._pages.append(_Page.of(self._blocks))
+                self._blocks, self._loose = [], 0
         return True
 
     def told(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
         """The events from number `start` on; the first of all is `first`."""
-        number, last = first, () if self._block is None else (self._block,)
+        number = first
+        for page in self._pages:
+            if number + page.number <= start:
+                number += page.number
+                continue
+            for piece in zlib.decompress(page.deflated).split(b"\n"):
+                if number >= start:
+                    yield number, self._data(number, piece)
+                number += 1
+        last = () if self._block is None else (self._block,)
         for block in (*self._blocks, *last):
             beyond = number + block.count(b"\n") + 1
             if beyond > start:
                 for each, piece in enumerate(block.split(b"\n"), number):
                     if each >= start:
-                        begins = _beginning(self.type, each)
-                        data = b"".join((begins, self._address, piece, self._end))
-                        yield each, data
+                        yield each, self._data(each, piece)
             number = beyond
+
+    def _data(self, number: int, piece: bytes) -> bytes:
+        begins = _beginning(self.type, number)
+        return b"".join((begins, self._address, piece, self._end))
+
+
+class _Page(NamedTuple):
+    """Many pieces of text. A long answer is held for who may come late, or reads
+    slowly, and most of it is never asked for again."""
+
+    number: int  # of pieces
+    deflated: bytes  # one a line
+
+    @classmethod
+    def of(cls, blocks: list[bytes]) -> _Page:
+        text = b"\n".join(blocks)
+        return cls(text.count(b"\n") + 1, zlib.compress(text, 1))
 
 
 def _beginning(type: str, number: int) -> bytes:

@@ -24,6 +24,21 @@ def group_of(conversation_id: str) -> str:
     return f"conversation.{conversation_id}"
 
 
+def group_of_user(user_id: int) -> str:
+    """The channel-layer group of hints about a user's list of conversations."""
+    return f"user.{user_id}"
+
+
+async def announce_title(user_id: int, conversation_id: str) -> None:
+    """A conversation of the user's has another title."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(
+            group_of_user(user_id),
+            {"type": "conversation.renamed", "conversation": conversation_id},
+        )
+
+
 async def announce(conversation_id: str, turn_id: str) -> None:
     """A turn was opened in the conversation."""
     layer = get_channel_layer()

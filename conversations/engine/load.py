@@ -5,41 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
-from conversations.admission import check_model
+from conversations.admission import check_model, user_owner
+from conversations.answer_size import AnswerSize, bounded, size_of
 from conversations.attachments import attachments_of, contents, inlined
-from conversations.engine import approvals, background_rows, faults, rows
+from conversations.engine import (
+    approvals,
+    background_rows,
+    faults,
+    message_bounds,
+    rows,
+)
 from conversations.engine.gathering import Gathering, gathering
-from conversations.engine.items import items_of
+from conversations.engine.items import Row, items_of
 from conversations.engine.log import Position
 from conversations.engine.offer import Offer, allowed_tools, client_tools, offer_of
-from conversations.engine.rows import Claim
+from conversations.engine.rows import Claim, ProviderResponse
 from conversations.history import ContextBlock, Story, render_prompt
 from conversations.loop import PLACEHOLDER, Stream, Task
 from conversations.metering import Meter
 from conversations.models import ToolCall, Turn
 from conversations.pieces import piece_by_piece
 from conversations.presets import Preset, PresetNotAvailable
-from conversations.steps import (
-    SOMEBODY_ASKS,
-    choice_after_calls,
-)
+from conversations.steps import choice_after_calls
 from conversations.tokens import AccessToken
 from llm import policy, router
-from llm.errors import ModelNotAvailable
+from llm.errors import BadRequest, ModelNotAvailable
 from llm.inline import Files
 from llm.models import LanguageModel
 from llm.prepared import Prepared, Somebody
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
+from llm.wire.items import ProviderData
 from llm.wire.request import Request
 from tools.execute import Outcome
 from tools.registry import Context, Tool
+from tools.unattended import unattended
 
 #: Options of a turn that go into every request as they are.
 REQUEST_OPTIONS = (
@@ -95,12 +102,17 @@ class Work:
     echo: Mapping[str, Any]
     created_at: datetime
     committed: Sequence[ItemPayload]
+    proofs: Mapping[str, ProviderData]  # of committed items, by id
     told: Mapping[int, Position]  # where a committed item was told done
+    ended_output: int | None  # as `ResponseBuilder` has it
+    pending: ProviderResponse | None  # that the next call may resume
     usage: Mapping[str, Any] | None
     inputs: int  # number of the turn's own items
     cancel_requested: bool
     has_news: bool  # results of calls in the background that the model was not told
     meter: Meter | None = None  # of the access token it is asked under
+    limits_owner: str | None = None  # who is charged where there is no token
+    cost_left: Decimal | None = None  # USD, of the message; None: no bound
 
 
 @dataclass(slots=True)
@@ -110,6 +122,7 @@ class Taken:
     turn_id: str = ""
     claim: Claim | None = None
     opened: Turn | None = None  # as it was opened here, if that was just now
+    is_alone: bool = False  # no other turn begins beside it
 
 
 def take(taken: Taken) -> Work | None:
@@ -117,7 +130,7 @@ def take(taken: Taken) -> Work | None:
 
     Raises as `load`; the turn is claimed nevertheless.
     """
-    taken.claim = faults.around(rows.claim, taken.turn_id)
+    taken.claim = faults.around(rows.claim, taken.turn_id, alone=taken.is_alone)
     return load_taken(taken)
 
 
@@ -169,15 +182,22 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
         story=items.story if history is items.before else None,
     )
     meter = Meter.of(turn.access_token, route)
+    committed = [row.payload for row in items.outputs]
+    pending = ProviderResponse.read(turn.provider_response)
+    if pending and pending.after != len(committed):
+        pending = None
     return Work(
         task=_task(
             turn,
-            question=question or SOMEBODY_ASKS,
             prepare=partial(prepare, context=told.blocks),
-            stream=_stream(turn, route, options, offer, meter),
-            tools=allowed_tools(offer, template.tool_choice),
+            stream=bounded(
+                _stream(turn, route, options, offer, meter),
+                AnswerSize(settings.MAX_ANSWER_SIZE, size_of(committed)),
+            ),
+            tools=_runnable(turn, allowed_tools(offer, template.tool_choice)),
             client_tools=client_tools(turn, offer, template.tool_choice),
             parallel=options.get("parallel_tool_calls") is not False,
+            resumes=pending.response if pending else None,
         ),
         prepare=prepare,
         gathering=told,
@@ -186,17 +206,37 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
         user_id=turn.conversation.owner_id,
         echo=_echo(options, template),
         created_at=turn.created_at,
-        committed=[row.payload for row in items.outputs],
+        committed=committed,
+        proofs={
+            row.payload["id"]: row.provider_data
+            for row in items.outputs
+            if row.provider_data
+        },
         told={
             number: Position(row.epoch, row.sequence)
             for number, row in enumerate(items.outputs)
         },
+        ended_output=_ended_output(turn, items.outputs),
+        pending=pending,
         usage=turn.usage,
         inputs=len(items.inputs),
         cancel_requested=turn.cancel_requested,
         has_news=background_rows.has_news(turn.conversation_id),
         meter=meter,
+        cost_left=message_bounds.cost_left(turn),
+        limits_owner=None if turn.access_token else user_owner(turn.conversation.owner),
     )
+
+
+def _ended_output(turn: Turn, outputs: Sequence[Row]) -> int | None:
+    """Rows of an older version do not say it. There a call's items were written once it
+    was over, with the calls that it made; anything else is no end."""
+    if turn.ended_output is not None:
+        return turn.ended_output
+    calls = [
+        n for n, row in enumerate(outputs) if row.payload["type"] == "function_call"
+    ]
+    return calls[-1] + 1 if calls else None
 
 
 def _as_opened(claim: Claim, opened: Turn | None) -> tuple[Turn, Route] | None:
@@ -234,14 +274,33 @@ def _stream(
         ignore_invalid=options.get("ignore_invalid_options") is True,
         files=Files(),
         admit=meter.admit if meter else None,
+        affinity=turn.conversation_id,
     )
     stream = meter.counting(stream) if meter else stream
     return piece_by_piece(stream) if "gateway" in turn.options else stream
 
 
+def _runnable(turn: Turn, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
+    """The tools of a turn whose program waits at the other end: it cannot wait for a
+    person, so calls that need approval are refused. One in the background can."""
+    gateway = turn.options.get("gateway")
+    if gateway is None or gateway["echo"].get("background") is True:
+        return tools
+    return {name: unattended(tool) for name, tool in tools.items()}
+
+
+class ApprovalExpired(BadRequest):
+    """Nobody approved the tool call that this response waited for."""
+
+    code, status = "E_APPROVAL_EXPIRED", 409
+    openai_code = "approval_expired"
+
+
 def _task(turn: Turn, *, tools: Mapping[str, Tool], **fields: Any) -> Task:
     """With what an earlier run and people have left."""
     decisions = approvals.decisions(turn, tools)
+    if decisions.has_expired and "gateway" in turn.options:
+        raise ApprovalExpired
     left = {**_outcomes(turn, tools), **decisions.outcomes} if turn.epoch > 1 else {}
     return Task(
         tools=tools,
@@ -251,8 +310,10 @@ def _task(turn: Turn, *, tools: Mapping[str, Tool], **fields: Any) -> Task:
             user_id=turn.conversation.owner_id,
             conversation_id=turn.conversation_id,
             turn_id=turn.pk,
+            may_read_chats=turn.may_read_chats,
         ),
         max_steps=settings.TURN_MAX_STEPS,
+        max_tool_calls=turn.options.get("max_tool_calls"),
         outcomes=left,
         partial=turn.partial or (),
         **fields,
@@ -333,6 +394,7 @@ def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request
             "tools": offer.definitions,
             "max_output_tokens": route.max_output_tokens,
             "issuer": route.endpoint.issuer(route.model),
+            "in_background": True,  # where staff switched it on for the model
             **chosen,
         }
     )

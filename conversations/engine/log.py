@@ -14,7 +14,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from conversations.engine.entries import Entries, Entry, Position, encoded
+from conversations.engine.entries import (
+    Entries,
+    Entry,
+    Position,
+    encoded,
+    entry_of,
+)
+from conversations.freed_memory import note_freed
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
@@ -44,6 +51,9 @@ __all__ = [
 MOST = 500  # entries that a follower is handed at once ...
 MOST_BYTES = 256 * 1024  # ... unless one is longer; who does not read holds no more
 RESET = "parley:step.reset"
+LARGE = 1024 * 1024  # bytes of a log that is not kept when its turn is over ...
+UNREAD = 10.0  # ... but for those who read it, so many seconds ...
+RETAINED = 64 * 1024 * 1024  # ... and so many bytes of all such logs
 KEEP = 60.0  # seconds a turn that is over can be followed without its rows
 
 Form = Callable[[Entry], bytes]
@@ -162,10 +172,10 @@ class TurnLog:
             self.begin(epoch)
         new: list[Entry] = []
         for event in events:
-            place, type = (epoch, event["sequence_number"]), event["type"]
+            place = (epoch, event["sequence_number"])
             told_at = told_before(event, told) if told is not None else None
-            new.append(Entry(self.turn_id, place, type, encoded(event), told_at))
-            if type in TERMINAL:
+            new.append(entry_of(self.turn_id, place, event, told_at))
+            if event["type"] in TERMINAL:
                 self.ended = True
         self.entries.extend(new)
         self.tell(new)
@@ -249,6 +259,7 @@ class MemoryLog:
     def __init__(self) -> None:
         self._logs: dict[str, TurnLog] = {}
         self._running: set[str] = set()
+        self._large: list[TurnLog] = []  # that are over, the oldest first
 
     def journal(self, turn_id: str, fenced: Callable[[], None]) -> TurnLog:
         self._running.add(turn_id)
@@ -256,7 +267,32 @@ class MemoryLog:
 
     def close(self, turn_id: str) -> None:
         self._running.discard(turn_id)
-        self._expire(turn_id)
+        log = self._logs.get(turn_id)
+        if log is not None and log.ended and log.entries.size > LARGE:
+            self._retain(log)
+        else:
+            self._expire(turn_id)
+
+    def _retain(self, log: TurnLog) -> None:
+        """A large log that is over, for a moment. Whoever reads on then is told by the
+        rows: a client that does not read may stay for hours, and would hold all of
+        it."""
+        self._large.append(log)
+        pause = UNREAD if log.followers else 0.0
+        asyncio.get_running_loop().call_later(pause, self._release, log)
+        while len(self._large) > 1 and sum(_sizes(self._large)) > RETAINED:
+            self._release(self._large[0])
+
+    def _release(self, log: TurnLog) -> None:
+        if log not in self._large:
+            return
+        self._large.remove(log)
+        if self._logs.get(log.turn_id) is log and log.ended:
+            del self._logs[log.turn_id]
+            note_freed(log.entries.size)
+            log.entries = Entries(log.turn_id, log.epoch)
+            log.is_over = True
+            log.wake()
 
     async def follow(self, turn_id: str) -> TurnLog:
         log = self._open(turn_id)
@@ -293,6 +329,10 @@ class MemoryLog:
             self.drop(turn_id)
 
 
+def _sizes(logs: Iterable[TurnLog]) -> Iterator[int]:
+    return (log.entries.size for log in logs)
+
+
 def entries_after(
     entries: Sequence[Entry], after: Position | None, most: int = sys.maxsize
 ) -> list[Entry]:
@@ -319,12 +359,12 @@ def portions(entries: list[Entry]) -> Iterator[list[Entry]]:
     portion: list[Entry] = []
     size = 0
     for entry in entries:
-        size += len(entry.data)
+        size += entry.size
         is_full = size > MOST_BYTES or len(portion) == MOST
         # A reset stands where the follower is, and goes with what comes next.
         if is_full and portion and portion[-1].type != RESET:
             yield portion
-            portion, size = [], len(entry.data)
+            portion, size = [], entry.size
         portion.append(entry)
     if portion:
         yield portion

@@ -26,6 +26,7 @@ from conversations.engine.redis_wire import (
     unpack,
 )
 from conversations.engine.resp import Command
+from conversations.throttled_warning import ThrottledWarning
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,6 @@ class Mirror(TurnLog):
         super().__init__(turn_id)
         self.read = asyncio.Event()  # once, or tried
         self.heard_at = 0.0  # when something new came
-        self.has_gap = False  # what is in Redis does not begin where we end
         self.is_waiting = False  # for an event that is kept by itself
 
     @property
@@ -61,10 +61,8 @@ class Mirror(TurnLog):
             if epoch == self.epoch and sequence == end:
                 new.append(entry)
                 self.ended = self.ended or entry.is_last
-                self.has_gap = False
             elif entry.place > (self.epoch, end - 1):
-                self.has_gap = True
-                break
+                break  # something is missing; rows tell it
         self.entries.extend(new)
 
     def continues_at(self, start: Position) -> bool:
@@ -72,10 +70,6 @@ class Mirror(TurnLog):
         if start.epoch == self.epoch:
             return start.sequence <= len(self.entries)
         return start.epoch > self.epoch and start.sequence == 0
-
-    @property
-    def lags(self) -> bool:
-        return self.has_gap or not self.entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +86,7 @@ class Mirrors:
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fetching: set[asyncio.Task[None]] = set()
-        self.is_connected = True
+        self._warning = ThrottledWarning(logger, "no events from Redis: %s")
 
     def start(self) -> None:
         self._tasks = [
@@ -184,12 +178,9 @@ class Mirrors:
             mirrors = [self._mirrors[id] for id in news if id in self._mirrors]
             try:
                 await self._read([m for m in mirrors if not m.is_waiting])
-                self.is_connected = True
                 pause = 0.05
             except AWAY as exc:
-                if self.is_connected:
-                    logger.warning("no events from Redis: %s", type(exc).__name__)
-                self.is_connected = False
+                self._warning.log(type(exc).__name__)
                 self._news |= news
                 self._work.set()
                 await asyncio.sleep(pause)
@@ -215,8 +206,7 @@ class Mirrors:
         entries: list[Entry] = []
         for batch in batches:
             if not batch.data:
-                mirror.has_gap = True
-                break
+                break  # rows tell the rest
             entries += unpack(mirror.turn_id, batch.start, batch.data)
         large = [entry for entry in entries if entry.data == ELSEWHERE]
         if large:
@@ -256,7 +246,6 @@ class Mirrors:
                 for entry in large:
                     key = large_of(mirror.turn_id, entry.place)
                     if not (data := await self._large(key)):
-                        mirror.has_gap = True
                         entries = entries[: entries.index(entry)]
                         break
                     entry.data = data

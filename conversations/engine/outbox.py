@@ -37,6 +37,7 @@ from conversations.engine.redis_wire import (
     stream_of,
 )
 from conversations.engine.resp import Command, Reply
+from conversations.throttled_warning import ThrottledWarning
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
@@ -48,6 +49,8 @@ FIRST, BACKOFF = 0.1, 1.0  # seconds between two tries, at first and at the most
 UNFINISHED = 24 * 3600  # seconds for which an open turn is kept
 FINISHED = 300  # seconds for which one that is over is kept; rows tell it later
 LONG = 64 * 1024 * 1024  # bytes of one turn; beyond, followers are told from its rows
+TOGETHER = 256 * 1024 * 1024  # bytes of all turns that are kept here; beyond, those
+SHORT = 1024 * 1024  # ... that are longer than this are told from their rows as well
 UNSENT = 60.0  # seconds for which what is over waits for a Redis that is away
 
 _REFUSED = "equal or smaller"
@@ -85,6 +88,7 @@ class RunLog:
         self.ended = False  # the turn is over
         self.closed = False  # the run is over
         self.is_fenced = False
+        self.is_full = False  # there is no room for more of it
         self.is_sure = True  # that Redis has just what `sent` says
         self.sent = 0  # batches that Redis has
         self.written = 0  # batches; those beyond `sent` are under way
@@ -118,7 +122,7 @@ class RunLog:
         """
         if not self._lines or self.large:
             return
-        if self.size <= LONG:
+        if self.size <= LONG and not self.is_full:
             self.batches.append(pack(self._next, self._lines))
         elif self.batches[-1].data:
             self.batches.append(Batch(self._next, b""))
@@ -157,6 +161,9 @@ class Outbox:
         self._under_way: set[asyncio.Future[list[Reply]]] = set()
         self._failed: BaseException | None = None  # what became of one of them
         self._pause = FIRST
+        #: Redis answers and takes no writes: it is full, read-only, or cannot save.
+        self._is_refused = False
+        self._warning = ThrottledWarning(logger, "Redis takes no events: %s")
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
@@ -210,8 +217,7 @@ class Outbox:
                 rest = 2 * (time.thread_time() - began)
                 await asyncio.sleep(min(max(rest, SHORTEST), LONGEST))
             except AWAY as exc:
-                if self._pause == FIRST:
-                    logger.warning("Redis takes no events: %s", type(exc).__name__)
+                self._warning.log(_reason(exc))
                 self._doubt(self._logs.values())
                 await asyncio.sleep(self._pause)
                 self._pause = min(2 * self._pause, BACKOFF)
@@ -245,7 +251,15 @@ class Outbox:
         if failed is not None:
             raise failed
 
+    def _bound(self, changed: list[RunLog]) -> None:
+        """All that runs have said is kept until their end, in case Redis loses it."""
+        long = [log for log in changed if log.size > SHORT and not log.is_full]
+        if long and sum(log.size for log in self._logs.values()) > TOGETHER:
+            for log in long:
+                log.is_full = True
+
     def _send(self, logs: list[RunLog]) -> None:
+        self._bound(logs)
         commands: list[Command] = []
         asked: list[tuple[RunLog, int]] = []  # for each command, log and batches sent
         for log in logs:
@@ -256,8 +270,8 @@ class Outbox:
             return
         faults.at("outbox.send:before")
         answers = self._bus.ask(commands)
-        for log in logs:
-            log.written = len(log.batches) if log.is_sure else log.written
+        for log, sent in asked:
+            log.written = max(log.written, sent)
         self._under_way.add(answers)
         answers.add_done_callback(partial(self._answered, logs, asked))
 
@@ -272,14 +286,21 @@ class Outbox:
             self._fail(failed)
             return
         faults.at("outbox.send:after")
-        self._pause = FIRST
+        refused: Exception | None = None
         for (log, sent), answer in zip(asked, done.result(), strict=True):
             if not isinstance(answer, Exception):
                 log.sent = max(log.sent, sent)
+                if log.written < len(log.batches):
+                    self._on_change(log)
                 continue
             self._doubt([log])
             if not (isinstance(answer, ResponseError) and _REFUSED in str(answer)):
-                self._fail(answer)
+                refused = answer
+        self._is_refused = refused is not None
+        if refused is None:
+            self._pause = FIRST
+        else:
+            self._fail(refused)
         self._forget_sent(logs)
 
     def _fail(self, exc: BaseException) -> None:
@@ -293,7 +314,10 @@ class Outbox:
         if not log.is_sure or log.written == len(log.batches):
             return
         channel = self._bus.channel_of(log.turn_id)
-        for number in range(log.written, len(log.batches)):
+        # While writes are refused one batch finds out whether they still are: all that
+        # waits would be sent again with each try.
+        last = log.written + 1 if self._is_refused else len(log.batches)
+        for number in range(log.written, last):
             first, data = log.batches[number]
             place = f"{log.epoch}-{first}"
             commands.append(("EVAL", _TELL, 1, key, channel, place, FIELD, data))
@@ -302,7 +326,7 @@ class Outbox:
             commands.append(("EXPIRE", key, UNFINISHED))
             # The epoch's log is whole by itself.
             commands.append(("XTRIM", key, "MINID", f"{log.epoch}-0"))
-        if log.ended:
+        if log.ended and last == len(log.batches):
             kept = [key, *log.stored]
             commands += [("EXPIRE", name, FINISHED) for name in kept]
         asked += [(log, 0)] * (len(commands) - len(asked))
@@ -381,6 +405,14 @@ class Outbox:
                 known, *_ = await pipeline.execute()
             if known < first:
                 raise Lost("it has begun anew")
+
+
+def _reason(exc: BaseException) -> str:
+    """Redis' own word for a refusal (`OOM`, `READONLY`, `MISCONF`); never the rest of
+    an error, which may quote what was written."""
+    word = str(exc).partition(" ")[0] if isinstance(exc, ResponseError) else ""
+    name = type(exc).__name__
+    return f"{name} ({word})" if word.isupper() and word.isalpha() else name
 
 
 def _place(newest: list[Any]) -> Position:

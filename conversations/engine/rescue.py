@@ -21,7 +21,14 @@ def retry(turn_id: str) -> bool:
     What is on record of it stays: the next run goes on from there. False where the turn
     is over.
     """
-    return _queue(turn_id, Turn.UNFINISHED, claims=0)
+    return _queue(
+        turn_id,
+        Turn.UNFINISHED,
+        claims=0,
+        claims_until_progress=0,
+        deadline_at=None,
+        seconds_left=None,
+    )
 
 
 def release(turn_id: str) -> bool:

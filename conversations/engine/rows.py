@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,10 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
+from conversations.attachments import store
 from conversations.engine import background_rows as background
-from conversations.engine import enqueue, sql
+from conversations.engine import enqueue, message_bounds, sql
+from conversations.engine.durable import sync_on_commit
 from conversations.engine.log import Fenced
 from conversations.engine.sql import LAPSED, Moment
 from conversations.models import (
@@ -38,6 +40,7 @@ from llm.prepared import Insert
 from llm.provider import Route
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import ProviderData
+from llm.wire.request import BackgroundResponse
 from tools.execute import Outcome
 
 BEATS = 500  # runs in a statement
@@ -52,7 +55,27 @@ class Claim:
     turn_id: str
     conversation_id: str
     epoch: int
-    claims: int = 1  # since the turn last waited for a person
+    claims: int = 1  # since the turn last came further, or waited for a person
+    taken_up: int = 1  # how often since it last waited
+    seconds_left: float | None = None  # of its time; None: all
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderResponse:
+    """What a provider continues in the background, as a turn's row has it."""
+
+    response: BackgroundResponse
+    after: int  # items on record when it was asked for: it answers these, and no others
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any] | None) -> ProviderResponse | None:
+        if told is None:
+            return None
+        return cls(BackgroundResponse(told["id"], told["issuer"]), told["after"])
+
+    def told(self) -> dict[str, Any]:
+        response = self.response
+        return {"id": response.id, "issuer": response.issuer, "after": self.after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +100,15 @@ class Progress:
     executing: Sequence[ItemPayload] = ()
     background: Collection[str] = ()  # call ids of those that run without us
     outcomes: Sequence[Outcome] = ()
+    is_durable: bool = False  # marks of tools that must not run twice are among it
     #: Keys of rows whose results the model is told with these items.
     delivered: Sequence[int] = ()
     usage: Mapping[str, Any] | None = None
+    ended_output: int | None = None  # as `ResponseBuilder` has it
+
+
+class NotEnded(Exception):
+    """A turn was to be completed whose last provider call no host has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +119,37 @@ class Ending:
     last_sequence: int
     called: bool  # tools were called
     progress: Progress = field(default_factory=Progress)
+    abandoned: Collection[str] = ()  # calls given up that cannot be ended
 
 
 def _lease() -> Moment:
     return Moment(settings.TURN_LEASE)
 
 
-def claim(turn_id: str) -> Claim | None:
-    """None where the turn is somebody else's, is over, or must wait for another."""
-    taken = sql.first(sql.CLAIM, [_lease(), timezone.now(), turn_id, Moment()])
-    return Claim(turn_id, *taken) if taken else None
+def claim(turn_id: str, *, alone: bool = False) -> Claim | None:
+    """None where the turn is somebody else's, is over, or must wait for another; or is
+    to run alone, and does not."""
+    time, now = Moment(settings.TURN_DEADLINE), Moment()
+    values = [_lease(), timezone.now(), time, turn_id, now, now]
+    taken = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, values)
+    if taken is None:
+        return None
+    conversation_id, epoch, claims, fruitless, left, *times = taken
+    if left is None:
+        left = _seconds(*times)
+    else:  # it has waited for a person
+        started = {"deadline_at": Moment(left), "seconds_left": None}
+        sql.update_running(turn_id, epoch, started)
+    return Claim(turn_id, conversation_id, epoch, fruitless, claims, left)
+
+
+def _seconds(until: Any, now: Any) -> float:
+    """Between moments as the database tells them."""
+    ends, begins = (
+        datetime.fromisoformat(each) if isinstance(each, str) else each
+        for each in (until, now)
+    )
+    return float((ends - begins).total_seconds())
 
 
 def _mine(claim: Claim) -> QuerySet[Turn]:
@@ -139,15 +189,23 @@ def _length(value: object) -> int:
 def advance(claim: Claim, progress: Progress) -> None:
     """Raises Fenced."""
     write = _ready(claim, progress)
-    changed: dict[str, Any] = {"lease_until": _lease()}
+    changed: dict[str, Any] = {
+        "lease_until": _lease(),
+        "ended_output": progress.ended_output,
+    }
     if progress.items:
         changed |= {
             "partial": None,
+            "provider_response": None,
             "last_sequence": progress.last_sequence,
             "usage": progress.usage,
         }
+    if progress.items or progress.outcomes:
+        changed["claims_until_progress"] = claim.taken_up
     began = time.monotonic()
     with _writing(progress.items):
+        if progress.is_durable:
+            sync_on_commit()
         _update(claim, changed)
         write()
         if time.monotonic() - began > LONG:  # of the lease not much would be left
@@ -157,8 +215,11 @@ def advance(claim: Claim, progress: Progress) -> None:
 def finish(claim: Claim, ending: Ending) -> str | None:
     """The turn is over. The id of the turn that now may run, if one waits.
 
-    Raises Fenced.
+    Raises Fenced; and NotEnded, which leaves the turn to be taken up again, rather than
+    have half an answer pass for a whole one.
     """
+    if ending.status == Turn.Status.COMPLETED and ending.progress.ended_output is None:
+        raise NotEnded("its last provider call is not on record as ended")
     write = _ready(claim, ending.progress)
     with _writing(ending.progress.items):
         return _finish(claim, ending, write)
@@ -175,28 +236,43 @@ def _finish(claim: Claim, ending: Ending, write: Callable[[], None]) -> str | No
             "error": ending.error,
             "incomplete_reason": details.get("reason", ""),
             "last_sequence": ending.last_sequence,
+            "ended_output": ending.progress.ended_output,
             "partial": None,
+            "provider_response": None,
             "lease_until": None,
             "finished_at": timezone.now(),
         },
     )
     write()
     if ending.called:
-        _leave_calls(claim)
+        _leave_calls(claim, ending.abandoned)
+    if details.get("reason") == Turn.HaltedBy.MAX_COST:
+        message_bounds.halt_for_cost(claim.turn_id)
     if waiting := waiting_in(claim.conversation_id):
         enqueue(waiting)
         return waiting
     return background.wake(claim.conversation_id)
 
 
-def _leave_calls(claim: Claim) -> None:
+_ABANDONED = (
+    "The call was given up, but its thread cannot be stopped: what it does may still"
+    " take effect."
+)
+
+
+def _leave_calls(claim: Claim, abandoned: Collection[str]) -> None:
     """What still ran or waited for a person ends with the turn."""
     now = timezone.now()
-    ToolCall.objects.filter(
+    left = ToolCall.objects.filter(
         turn_id=claim.turn_id,
         blocking=True,
         state__in=[ToolCall.State.EXECUTING, ToolCall.State.AWAITING_APPROVAL],
-    ).update(state=ToolCall.State.CANCELLED, ended_at=now)
+    )
+    if abandoned:
+        left.filter(call_id__in=abandoned).update(
+            state=ToolCall.State.ABANDONED, error=_ABANDONED, ended_at=now
+        )
+    left.update(state=ToolCall.State.CANCELLED, ended_at=now)
     Question.objects.open().filter(tool_call__turn_id=claim.turn_id).update(
         state=Question.State.CANCELLED, decided_at=now
     )
@@ -301,7 +377,7 @@ def keep_whole(conversation_id: str, outcome: Outcome) -> None:
         content_type="text/plain",
         size=len(content),
     )
-    attachment.file.save(f"{attachment.pk}.txt", ContentFile(content), save=False)
+    store(attachment, f"{attachment.pk}.txt", ContentFile(content))
     attachment.save()
 
 
@@ -309,15 +385,17 @@ def suspend(
     claim: Claim,
     progress: Progress,
     asked: Sequence[tuple[ItemPayload, Asked]],
+    seconds_left: float | None = None,
 ) -> list[Question]:
-    """The turn waits for a person: its run ends, and a decision begins another.
+    """The turn waits for a person: its run ends, and a decision begins another, with as
+    much of its time as is left now.
 
     The questions that are open; none where all were decided meanwhile, and then the
     turn can go on at once. Raises Fenced.
     """
     write = _ready(claim, progress)
     with _writing(progress.items):
-        return _suspend(claim, progress, asked, write)
+        return _suspend(claim, progress, asked, write, seconds_left)
 
 
 def _suspend(
@@ -325,12 +403,19 @@ def _suspend(
     progress: Progress,
     asked: Sequence[tuple[ItemPayload, Asked]],
     write: Callable[[], None],
+    seconds_left: float | None,
 ) -> list[Question]:
     changed: dict[str, Any] = {
         "status": Turn.Status.WAITING,
         "lease_until": None,
+        "deadline_at": None,
+        "seconds_left": seconds_left,
         "claims": 0,
+        "claims_until_progress": 0,
         "partial": None,
+        "provider_response": None,
+        "ended_output": progress.ended_output,
+        "last_sequence": progress.last_sequence,
     }
     if progress.items:
         changed["usage"] = progress.usage
@@ -390,6 +475,16 @@ def ask(claim: Claim, call_id: str, asked: Asked) -> Question:
     )
 
 
+def stop_clock(claim: Claim, seconds_left: float) -> None:
+    """The turn's time stands still while a person is asked. Raises Fenced."""
+    _update(claim, {"deadline_at": None, "seconds_left": seconds_left})
+
+
+def start_clock(claim: Claim, seconds_left: float) -> None:
+    """Raises Fenced."""
+    _update(claim, {"deadline_at": Moment(seconds_left), "seconds_left": None})
+
+
 def decided(question_id: str) -> Question | None:
     """The question, once it is no longer open."""
     rows = Question.objects.exclude(state=Question.State.OPEN)
@@ -444,9 +539,18 @@ def keep(mine: Claim, snapshot: Snapshot) -> None:
 
 def _beat(mine: Claim, snapshot: Snapshot | None) -> sql.Beat:
     if snapshot is None:
-        return (mine.turn_id, mine.epoch, None, None)
+        return (mine.turn_id, mine.epoch, None, None, None, None)
     said = sql.written(list(snapshot.items))
-    return (mine.turn_id, mine.epoch, said, snapshot.last_sequence)
+    came_further = mine.taken_up if snapshot.is_progress else None
+    pending = snapshot.provider_response
+    return (
+        mine.turn_id,
+        mine.epoch,
+        said,
+        snapshot.last_sequence,
+        came_further,
+        sql.written(pending.told()) if pending else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,6 +560,8 @@ class Snapshot:
     items: Sequence[ItemPayload]
     last_sequence: int
     is_long: bool = False
+    is_progress: bool = False  # more than an earlier run has left
+    provider_response: ProviderResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +573,10 @@ class Heard:
 
 
 def release(
-    claim: Claim, partial: Sequence[ItemPayload], made: Sequence[CallMade]
+    claim: Claim,
+    partial: Sequence[ItemPayload],
+    made: Sequence[CallMade],
+    pending: ProviderResponse | None = None,
 ) -> None:
     """Let another run go on at once."""
     with _writing(partial):
@@ -475,6 +584,7 @@ def release(
         if _mine(claim).update(
             lease_until=LAPSED.expression,
             partial=list(partial) or None,
+            provider_response=pending.told() if pending else None,
             claims=F("claims") - 1,
         ):
             enqueue(claim.turn_id)
@@ -494,3 +604,8 @@ def request_cancel(turn_id: str) -> None:
 def to_sweep(limit: int) -> list[str]:
     """Turns that wait for somebody to take them up, oldest first."""
     return sql.to_sweep(limit)
+
+
+def suspects(limit: int) -> list[tuple[str, bool]]:
+    """Such turns that are to run alone."""
+    return sql.suspects(limit)

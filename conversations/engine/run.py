@@ -9,15 +9,17 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
+from conversations.admission import charge_user_tokens
 from conversations.context import render
 from conversations.engine import background_rows, faults, gathering, rows
-from conversations.engine.approvals import question_of
+from conversations.engine.approvals import question_of, told_question
 from conversations.engine.database import Database
 from conversations.engine.load import Work
 from conversations.engine.log import Fenced, Journal, Position
@@ -27,27 +29,33 @@ from conversations.engine.rows import (
     Claim,
     Ending,
     Progress,
+    ProviderResponse,
     Snapshot,
 )
+from conversations.engine.storage import report_full
 from conversations.history import ContextBlock
 from conversations.loop import Gathered, Task, respond
 from conversations.models import Question, Turn
+from conversations.resume import Resumption
+from llm.background import cancel_response
 from llm.client import Call
 from llm.clock import bell
 from llm.errors import LLMError
 from llm.policy import calls_made
 from llm.provider import Route
+from llm.result import cost_of
 from llm.wire.facades.errors import to_keep
 from llm.wire.items import Event, Item, ProviderData
-from llm.wire.request import Request
+from llm.wire.request import BackgroundResponse, Request
 from llm.wire.response import ResponseBuilder
-from tools.execute import Outcome, where
+from tools.execute import Outcome, known_name, where
 from tools.registry import Answer, Context, Tool
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+CANCEL_PATIENCE = 5.0  # seconds for which a provider may take to end a response
 LOOK = 2.0  # seconds between looks for an answer whose hint was lost
 #: A snapshot holds all that is open, and one transaction renews the leases of all runs:
 #: what is very long is kept less often, at so many characters a second ...
@@ -76,18 +84,31 @@ class Run:
     """
 
     __slots__ = (
+        "_abandoned",
+        "_asking",
         "_builder",
+        "_call",
+        "_call_after",
         "_calls_made",
         "_committed",
+        "_cost_left",
         "_database",
         "_decided",
         "_delivering",
+        "_endings",
+        "_holds_ending",
         "_in_loop",
         "_inputs",
+        "_limits_owner",
         "_loading",
         "_log",
         "_model",
+        "_pending",
+        "_pending_kept",
+        "_proofs",
         "_route",
+        "_said_before",
+        "_seconds_left",
         "_snapshot_at",
         "_snapshot_due",
         "_steps",
@@ -95,8 +116,11 @@ class Run:
         "_suspends",
         "_tools",
         "_wake_background",
+        "_writes",
         "claim",
         "has_news",
+        "has_progressed",
+        "is_long",
         "next_turn",
         "until",
     )
@@ -108,11 +132,19 @@ class Run:
         database: Database,
         loading: Awaitable[Work | None],
         wake_background: Callable[[], None] = lambda: None,
+        endings: asyncio.Semaphore | None = None,
     ) -> None:
+        """`endings` is shared by all runs: a large answer that ends holds it until its
+        rows are written."""
         self.claim = claim
         self.has_news = False  # results of calls in the background may have come
         self.next_turn: str | None = None  # that waits for this one's end
         self.until = math.inf  # when it must be over
+        self.has_progressed = False  # beyond what earlier runs have left
+        self.is_long = False  # what its last snapshot held
+        self._said_before = 0  # characters that an earlier run has left
+        self._asking = 0  # forms that wait for a person
+        self._seconds_left = 0.0  # of its time, which stands still meanwhile
         self._log = log
         self._database = database
         self._loading: Awaitable[Work | None] | None = loading
@@ -126,11 +158,25 @@ class Run:
         self._route: Route | None = None  # the last call took
         self._steps = 0  # calls asked for
         self._committed = 0  # items of the response that are on record
+        #: Of those, by item id: what their provider wants back with them.
+        self._proofs: Mapping[str, ProviderData] = {}
         self._calls_made: Sequence[CallMade] = ()
+        self._call: Call | None = None  # the last one, until it is on record
+        self._call_after = 0  # items that were on record when it began
+        #: That an earlier run has left at its provider, and none of ours replaced yet.
+        self._pending: ProviderResponse | None = None
+        self._pending_kept: ProviderResponse | None = None  # with the last snapshot
+        self._limits_owner: str | None = None  # who is charged, without a token
+        self._cost_left: Decimal | None = None  # USD, of the message; None: no bound
+        self._abandoned: frozenset[str] = frozenset()  # ids of calls
+        self._writes = 0  # under way
         self._snapshot_at = 0  # number of events told at the last snapshot
         self._snapshot_due = 0.0  # when the next one may be taken
         self._wake_background = wake_background
-        self._delivering: Sequence[int] = ()  # rows of results that are being told
+        self._endings = endings
+        self._holds_ending = False
+        #: Rows of results that the model has not been sent, by the id of their item.
+        self._delivering: Mapping[str, int] = {}
         #: By question; None where none has been asked.
         self._decided: dict[str, asyncio.Event] | None = None
 
@@ -145,10 +191,16 @@ class Run:
         except (OperationalError, InterfaceError) as exc:
             # The rows are as they were last committed; whoever claims the turn when the
             # lease has run out goes on from there.
+            report_full(exc)
             logger.warning("turn %s is left: %s", self.claim.turn_id, where(exc))
         except Exception as exc:
+            if report_full(exc):  # of a file: as above
+                logger.warning("turn %s is left: %s", self.claim.turn_id, where(exc))
+                return
             logger.error("turn %s failed: %s", self.claim.turn_id, where(exc))
             await self._fail_safely()
+        finally:
+            self._leave_ending()
 
     def cancel(self, reason: Stop = "cancelled") -> None:
         """Stop in whatever phase. The first reason counts."""
@@ -166,18 +218,38 @@ class Run:
         self.cancel("deadline")
 
     def snapshot(self) -> Snapshot | None:
-        """What was said and is not on record; None where that is not news."""
+        """What was said and is not on record; None where that is not news, and while
+        it is being put on record: it would be in neither place if that fails."""
+        if self._writes:
+            return None
         sequence = self._builder.sequence
         now = time.monotonic()
-        if sequence == self._snapshot_at or now < self._snapshot_due:
+        pending = self._pending_response()
+        is_news = sequence != self._snapshot_at or pending != self._pending_kept
+        if not is_news or now < self._snapshot_due:
             return None
         said = self._uncommitted()
         length = _length(said)
         self._snapshot_due = now + length / PACE
+        self.is_long = length > LONG
         if length > LONGEST:
             return None
-        self._snapshot_at = sequence
-        return Snapshot(said, sequence - 1, is_long=length > LONG)
+        self._snapshot_at, self._pending_kept = sequence, pending
+        self.has_progressed |= length > self._said_before
+        return Snapshot(
+            said,
+            sequence - 1,
+            is_long=self.is_long,
+            is_progress=self.has_progressed,
+            provider_response=pending,
+        )
+
+    def _pending_response(self) -> ProviderResponse | None:
+        """What a later run may resume: it is not on record that it has ended."""
+        call = self._call
+        if call is not None and call.background is not None:
+            return ProviderResponse(call.background, self._call_after)
+        return self._pending
 
     def _uncommitted(self) -> Sequence[Item]:
         return [*self._builder.output[self._committed :], *self._builder.partial()]
@@ -195,22 +267,38 @@ class Run:
         assert work is not None, "it is claimed"
         self.has_news = work.has_news
         if self._stop == "released":  # before anything was done
-            await self._database.write(rows.release, self.claim, work.task.partial, [])
+            partial, left = work.task.partial, work.pending
+            await self._database.write(rows.release, self.claim, partial, [], left)
         if self._stop in ("released", "fenced"):
             return None
         self._tell_beginning(work)
         if self.claim.claims > settings.TURN_MAX_CLAIMS:
-            await self._finish(self._builder.fail(Interrupted()))
+            await self._end_here(work, lambda: self._builder.fail(Interrupted()))
         elif work.cancel_requested or self._stop:
-            await self._finish(self._builder.cancel())
+            await self._end_here(work, self._builder.cancel)
+        elif self._time_left() <= 0:
+            await self._end_here(work, lambda: self._builder.cancel("deadline"))
         else:
             return self._task(work)
         return None
 
+    async def _end_here(self, work: Work, end: Callable[[], list[Event]]) -> None:
+        """What people have read stays, although nothing follows it."""
+        self._publish(Resumption(self._builder, work.task.partial).start())
+        await self._finish(end())
+
+    def _time_left(self) -> float:
+        """Seconds, at the moment of the claim."""
+        left = self.claim.seconds_left
+        return settings.TURN_DEADLINE if left is None else left
+
     def _tell_beginning(self, work: Work) -> None:
+        self._limits_owner = work.limits_owner
         if work.meter:
             work.meter.database = self._database
         self._model, self._inputs = work.route, work.inputs
+        self._cost_left, self._pending = work.cost_left, work.pending
+        self._said_before = _length(work.task.partial)
         self._tools = work.task.tools
         self._builder = ResponseBuilder(
             id=self.claim.turn_id,
@@ -221,9 +309,9 @@ class Run:
         usage = dict(work.usage) if work.usage else None
         events = [
             *self._builder.start(),
-            *self._builder.restore(work.committed, usage),
+            *self._builder.restore(work.committed, usage, work.ended_output),
         ]
-        self._committed = len(work.committed)
+        self._committed, self._proofs = len(work.committed), work.proofs
         told = work.told if self.claim.epoch > 1 else None
         self._publish(events, told)
 
@@ -232,12 +320,49 @@ class Run:
         task, gather = work.task, None
         if work.gathering.sources:
             gather = partial(self._gather, work.gathering, work.prepare)
-        return replace(task, context=replace(task.context, ask=self.ask), gather=gather)
+        context = replace(task.context, ask=self.ask, abandoned=self._note_abandoned)
+        return replace(
+            task,
+            prepare=partial(self._prepare, task.prepare),
+            context=context,
+            gather=gather,
+            is_spent=self._has_spent_all,
+            closing=self._enter_ending,
+        )
+
+    async def _enter_ending(self) -> None:
+        """Many large answers that end together would all be held whole, and encoded,
+        at once."""
+        if self._endings is not None and not self._holds_ending:
+            await self._endings.acquire()
+            self._holds_ending = True
+
+    def _leave_ending(self) -> None:
+        if self._endings is not None and self._holds_ending:
+            self._holds_ending = False
+            self._endings.release()
+
+    def _prepare(
+        self, prepare: Callable[[Sequence[Item]], Request], answered: Sequence[Item]
+    ) -> Request:
+        """A request with the proofs of what this turn has said. Without them Anthropic
+        pauses for ever, and a model that has called a tool thinks anew."""
+        return prepare([self._proven(item) for item in answered])
+
+    def _proven(self, item: Item) -> Item:
+        proof = self._proofs.get(item["id"]) or self._proof(item)
+        return {**item, "provider_data": proof} if proof else item
+
+    def _has_spent_all(self) -> bool:
+        return self._cost_left is not None and self._cost_left <= 0
+
+    def _note_abandoned(self, call_id: str) -> None:
+        self._abandoned |= {call_id}
 
     async def _respond(self, task: Task) -> None:
         self._in_loop = asyncio.current_task()
         deadline = bell()
-        self.until = deadline.loop.time() + settings.TURN_DEADLINE
+        self.until = deadline.loop.time() + self._time_left()
         deadline.add(self)
         batches = respond(
             task,
@@ -263,7 +388,8 @@ class Run:
         if self._stop == "released":
             said = self._uncommitted()
             made, self._calls_made = self._calls_made, ()
-            await self._database.write(rows.release, self.claim, said, made)
+            pending = self._pending_response()
+            await self._database.write(rows.release, self.claim, said, made, pending)
         elif self._stop != "fenced" and ending:  # else it waits for a person
             await self._finish(ending)
 
@@ -278,13 +404,13 @@ class Run:
         await self._shielded(gathering.keep, self.claim, found)
         blocks = [ContextBlock(e.source.title, e.text) for e in found if not e.reason]
         return Gathered(
-            partial(prepare, context=blocks),
+            partial(self._prepare, partial(prepare, context=blocks)),
             [{"source": e.source.name, "reason": e.reason} for e in found if e.reason],
         )
 
     async def _finish(self, ending: list[Event]) -> None:
         """The rows first, then the terminal event."""
-        response = ending[-1]["response"]
+        response, pending = ending[-1]["response"], self._pending_response()
         self.next_turn = await self._database.write(
             rows.finish,
             self.claim,
@@ -295,9 +421,28 @@ class Run:
                 last_sequence=ending[-1]["sequence_number"],
                 called=any(i["type"] == "function_call" for i in response["output"]),
                 progress=self._progress(),
+                abandoned=self._abandoned,
             ),
         )
         self._log.append(self.claim.epoch, ending)
+        if pending and not self._has_host_ended():
+            await self._cancel_at_provider(pending.response)
+
+    def _has_host_ended(self) -> bool:
+        finish = self._builder.finish
+        return finish is not None and finish.reason != "size"
+
+    async def _cancel_at_provider(self, response: BackgroundResponse) -> None:
+        """Nobody reads it any more; it would go on and be paid for."""
+        route = self._call.route if self._call else None
+        route = route or self._model
+        assert route is not None, "the turn has begun"
+        try:
+            async with asyncio.timeout(CANCEL_PATIENCE):
+                await cancel_response(route, response)
+        except (LLMError, TimeoutError) as exc:
+            text = "a response of turn %s may go on at its provider: %s"
+            logger.warning(text, self.claim.turn_id, type(exc).__name__)
 
     async def _fail_safely(self) -> None:
         try:
@@ -314,9 +459,11 @@ class Run:
     async def called(
         self, calls: Sequence[Item], *, background: Collection[str]
     ) -> None:
-        await self._advance(executing=calls, background=background)
-        if background:
-            self._wake_background()
+        try:
+            await self._advance(executing=calls, background=background)
+        finally:  # a Stop may come between the commit and here; the calls end then
+            if background:
+                self._wake_background()
 
     async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
         await self._advance(outcomes=outcomes, items=last)
@@ -327,14 +474,15 @@ class Run:
         self.has_news = False
         conversation = self.claim.conversation_id
         found = await self._database.read(background_rows.arrived, conversation)
-        self._delivering = [pk for pk, _ in found]
+        self._delivering = {item["id"]: pk for pk, item in found}
         return [item for _, item in found]
 
     async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
         asked = [(call, question_of(call, self._tools)) for call in calls]
         progress = self._progress()
         self._suspends = True
-        found = await self._shielded(rows.suspend, self.claim, progress, asked)
+        left = self.until - asyncio.get_running_loop().time()
+        found = await self._shielded(rows.suspend, self.claim, progress, asked, left)
         if not found:
             self.next_turn = self.claim.turn_id  # this one, once more
         by_id = {call["call_id"]: call for call in calls}
@@ -354,11 +502,14 @@ class Run:
                 "parley:approval.requested", question=told_question(question, call)
             )
         )
+        self._stop_clock()
         try:
             answer = await self._answer(question)
         except asyncio.CancelledError:
             self._database.write(rows.withdraw, question.pk)
             raise
+        finally:
+            self._start_clock()
         self._publish(
             self._builder.extension(
                 "parley:question.closed", id=question.pk, state=answer.state
@@ -368,6 +519,27 @@ class Run:
             return Answer("accept", answer.answer or {})
         is_declined = answer.state == Question.State.DECLINED
         return Answer("decline" if is_declined else "cancel")
+
+    def _stop_clock(self) -> None:
+        """The turn's time stands still while a person is asked."""
+        self._asking += 1
+        if self._asking == 1:
+            self._seconds_left = self.until - bell().loop.time()
+            self.until = math.inf
+            self._note_clock(rows.stop_clock)
+
+    def _start_clock(self) -> None:
+        self._asking -= 1
+        if not self._asking:
+            deadline = bell()
+            self.until = deadline.loop.time() + self._seconds_left
+            deadline.by(self.until)
+            self._note_clock(rows.start_clock)
+
+    def _note_clock(self, write: Callable[[Claim, float], None]) -> None:
+        """Nobody waits for it: a fenced run learns that with its next write."""
+        writing = self._database.write(write, self.claim, self._seconds_left)
+        writing.add_done_callback(_retrieve)
 
     async def _answer(self, question: Question) -> Question:
         """Whichever comes first: the hint, or a look at the row."""
@@ -392,6 +564,10 @@ class Run:
     def _call_of(self, call_id: str) -> Item:
         return next(i for i in self._builder.output if i.get("call_id") == call_id)
 
+    def asks(self, call: Call) -> None:
+        self._leave_ending()
+        self._call, self._call_after = call, self._committed
+
     def asked(self, call: Call) -> None:
         builder, model = self._builder, self._model
         assert model is not None
@@ -412,7 +588,22 @@ class Run:
             if made.started_at  # else we refused it ourselves and nothing was sent
         ]
         self._calls_made = [*self._calls_made, *new]
+        if self._cost_left is not None:
+            costs = [cost_of(made.call, made.route) for made in new]
+            self._cost_left -= sum(filter(None, costs), Decimal(0))
+        self._charge(new)
         self._steps += 1
+
+    def _charge(self, calls: Sequence[CallMade]) -> None:
+        """What the calls used, to the minute of a user without a token."""
+        used = [made.call.usage for made in calls if made.call.usage]
+        amount = sum((u.input_tokens or 0) + (u.output_tokens or 0) for u in used)
+        if self._limits_owner is None or not amount:
+            return
+        if settings.REDIS_URL:  # which is asked in a thread
+            self._database.read(charge_user_tokens, self._limits_owner, amount)
+        else:
+            charge_user_tokens(self._limits_owner, amount)
 
     async def _advance(
         self,
@@ -424,15 +615,24 @@ class Run:
     ) -> None:
         progress = self._progress(executing, background, outcomes, items)
         await self._shielded(rows.advance, self.claim, progress)
+        self.has_progressed |= bool(progress.items or progress.outcomes)
+        if progress.items:
+            self._call = self._pending = None
+            self._leave_ending()
 
     async def _shielded(self, function: Callable[..., T], *args: Any) -> T:
         """Raises Fenced, and CancelledError while the write goes on all the same."""
         writing = asyncio.ensure_future(self._database.write(function, *args))
+        self._writes += 1
+        writing.add_done_callback(self._is_written)
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
             writing.add_done_callback(_retrieve)
             raise
+
+    def _is_written(self, writing: asyncio.Future[Any]) -> None:
+        self._writes -= 1
 
     def _progress(
         self,
@@ -447,10 +647,14 @@ class Run:
         new = builder.output[first:] if items else []
         made, self._calls_made = self._calls_made, ()
         self._committed += len(new)
-        delivered, self._delivering = self._delivering, ()
+        proofs = {item["id"]: proof for item in new if (proof := self._proof(item))}
+        if proofs:
+            self._proofs = {**self._proofs, **proofs}
+        delivering = self._delivering
+        delivered = [delivering[i["id"]] for i in new if i.get("id") in delivering]
         return Progress(
             items=[
-                (item, self._proof(item), told)
+                (item, proofs.get(item["id"]), told)
                 for item, told in zip(new, builder.done_at[first:], strict=False)
             ],
             first_position=self._inputs + first,
@@ -460,8 +664,16 @@ class Run:
             background=background,
             delivered=delivered,
             outcomes=outcomes,
+            is_durable=self._has_once(executing, outcomes),
             usage=builder.usage,
+            ended_output=builder.ended_output,
         )
+
+    def _has_once(self, calls: Sequence[Item], outcomes: Sequence[Outcome]) -> bool:
+        names = [call["name"] for call in calls]
+        names += [self._call_of(outcome.call_id)["name"] for outcome in outcomes]
+        found = [self._tools.get(known_name(name, self._tools)) for name in names]
+        return any(tool is not None and tool.replay == "once" for tool in found)
 
     def _proof(self, item: Item) -> ProviderData | None:
         raw = self._builder.proofs.get(item["id"])
@@ -482,23 +694,6 @@ class Run:
         self._log.append(self.claim.epoch, events, told)
         if faults.IS_ARMED:
             faults.at("append:after")
-
-
-def told_question(question: Question, call: Item) -> dict[str, Any]:
-    """A question as events and answers of ours tell it."""
-    return {
-        "id": question.pk,
-        "kind": question.kind,
-        "call_id": call["call_id"],
-        "item_id": call["id"],
-        "name": call["name"],
-        "message": question.message,
-        "arguments": question.arguments,
-        "schema": question.schema,
-        "may_edit": question.kind == Question.Kind.APPROVAL,
-        "group": question.group_id,
-        "expires_at": int(question.expires_at.timestamp()),
-    }
 
 
 def _length(items: Sequence[Item]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -177,15 +178,18 @@ class ScaledEngine(Engine):
         return min(SWEPT, settings.TURN_CONCURRENCY - len(self._wanted))
 
     async def _look(self) -> None:
-        """Tell from rows what Redis does not."""
+        """Have rows stand in wherever they are ahead of a log that has fallen silent:
+        Redis may be away, or refuse writes, or have lost some."""
         quiet = self.loop.time() - LOOK
-        mirrors = self._redis_log.mirrors
-        waiting = {m.turn_id: m for m in mirrors.followed() if m.heard_at < quiet}
+        followed = self._redis_log.mirrors.followed()
+        waiting = {m.turn_id: m for m in followed if m.heard_at < quiet}
         if not waiting:
             return
-        is_away = not mirrors.is_connected
-        wanted = [id for id, m in waiting.items() if is_away or m.lags]
-        seen = await self._database.read(stand_in.look, list(waiting), wanted)
+        known = {id: stand_in.known(mirror) for id, mirror in waiting.items()}
+        asked = frozenset(
+            chain.from_iterable(map(stand_in.known_questions, waiting.values()))
+        )
+        seen = await self._database.read(stand_in.look, known, asked)
         for turn_id in seen.over:
             waiting[turn_id].is_over = True
             waiting[turn_id].wake()

@@ -34,7 +34,8 @@ class Job:
     #: Does it in steps, on a thread; each yields how much of what was done.
     steps: Callable[[], Iterator[Mapping[str, int]]]
     is_on: Callable[[], bool] = lambda: True
-    is_slow: bool = False  # a step waits for others than the database
+    is_slow: bool = False  # a step takes long before it writes
+    is_frequent: bool = False  # a line in the log for each run would be noise
 
 
 def _clean_up() -> Iterator[Mapping[str, int]]:
@@ -49,6 +50,12 @@ def _sync_models() -> Iterator[Mapping[str, int]]:
     yield from sync_models()
 
 
+def _index_messages() -> Iterator[Mapping[str, int]]:
+    from conversations.search_index import index_pending
+
+    yield from index_pending()
+
+
 #: What there is to do. Another one is a line here.
 JOBS = (
     Job(name="clean_up", seconds=DAY, steps=_clean_up),
@@ -58,6 +65,13 @@ JOBS = (
         steps=_sync_models,
         is_on=lambda: settings.SYNC_MODELS,
         is_slow=True,
+    ),
+    Job(
+        name="index_messages",
+        seconds=LOOK,
+        steps=_index_messages,
+        is_slow=True,
+        is_frequent=True,
     ),
 )
 
@@ -80,7 +94,7 @@ class Schedule:
 
     async def _run(self, job: Job) -> None:
         done: Counter[str] = Counter()
-        # A thread that waits for others is not the one that writes.
+        # A slow step would keep the one thread that writes from the turns' writes.
         do = self._database.read if job.is_slow else self._database.write
         steps = iter(job.steps())
         try:
@@ -90,7 +104,8 @@ class Schedule:
         except Exception as exc:
             logger.error("%s failed: %s", job.name, where(exc))
         told = ", ".join(f"{name}: {count}" for name, count in sorted(done.items()))
-        logger.info("%s: %s", job.name, told or "nothing to do")
+        if not job.is_frequent:
+            logger.info("%s: %s", job.name, told or "nothing to do")
 
 
 def _next(steps: Iterator[Mapping[str, int]]) -> Mapping[str, int] | None:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import orjson
+from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -52,6 +53,15 @@ _ON_POSTGRESQL = "(statement_timestamp() + make_interval(secs => %s))"
 
 _UNFINISHED = "('queued', 'in_progress', 'waiting')"
 
+#: As often a turn may be taken up, and its process end, before it came further: from
+#: then on it runs alone, as one of those that were running has ended the process.
+TRUSTED = 2
+_FRUITLESS = "t.claims - t.claims_until_progress"
+_SUSPECT = f"""
+(NOT t.cancel_requested
+ AND {_FRUITLESS} BETWEEN {TRUSTED} AND {settings.TURN_MAX_CLAIMS - 1})
+"""
+
 #: Turns `t` that somebody should take up: queued ones whose predecessors are done, and
 #: running ones whose run has not been heard of for a lease. One that is to be stopped
 #: waits for nobody. Takes the moment of now.
@@ -66,49 +76,79 @@ AND (t.cancel_requested OR NOT EXISTS (
 ))
 """
 
-CLAIM = f"""
-UPDATE conversations_turn AS t
-SET epoch = epoch + 1, claims = claims + 1, status = 'in_progress',
-    last_sequence = NULL, lease_until = {_MOMENT}, started_at = COALESCE(started_at, %s)
-WHERE t.id = %s AND {_CLAIMABLE}
-RETURNING conversation_id, epoch, claims
-"""
+
+def _claim(condition: str) -> str:
+    return f"""
+    UPDATE conversations_turn AS t
+    SET epoch = epoch + 1, claims = claims + 1, status = 'in_progress',
+        last_sequence = NULL, lease_until = {_MOMENT},
+        started_at = COALESCE(started_at, %s),
+        deadline_at = COALESCE(deadline_at, {_MOMENT})
+    WHERE t.id = %s AND {condition}
+    RETURNING conversation_id, epoch, claims, claims - claims_until_progress,
+        seconds_left, deadline_at, {_MOMENT}
+    """
+
+
+#: One that runs alone may be a suspect.
+CLAIM_ALONE = _claim(_CLAIMABLE)
+CLAIM = _claim(f"{_CLAIMABLE} AND NOT {_SUSPECT}")
 
 CLAIMABLE_IN = f"""
 SELECT t.id FROM conversations_turn t
-WHERE t.conversation_id = %s AND {_CLAIMABLE}
+WHERE t.conversation_id = %s AND {_CLAIMABLE} AND NOT {_SUSPECT}
 ORDER BY t.created_at, t.id LIMIT 1
 """
 
 _TO_SWEEP = f"""
 SELECT t.id FROM conversations_turn t
-WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE}
+WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND NOT {_SUSPECT}
 ORDER BY t.created_at, t.id LIMIT %s
+"""
+#: Those first that ended fewer processes: most of them have only been there.
+_SUSPECTS = f"""
+SELECT t.id, {_FRUITLESS} > {TRUSTED} FROM conversations_turn t
+WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND {_SUSPECT}
+ORDER BY {_FRUITLESS}, t.created_at, t.id LIMIT %s
 """
 
 
 def to_sweep(limit: int) -> list[str]:
     """Less those whose row somebody is writing: a claim would wait for it."""
+    return column(f"{_TO_SWEEP} {_free()}", [Moment(), limit])
+
+
+def suspects(limit: int) -> list[tuple[str, bool]]:
+    """As `to_sweep`, those that are to run alone, and whether it was them once more
+    after they first were suspects."""
+    found = rows(f"{_SUSPECTS} {_free()}", [Moment(), limit])
+    return [(turn_id, bool(again)) for turn_id, again in found]
+
+
+def _free() -> str:
     is_postgres = connection.vendor == "postgresql"
-    free = "FOR NO KEY UPDATE OF t SKIP LOCKED" if is_postgres else ""
-    return column(f"{_TO_SWEEP} {free}", [Moment(), limit])
+    return "FOR NO KEY UPDATE OF t SKIP LOCKED" if is_postgres else ""
 
 
 #: Results of calls in the background that the model has not been told.
 _UNDELIVERED = """
 FROM conversations_toolcall c JOIN conversations_turn t ON t.id = c.turn_id
 WHERE t.conversation_id = %s AND NOT c.blocking AND c.delivered_in_id IS NULL
-AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown')
+AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown', 'abandoned')
 """
 
 HAS_NEWS = f"SELECT 1 {_UNDELIVERED} LIMIT 1"
-WAKES = f"SELECT 1 {_UNDELIVERED} AND c.state <> 'cancelled' LIMIT 1"
+WAKES = f"""
+SELECT 1 {_UNDELIVERED} AND c.state NOT IN ('cancelled', 'abandoned') LIMIT 1
+"""
 
 
-#: A turn and its epoch; what was said as JSON and its last number, where that is news.
-Beat = tuple[str, int, str | None, int | None]
+#: A turn and its epoch; what was said as JSON and its last number, where that is news;
+#: the number of its claims, where it has come further; as JSON the response that its
+#: provider continues in the background.
+Beat = tuple[str, int, str | None, int | None, int | None, str | None]
 #: Columns of a turn that hold JSON.
-_JSON = frozenset({"partial", "usage", "error"})
+_JSON = frozenset({"partial", "provider_response", "usage", "error"})
 
 
 def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool | None:
@@ -143,7 +183,9 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
     if not beats:
         return []
     json_type = "jsonb" if connection.vendor == "postgresql" else "text"
-    place = f"(%s, CAST(%s AS integer), CAST(%s AS {json_type}), CAST(%s AS integer))"
+    number = "CAST(%s AS integer)"
+    json_value = f"CAST(%s AS {json_type})"
+    place = f"(%s, {number}, {json_value}, {number}, {number}, {json_value})"
     values = ", ".join([place] * len(beats))
     told = [value for beat in beats for value in beat]
     free, ids = "", []
@@ -155,7 +197,9 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
         UPDATE conversations_turn AS t
         SET lease_until = {_MOMENT},
             partial = CASE WHEN {_NEWER} THEN v.column3 ELSE t.partial END,
-            last_sequence = CASE WHEN {_NEWER} THEN v.column4 ELSE t.last_sequence END
+            last_sequence = CASE WHEN {_NEWER} THEN v.column4 ELSE t.last_sequence END,
+            claims_until_progress = COALESCE(v.column5, t.claims_until_progress),
+            provider_response = COALESCE(v.column6, t.provider_response)
         FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN} {free}
         """),
         [lease_until.value, *told, *ids],

@@ -1,4 +1,5 @@
-"""What a follower is told from rows while the log itself cannot be read.
+"""What a follower is told from rows while they are ahead of the log: Redis is away,
+refuses writes, or has lost some.
 
 Once a second a run writes what it has said so far, with the number of the last event
 that said it. Beyond what a follower knows of that, it is told the difference: the same
@@ -10,26 +11,39 @@ the follower goes on wherever it was cut off and has missed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import chain
+from functools import partial
+from itertools import chain, dropwhile
+from typing import Any, Literal
 
 from django.utils import timezone
 
-from conversations.engine.log import Entry, Position, TurnLog
-from conversations.models import Item, Turn
-from llm.wire.deltas import CloseDelta, TextDelta
-from llm.wire.items import Event, text_of
+from conversations.engine.approvals import told_question
+from conversations.engine.log import Entry, Position, TurnLog, told_before
+from conversations.models import Item, Question, Turn
+from llm.wire.deltas import (
+    CloseDelta,
+    Delta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from llm.wire.items import Event
 from llm.wire.items import Item as ItemPayload
 from llm.wire.response import ResponseBuilder
 
-LATE = timedelta(seconds=2)  # after its rows, the log has had its time to tell the end
+LATE = timedelta(seconds=1)  # after its rows, the log has had its time to tell the end
+LATEST = 50  # entries of a log in which a question that is open is looked for
+_RUNNING = (Turn.Status.RUNNING, Turn.Status.WAITING)
+_ASKED = "parley:approval.requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A running turn as its rows know it."""
+    """A turn that runs, or waits for a person, as its rows know it."""
 
     turn_id: str
     model: str
@@ -41,6 +55,10 @@ class Standing:
     #: this one at its beginning.
     ends: Sequence[int | None]
     open: Sequence[ItemPayload]
+    #: By index, where an earlier epoch told one of those done.
+    told: Mapping[int, Position] = field(default_factory=dict)
+    questions: Sequence[Mapping[str, Any]] = ()  # that are open, as events hold them
+    is_waiting: bool = False  # for answers to them, and for nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +67,58 @@ class Seen:
     standing: dict[str, Standing] = field(default_factory=dict)
 
 
-def look(turn_ids: Sequence[str], wanted: Sequence[str]) -> Seen:
-    """Which of the turns are over, and how those `wanted` stand. Synchronous."""
+def known(log: TurnLog) -> Position:
+    """Up to where the log's followers can be told; before all, where there is none."""
+    if log.stand_in:
+        return log.stand_in[-1][-1].place
+    return Position(log.epoch, len(log.entries) - 1)
+
+
+def known_questions(log: TurnLog) -> frozenset[str]:
+    """Ids of questions among the latest entries. A question that is further back counts
+    as unknown here; `lengthen` looks through all entries."""
+    latest = [*log.entries[-LATEST:], *chain.from_iterable(log.stand_in)]
+    asked = [entry.event for entry in latest if entry.type == _ASKED]
+    return frozenset(event["question"]["id"] for event in asked)
+
+
+def look(
+    known: Mapping[str, Position], questions: Collection[str] = frozenset()
+) -> Seen:
+    """Which of the turns are over, and how those stand of which rows know more than
+    their logs: more output, or a question beside `questions`. Synchronous; three
+    queries where no rows do."""
     over = (
-        Turn.objects.filter(pk__in=turn_ids, finished_at__lt=timezone.now() - LATE)
+        Turn.objects.filter(pk__in=known, finished_at__lt=timezone.now() - LATE)
         .exclude(status__in=Turn.UNFINISHED)
         .values_list("pk", flat=True)
     )
-    running = Turn.objects.filter(pk__in=wanted, status=Turn.Status.RUNNING)
-    running = running.select_related("language_model__provider")
-    return Seen(list(over), {turn.pk: _standing(turn) for turn in running})
+    unasked = set(
+        Question.objects.open()
+        .filter(tool_call__turn_id__in=known)
+        .exclude(pk__in=questions)
+        .values_list("tool_call__turn_id", flat=True)
+    )
+    running = Turn.objects.filter(pk__in=known, status__in=_RUNNING)
+    ahead = [
+        turn_id
+        for turn_id, epoch, sequence in running.values_list(
+            "pk", "epoch", "last_sequence"
+        )
+        if turn_id in unasked or _is_ahead(epoch, sequence, known[turn_id])
+    ]
+    if not ahead:
+        return Seen(list(over))
+    turns = running.filter(pk__in=ahead).select_related("language_model__provider")
+    return Seen(list(over), {turn.pk: _standing(turn) for turn in turns})
+
+
+def _is_ahead(epoch: int, sequence: int | None, known: Position) -> bool:
+    """A run that has begun and has written nothing yet is not: what it goes on from is
+    the text that followers have."""
+    if known.sequence < 0:
+        return True
+    return sequence is not None and (epoch, sequence) > known
 
 
 def _standing(turn: Turn) -> Standing:
@@ -69,6 +129,8 @@ def _standing(turn: Turn) -> Standing:
         for row in Item.objects.filter(turn=turn, origin=Item.Origin.OUTPUT)
         if (row.epoch, row.sequence or 0) <= (turn.epoch, sequence)
     ]
+    calls = {row.payload.get("call_id"): row.payload for row in rows}
+    questions = Question.objects.open().filter(tool_call__turn=turn)
     return Standing(
         turn_id=turn.pk,
         model=turn.language_model.public_name if turn.language_model else "",
@@ -77,7 +139,19 @@ def _standing(turn: Turn) -> Standing:
         sequence=sequence,
         done=[row.payload for row in rows],
         ends=[row.sequence if row.epoch == turn.epoch else None for row in rows],
-        open=turn.partial or [],
+        # What stands there before the run has written anything, an earlier one said.
+        open=turn.partial or [] if turn.last_sequence is not None else [],
+        told={
+            index: Position(row.epoch, row.sequence or 0)
+            for index, row in enumerate(rows)
+            if row.epoch < turn.epoch
+        },
+        questions=[
+            told_question(question, calls[question.tool_call.call_id])
+            for question in questions.select_related("tool_call")
+            if question.tool_call.call_id in calls
+        ],
+        is_waiting=turn.status == Turn.Status.WAITING,
     )
 
 
@@ -86,26 +160,26 @@ def lengthen(log: TurnLog, standing: Standing) -> bool:
 
     False where that is nothing, or where it cannot be told apart.
     """
-    last = log.stand_in[-1][-1] if log.stand_in else None
-    if last is None and log.entries:
-        last = log.entries[-1]
-    if last and last.place >= Position(standing.epoch, standing.sequence):
+    last, before = known(log), log.stand_in
+    is_known = last.sequence >= 0 and last >= (standing.epoch, standing.sequence)
+    if is_known and not (standing.questions and last.epoch == standing.epoch):
         return False
-    if last and last.epoch != standing.epoch:
-        return False  # the log begins anew when it is back
-    told = _Told.of([*log.entries, *chain.from_iterable(log.stand_in)])
-    next_one = last.sequence + 1 if last else 0
+    entries = [*log.entries, *chain.from_iterable(before)]
+    if last.sequence < 0 or last.epoch < standing.epoch:
+        # A run has taken the turn over; what it says is whole by itself.
+        entries, before, last = [], (), Position(standing.epoch, -1)
     new: list[Sequence[Entry]] = []
-    for events, end in _events_beyond(told, standing):
-        if batch := list(_placed(log.turn_id, standing.epoch, events, next_one, end)):
+    next_one = last.sequence + 1
+    for events, end in _events_beyond(_Told.of(entries), standing):
+        if batch := list(_placed(standing, events, next_one, end)):
             new.append(batch)
             next_one = batch[-1].sequence + 1
-    log.stand_in = [*log.stand_in, *new]
+    log.stand_in = [*before, *new]
     return bool(new)
 
 
 def _placed(
-    turn_id: str, epoch: int, events: Sequence[Event], first: int, end: int | None
+    standing: Standing, events: Sequence[Event], first: int, end: int | None
 ) -> Iterator[Entry]:
     """Events that go on at `first`, with numbers. With an `end`, an item begins as soon
     as it can, and all that tells of its content stands as late as it can."""
@@ -116,32 +190,83 @@ def _placed(
         sequence = first + number if end is None or is_head else late + number
         if sequence >= first:  # else it was told
             event = {**event, "sequence_number": sequence}
-            yield Entry.of(turn_id, Position(epoch, sequence), event)
+            told_at = told_before(event, standing.told) if standing.told else None
+            place = Position(standing.epoch, sequence)
+            yield Entry.of(standing.turn_id, place, event, told_at)
+
+
+@dataclass(slots=True)
+class _Open:
+    """What has been told of an item that is not done. A call has one part: its
+    arguments."""
+
+    parts: list[list[str]] = field(default_factory=list)  # each in pieces
+    is_closed: bool = False  # the last part
 
 
 @dataclass(slots=True)
 class _Told:
-    """What some entries have told: whole items, and how much of the open ones."""
+    """What some entries have told: whole items, how much of the open ones, and what a
+    person is asked."""
 
     is_begun: bool = False
     done: int = 0
-    #: Pieces of open items, by index.
-    texts: dict[int, list[str]] = field(default_factory=dict)
+    questions: set[str] = field(default_factory=set)
+    open: dict[int, _Open] = field(default_factory=dict)  # by index
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> _Told:
         told = cls(is_begun=bool(entries))
         for entry in entries:
-            match entry.type:
-                case "response.output_item.added":
-                    told.texts[entry.event["output_index"]] = []
-                case "response.output_text.delta":
-                    event = entry.event
-                    told.texts[event["output_index"]].append(event["delta"])
-                case "response.output_item.done":
-                    told.texts.pop(entry.event["output_index"], None)
-                    told.done += 1
+            told._note(entry)
         return told
+
+    def _note(self, entry: Entry) -> None:
+        if entry.type == _ASKED:
+            self.questions.add(entry.event["question"]["id"])
+        if entry.type not in _OF_ITEMS:
+            return
+        event = entry.event
+        index: int = event["output_index"]
+        if entry.type == "response.output_item.added":
+            self.open[index] = _Open()
+        elif entry.type == "response.output_item.done":
+            self.open.pop(index, None)
+            self.done += 1
+        elif entry.type in _PART_ADDED:
+            self.open[index].parts.append([])
+            self.open[index].is_closed = False
+        elif entry.type in _PART_DONE:
+            self.open[index].is_closed = True
+        else:
+            parts = self.open[index].parts or [[]]  # a call's part has no beginning
+            parts[-1].append(event["delta"])
+            self.open[index].parts = parts
+
+
+_PART_ADDED = frozenset(
+    {"response.content_part.added", "response.reasoning_summary_part.added"}
+)
+_PART_DONE = frozenset(
+    {
+        "response.content_part.done",
+        "response.reasoning_summary_part.done",
+        "response.function_call_arguments.done",
+    }
+)
+_OF_ITEMS = (
+    _PART_ADDED
+    | _PART_DONE
+    | {
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.output_text.delta",
+        "response.refusal.delta",
+        "response.reasoning.delta",
+        "response.reasoning_summary_text.delta",
+        "response.function_call_arguments.delta",
+    }
+)
 
 
 def _events_beyond(
@@ -155,39 +280,114 @@ def _events_beyond(
     beginning = builder.start()
     if not told.is_begun:
         yield beginning, None
-    items = [*standing.done, *standing.open]
+    items = [*standing.done, *standing.open[:1]]  # others wait for its end
     ends = [*standing.ends, *(standing.sequence for _ in standing.open)]
     builder.restore(items[: told.done], None)
     for index, item in enumerate(items[told.done :], told.done):
         is_done = index < len(standing.done)
-        if (pieces := told.texts.get(index)) is not None:
-            more = _longer(builder, item, "".join(pieces), is_done=is_done)
+        if (begun := told.open.get(index)) is not None:
+            more = _longer(builder, item, begun, is_done=is_done)
             if more is None:
                 return
             yield more, ends[index]
         elif is_done:
             yield builder.add(item), ends[index]
-        elif item["type"] == "message" and text_of(item):
-            yield builder.reopen(index, item), ends[index]
-        else:
-            return  # it is told when it is done
+        elif (more := _longer(builder, item, None, is_done=False)) is not None:
+            yield more, ends[index]
+    if asked := _questions(builder, told, standing):
+        yield asked, None
+
+
+def _questions(
+    builder: ResponseBuilder, told: _Told, standing: Standing
+) -> Sequence[Event]:
+    new = [each for each in standing.questions if each["id"] not in told.questions]
+    events = [e for each in new for e in builder.extension(_ASKED, question=each)]
+    if new and standing.is_waiting:
+        events += builder.extension("parley:turn.waiting", reason="approval")
+    return events
 
 
 def _longer(
-    builder: ResponseBuilder, item: ItemPayload, told: str, *, is_done: bool
+    builder: ResponseBuilder, item: ItemPayload, told: _Open | None, *, is_done: bool
 ) -> list[Event] | None:
-    """What comes after `told` in an open message. None where it is none that can grow
-    so: it has several parts, or another text."""
-    text = text_of(item)
-    if item["type"] != "message" or not told or not text.startswith(told):
+    """What comes after what was `told` of an item, and its beginning where that was
+    nothing. None where it is told only when it is done, or was told otherwise."""
+    parts = _parts(item)
+    texts = ["".join(pieces) for pieces in told.parts] if told else []
+    if not _begins(parts, texts) or not (is_done or any(text for text, _ in parts)):
         return None
-    parts = [{**part, "text": told} for part in item["content"]]
-    if len(parts) != 1 or parts[0]["type"] != "output_text":
-        return None
-    builder.reopen("open", {**item, "content": parts})
-    events: list[Event] = []
-    if beyond := text[len(told) :]:
-        events += builder.feed([TextDelta("open", beyond)])
+    key = item["id"]
+    emptied: ItemPayload = {name: [] for name in ("summary", "content") if name in item}
+    events = builder.reopen(key, {**item, **emptied})
+    if told is not None:
+        builder.feed(
+            [make(text) for text, (_, make) in zip(texts, parts, strict=False)]
+        )
+        events = []
+    beyond = builder.feed(_rest(parts, texts))
     if is_done:
-        events += builder.feed([CloseDelta("open")])
+        beyond += builder.feed([CloseDelta(key)])
+        # With all that no delta tells: annotations, a phase, a status.
+        beyond[-1] = {**beyond[-1], "item": item}
+    return events + _less_known(beyond, told)
+
+
+Part = tuple[str, Callable[[str], Delta]]  # its text, and what lengthens it
+
+
+def _parts(item: ItemPayload) -> list[Part]:
+    key = item["id"]
+    if item["type"] == "function_call":
+        return [(item["arguments"], partial(ToolCallDelta, key, "", ""))]
+    if item["type"] not in ("message", "reasoning"):
+        return []
+    parts = [*item.get("summary", []), *item.get("content", [])]
+    found = [_part(key, number, part) for number, part in enumerate(parts)]
+    return [part for part in found if part is not None]
+
+
+def _part(key: str, number: int, part: ItemPayload) -> Part | None:
+    match part["type"]:
+        case "output_text":
+            return part["text"], partial(TextDelta, key)
+        case "refusal":
+            return part["refusal"], partial(RefusalDelta, key)
+        case "summary_text":
+            kind: Literal["summary", "text"] = "summary"
+        case "reasoning_text":
+            kind = "text"
+        case _:
+            return None
+    return part["text"], partial(ReasoningDelta, key, kind=kind, part=number)
+
+
+def _begins(parts: Sequence[Part], texts: Sequence[str]) -> bool:
+    """Whether an item with these parts begins with these texts."""
+    if len(texts) > len(parts):
+        return False
+    whole = all(parts[n][0] == text for n, text in enumerate(texts[:-1]))
+    return whole and (not texts or parts[len(texts) - 1][0].startswith(texts[-1]))
+
+
+def _rest(parts: Sequence[Part], texts: Sequence[str]) -> list[Delta]:
+    """What lengthens an item that begins with these texts to all of its parts."""
+    known = [*map(len, texts), *(0 for _ in parts[len(texts) :])]
+    pairs = zip(parts, known, strict=True)
+    return [make(text[size:]) for (text, make), size in pairs if text[size:]]
+
+
+def _less_known(events: list[Event], told: _Open | None) -> list[Event]:
+    """Without the beginning, or the end, of a part that has been told already."""
+    if told is None or not told.parts:
+        return events
+    if told.is_closed:
+        return list(dropwhile(_closes_part, events))
+    if not any(told.parts[-1]):
+        return list(dropwhile(lambda event: event["type"] in _PART_ADDED, events))
     return events
+
+
+def _closes_part(event: Event) -> bool:
+    type: str = event["type"]
+    return type.endswith(".done") and type != "response.output_item.done"

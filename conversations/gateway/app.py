@@ -11,7 +11,6 @@ import re
 from collections.abc import Awaitable, Mapping
 
 from conversations import admission, engine
-from conversations.engine.database import is_away
 from conversations.gateway import (
     compaction,
     counting,
@@ -23,14 +22,16 @@ from conversations.gateway import (
 from conversations.gateway.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from conversations.gateway.door import Handler, Visit
 from conversations.gateway.faults import (
-    DatabaseAway,
     Fault,
     GoingDown,
     NotAllowed,
     NotFound,
+    unavailable,
 )
-from conversations.gateway.http import Exchange, HungUp
+from conversations.gateway.http import Exchange, Revoked
 from conversations.gateway.means import means
+from conversations.request_body import HungUp
+from conversations.revocation import Connections, Credential
 from conversations.sse import App, Receive, Scope, Send
 from conversations.token_errors import TooFast
 from llm.errors import LLMError
@@ -39,6 +40,10 @@ from llm.wire.facades import errors
 logger = logging.getLogger(__name__)
 
 PREFIX = "/v1/"
+#: Where clients ask whose base URL lacks it. None is an address of a page.
+_WITHOUT_PREFIX = re.compile(
+    r"/(?:chat/completions|completions|embeddings|(?:messages|models|responses)(?:/.*)?)/?"
+)
 #: Elsewhere the headers tell which one a client speaks.
 _DIALECTS = {
     "/v1/messages": MESSAGES,
@@ -57,10 +62,22 @@ class Gateway:
         path = scope["path"]
         if path.startswith(PREFIX) or path == "/v1":
             return serve(Exchange(scope, receive, send))
+        if _WITHOUT_PREFIX.fullmatch(path):
+            return refuse_address(Exchange(scope, receive, send))
         if path == "/" and scope["method"] == "HEAD":
             # Coding agents look whether anybody is there before they ask.
             return Exchange(scope, receive, send).answer(200, None)
         return self._app(scope, receive, send)
+
+
+async def refuse_address(exchange: Exchange) -> None:
+    """To a program whose base URL lacks `/v1`: a page to sign in would tell nothing."""
+    asked = exchange.path[:64]
+    exc = NotFound(
+        f"There is no {asked!r}; use '/v1{asked}'. Base URLs of OpenAI's SDKs end with"
+        " '/v1' here."
+    )
+    await _refuse(exchange, _dialect(exchange, "/v1"), exc)
 
 
 async def serve(exchange: Exchange) -> None:
@@ -69,19 +86,24 @@ async def serve(exchange: Exchange) -> None:
         await _serve(exchange, dialect)
     except HungUp:
         return
+    except Revoked as exc:
+        if exchange.started:
+            await exchange.write(b"", last=True)
+        else:
+            await _refuse(exchange, dialect, exc)
     except Exception as exc:
         if isinstance(exc, LLMError) and not exchange.started:
             await _refuse(exchange, dialect, exc)
             return
-        if is_away(exc) and not exchange.started:
-            logger.warning("request %s: %s", exchange.id, type(exc).__name__)
-            await _refuse(exchange, dialect, DatabaseAway())
+        if (told := unavailable(exc)) and not exchange.started:
+            logger.warning("request %s: %s", exchange.id, told.code)
+            await _refuse(exchange, dialect, told)
             return
         logger.exception("request %s failed: %s", exchange.id, exchange.path)
         if exchange.started:
             raise  # so that the server cuts the connection: this is no clean end
-        told = Fault(f"Something went wrong on our side, on record as {exchange.id}.")
-        await _refuse(exchange, dialect, told)
+        fault = Fault(f"The server failed; its log has the error as {exchange.id}.")
+        await _refuse(exchange, dialect, fault)
 
 
 async def _serve(exchange: Exchange, dialect: Dialect) -> None:
@@ -104,7 +126,11 @@ async def _serve(exchange: Exchange, dialect: Dialect) -> None:
     )
     body = await exchange.json() if method == "POST" else {}
     visit = Visit(exchange, shared, token, dialect, body, named)
-    await exchange.while_there(handler(visit))
+    forget = Connections.of_loop().add(Credential.of_token(token), exchange.revoke)
+    try:
+        await exchange.while_there(handler(visit))
+    finally:
+        forget()
 
 
 async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
@@ -117,9 +143,10 @@ async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
     await exchange.answer(exc.status, dialect.error(exc, exchange.id), headers)
 
 
-def _dialect(exchange: Exchange) -> Dialect:
+def _dialect(exchange: Exchange, prefix: str = "") -> Dialect:
+    path = prefix + exchange.path
     for beginning, dialect in _DIALECTS.items():
-        if exchange.path.startswith(beginning):
+        if path.startswith(beginning):
             return dialect
     return MESSAGES if b"anthropic-version" in exchange.headers else RESPONSES
 

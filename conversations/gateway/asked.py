@@ -28,7 +28,15 @@ from llm.provider import Route
 from llm.wire.facades.portable import portable
 from llm.wire.items import Item
 from llm.wire.request import Request
+from tools.declared_kinds import (
+    OTHER,
+    kinds_of_body,
+    kinds_of_items,
+    kinds_of_tools,
+)
+from tools.declared_tools import check_declared
 from tools.registry import Tool
+from tools.unattended import CODE, never_runs_unattended, unattended
 
 OWN_TOOLS = "parley:tools"
 _NO_HEADERS: Mapping[bytes, bytes] = {}
@@ -80,12 +88,22 @@ _UNASKED: tuple[Any, ...] = (None, (), [], {})
 _OPTIONS = {item.name for item in fields(Request)} - {
     "extra",
     "instructions",
+    "in_background",
     "issuer",
     "items",
     "model",
+    "prefill",
+    "resumes",
     "stream",
     "tools",
 }
+
+
+class ToolNeedsApproval(BadRequest):
+    """This tool needs a person's approval, which this request cannot wait for."""
+
+    code, status = CODE, 403
+    openai_code = "tool_needs_approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +120,10 @@ class Wishes:
         told = body.get("parley") or {}
         if not isinstance(told, Mapping):
             raise BadRequest("'parley' must be an object.", param="parley")
+        known = {f"parley.{wish.name}" for wish in fields(cls)}
+        for name in body:
+            if name.startswith("parley.") and name not in known:
+                raise BadRequest(f"{name[:64]!r} is not known.", param=name[:64])
         wishes = {}
         for wish in fields(cls):
             value = told.get(wish.name, body.get(f"parley.{wish.name}"))
@@ -134,6 +156,12 @@ class Asked:
         was not asked."""
         told = ", ".join(self.degraded).replace("→", "->")  # headers are ASCII
         return {**self.limits, **({"x-parley-degraded": told} if told else {})}
+
+    @property
+    def max_tool_calls(self) -> int | None:
+        """Of tools that are called here; only Responses has a field for it."""
+        told = self.body.get("max_tool_calls") if self.dialect.wire_is_ours else None
+        return told if isinstance(told, int) else None
 
     @property
     def stops_here(self) -> bool:
@@ -191,6 +219,9 @@ async def read(
         way = routes.in_older_version(way)
     names, tools, left = _divided(body.get("tools"), dialect, way.first)
     own = await _chosen(names, token, database)
+    if body.get("background") is not True:  # that one waits for the user's word
+        left += _check_attended(names, own)
+        own = {name: unattended(tool) for name, tool in own.items()}
     plain = {
         name: value for name, value in body.items() if not name.startswith("parley")
     }
@@ -204,6 +235,7 @@ async def read(
         items = proven(request.items, plain.get("input"), token.user_id)
         request = replace(request, items=items)
     request = _addressed(request, dialect, way.first)
+    await _check_kinds(body, request, token, database)
     request, degraded = _fitted(request, dialect, way.first)
     # A name that the client declares is the client's.
     taken = {tool.get("name") for tool in request.tools}
@@ -256,6 +288,18 @@ def _divided(
     return names, theirs, left
 
 
+async def _check_kinds(
+    body: Mapping[str, Any], request: Request, token: AccessToken, database: Database
+) -> None:
+    """Raises ToolNotAllowed. Of a kind that nobody here knows, a tool that is passed
+    over harms nobody; one that the model would be given counts."""
+    declared = [told for told in kinds_of_body(body) if told[0] != OTHER]
+    declared += kinds_of_items(body.get("input"))
+    declared += kinds_of_tools(request.tools)
+    if declared:
+        check_declared(declared, await routes.declarable_kinds(token, database))
+
+
 def _is_function(tool: Mapping[str, Any]) -> bool:
     return tool.get("type") in (None, "function", "custom")
 
@@ -297,6 +341,22 @@ async def _chosen(
             raise BadRequest(f"There is no tool {name[:64]!r} for you.", param="tools")
     wanted = available if names is None else names
     return {name: available[name] for name in wanted}
+
+
+def _check_attended(names: Sequence[str] | None, own: Mapping[str, Tool]) -> list[str]:
+    """What the answer's headers tell of tools whose calls will be refused.
+
+    Raises ToolNeedsApproval for one that the request names.
+    """
+    refused = [name for name, tool in own.items() if never_runs_unattended(tool)]
+    for name in refused:
+        if name in (names or ()):
+            raise ToolNeedsApproval(
+                f"The tool {name!r} needs a person's approval, which this request"
+                " cannot wait for; set 'store' and 'background' to true.",
+                param="tools",
+            )
+    return [f"tools ({name}: {CODE})" for name in refused]
 
 
 def _offering(request: Request, offered: Sequence[dict[str, Any]]) -> Request:

@@ -42,9 +42,9 @@ async def compact(visit: Visit) -> None:
     if not body.get("model"):
         raise BadRequest("Say which 'model' is to write the summary.", param="model")
     database = visit.means.database
-    given = await written_out(body.get("input") or [], user_id, database)
+    given = await written_out(body.get("input") or [], visit.token, database)
     if before := body.get("previous_response_id"):
-        items = await database.read(history_of, user_id, before)
+        items = await database.read(history_of, visit.token, before)
         given = with_history(items, given)
     if not given:
         raise BadRequest("There is nothing to compact.", param="input")

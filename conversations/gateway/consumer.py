@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -20,31 +20,37 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import InterfaceError, OperationalError
 
 from conversations import engine
-from conversations.engine.database import is_away
 from conversations.gateway import kept, kept_rows, tokens
 from conversations.gateway.asked import read
 from conversations.gateway.create import check_unkept
 from conversations.gateway.dialects import RESPONSES
-from conversations.gateway.faults import DatabaseAway, Fault, GoingDown
+from conversations.gateway.faults import Fault, GoingDown, unavailable
 from conversations.gateway.given import input_of
 from conversations.gateway.history import check_outputs, history_of, with_history
+from conversations.gateway.http import TooLarge
 from conversations.gateway.light import Answer
 from conversations.gateway.means import means
+from conversations.revocation import Connections, Credential, ending_tasks
+from conversations.token_errors import Unauthorized
 from conversations.tokens import AccessToken
 from llm.errors import BadRequest, LLMError
+from llm.off_loop import run_off_loop
+from llm.wire import bounded_json
 from llm.wire.items import Event, Item
 from llm.wire.mending import without_nul
 
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 100  # responses of a connection
+QUEUED = 2  # requests that wait for their answer; beyond them none is read
 _HTTP_ONLY = ("stream", "stream_options", "background")
 
 
 class ResponsesConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
-        self._asked: asyncio.Queue[str] = asyncio.Queue()
+        self._asked: asyncio.Queue[str] = asyncio.Queue(QUEUED)
         self._answering: asyncio.Task[None] | None = None
+        self._forget: Callable[[], None] | None = None  # ends the check of the token
         self._said: dict[str, list[Item]] = {}  # by response, all up to its end
         self._headers = dict(self.scope["headers"])
         try:
@@ -54,15 +60,34 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             await self.close(code=4000 + exc.status)
             return
         except (OperationalError, InterfaceError) as exc:
-            if not is_away(exc):
+            if (told := unavailable(exc)) is None:
                 raise
-            logger.warning("a WebSocket is refused: %s", type(exc).__name__)
-            await self.close(code=4000 + DatabaseAway.status)
+            logger.warning("a WebSocket is refused: %s", told.code)
+            await self.close(code=4000 + told.status)
+            return
+        if engine.is_draining():  # it is let in at the very end
+            await self.close(code=4000 + GoingDown.status)
             return
         await self.accept()
         self._answering = asyncio.ensure_future(self._answer_all())
+        credential = Credential.of_token(token)
+        self._forget = Connections.of_loop().add(credential, self._end_soon)
+
+    def _end_soon(self) -> None:
+        ending_tasks.start(self._end())
+
+    async def _end(self) -> None:
+        """The token is revoked or expired, or its user may not sign in any more."""
+        await self._stop_answering()
+        with suppress(OSError, RuntimeError):  # the socket is closed already
+            await self.close(code=4000 + Unauthorized.status)
 
     async def disconnect(self, code: int) -> None:
+        if self._forget is not None:
+            self._forget()
+        await self._stop_answering()
+
+    async def _stop_answering(self) -> None:
         if self._answering is not None:
             self._answering.cancel()
             with suppress(asyncio.CancelledError):
@@ -71,7 +96,16 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None
     ) -> None:
-        self._asked.put_nowait(text_data or "")
+        """Channels reads the next message once this returns, so a client that asks
+        faster than it is answered waits."""
+        assert self._answering is not None, "a connection that was accepted"
+        waiting = asyncio.ensure_future(self._asked.put(text_data or ""))
+        try:
+            await asyncio.wait(
+                {waiting, self._answering}, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            waiting.cancel()  # nobody answers any more
 
     async def _answer_all(self) -> None:
         while True:
@@ -81,9 +115,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             except LLMError as exc:
                 await self._refuse(exc)
             except Exception as exc:
-                if is_away(exc):
-                    logger.warning("a WebSocket is told: %s", type(exc).__name__)
-                    await self._refuse(DatabaseAway())
+                if told := unavailable(exc):
+                    logger.warning("a WebSocket is told: %s", told.code)
+                    await self._refuse(told)
                     continue
                 logger.exception("a response over a WebSocket failed")
                 await self._refuse(Fault())
@@ -94,8 +128,8 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         # Looked at with each request: a token can be revoked while we are connected.
         token = await means().tokens.find(self._headers)
         await self._enter(token)
-        body = _body(message)
-        body["input"] = await input_of(body, token.user_id, means().database)
+        body = await run_off_loop(len(message), _body, message)
+        body["input"] = await input_of(body, token, means().database)
         previous = body.get("previous_response_id")
         try:
             if body.get("store") is False:
@@ -115,9 +149,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         if (previous := body.get("previous_response_id")) is not None:
             before = self._said.get(str(previous))
             if before is None:
-                before = await means().database.read(
-                    history_of, token.user_id, previous
-                )
+                before = await means().database.read(history_of, token, previous)
             body["input"] = with_history(before, body["input"])
         asked = await read(body, RESPONSES, token, means().database)
         check_outputs(asked.request.items)
@@ -163,7 +195,9 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
 def _body(message: str) -> dict[str, Any]:
     """Raises BadRequest."""
     try:
-        told = orjson.loads(without_nul(message.encode()))
+        told = bounded_json.loads(without_nul(message.encode()))
+    except bounded_json.TooManyValues as exc:
+        raise TooLarge(f"The message is too large: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:
         raise BadRequest("The message is not valid JSON.") from exc
     if not isinstance(told, dict) or told.get("type") != "response.create":

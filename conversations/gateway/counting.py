@@ -23,10 +23,10 @@ async def count_tokens(visit: Visit) -> None:
 
 async def input_tokens(visit: Visit) -> None:
     """OpenAI's."""
-    body, user_id, database = visit.body, visit.token.user_id, visit.means.database
-    given = await written_out(body.get("input") or [], user_id, database)
+    body, database = visit.body, visit.means.database
+    given = await written_out(body.get("input") or [], visit.token, database)
     if before := body.get("previous_response_id"):
-        items = await database.read(history_of, user_id, before)
+        items = await database.read(history_of, visit.token, before)
         given = with_history(items, given)
     tokens = await _tokens(visit, {**body, "input": given})
     told = {"object": "response.input_tokens", "input_tokens": tokens}

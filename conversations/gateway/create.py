@@ -27,13 +27,13 @@ async def answer(visit: Visit) -> None:
 async def respond(visit: Visit) -> None:
     """Kept as a conversation of the token's user, unless `store` is false."""
     body, database = {**visit.body}, visit.means.database
-    body["input"] = await input_of(body, visit.token.user_id, database)
+    body["input"] = await input_of(body, visit.token, database)
     if body.get("store") is not False:
         await kept.create(replace(visit, body=body))
         return
     check_unkept(body)
     if (before := body.get("previous_response_id")) is not None:
-        items = await database.read(history_of, visit.token.user_id, before)
+        items = await database.read(history_of, visit.token, before)
         body["input"] = with_history(items, body["input"])
     await answer(replace(visit, body=body))
 

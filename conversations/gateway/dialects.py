@@ -146,7 +146,7 @@ class Messages(Dialect):
             raise ThreadNotFound(param="thread")
 
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
-        issuer = route.endpoint.issuer(route.model)
+        issuer = route.endpoint.issuer(route.model, any_key=route.key_id is not None)
         own = route.endpoint.codec.name.startswith(self.wire)
         return messages.request_of(body, issuer=issuer if own else None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from conversations.engine import storage
+from conversations.engine.database import is_away
 from llm.errors import BadRequest, LLMError, TryAgain
 
 
@@ -19,6 +21,20 @@ class NotAllowed(BadRequest):
     openai_code = "method_not_allowed"
 
 
+class InputTooLarge(BadRequest):
+    """A message with the files inside it is too large."""
+
+    code, status = "E_INPUT_TOO_LARGE", 413
+    openai_code = "input_too_large"
+
+
+class UploadQuotaExceeded(BadRequest):
+    """There is no room for the files inside the message."""
+
+    code, status = "E_UPLOAD_QUOTA", 413
+    openai_code = "quota_exceeded"
+
+
 class GoingDown(TryAgain):
     """The server is going down; try again in a moment."""
 
@@ -34,6 +50,24 @@ class DatabaseAway(TryAgain):
 
     def __init__(self) -> None:
         super().__init__(retry_after=2.0)
+
+
+class StorageFull(TryAgain):
+    """The server's storage is full; nothing was saved. Try again later."""
+
+    code, status = "E_STORAGE_FULL", 507
+    openai_code = storage.CODE
+
+    def __init__(self) -> None:
+        super().__init__(retry_after=float(storage.RETRY_AFTER))
+
+
+def unavailable(exc: BaseException) -> LLMError | None:
+    """What a caller is told of a database that cannot be asked, or not be written; None
+    for any other fault."""
+    if storage.report_full(exc):
+        return StorageFull()
+    return DatabaseAway() if is_away(exc) else None
 
 
 class Fault(LLMError):

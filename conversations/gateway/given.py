@@ -13,7 +13,8 @@ from typing import Any
 
 from conversations.engine.database import Database
 from conversations.gateway.sealed import unseal
-from conversations.models import Item
+from conversations.models import AccessToken, Item
+from conversations.visibility import visible_turns
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import message
@@ -35,19 +36,21 @@ class InputMissing(BadRequest):
     openai_code = "missing_required_parameter"
 
 
-async def input_of(body: Mapping[str, Any], user_id: int, database: Database) -> Any:
+async def input_of(
+    body: Mapping[str, Any], token: AccessToken, database: Database
+) -> Any:
     """The input of a request that a model is to answer, written out: `[]` where it is
     asked what it says to all that came before. Raises InputMissing where nothing did,
     and as `written_out`."""
     given = body.get("input")
     if given not in (None, "", []):
-        return await written_out(given, user_id, database)
+        return await written_out(given, token, database)
     if body.get("previous_response_id") is None and body.get("conversation") is None:
         raise InputMissing(param="input")
     return []
 
 
-async def written_out(given: Any, user_id: int, database: Database) -> Any:
+async def written_out(given: Any, token: AccessToken, database: Database) -> Any:
     """What is no list of items stays as it is, for the checks to refuse.
 
     Raises ItemNotFound, and BadRequest for a summary that is not of ours for this user.
@@ -55,15 +58,13 @@ async def written_out(given: Any, user_id: int, database: Database) -> Any:
     if not isinstance(given, list):
         return given
     named = [id for item in given if (id := _referred(item))]
-    kept = await database.read(items_of, user_id, named) if named else {}
-    return [_written_out(item, user_id, kept) for item in given]
+    kept = await database.read(items_of, token, named) if named else {}
+    return [_written_out(item, token.user_id, kept) for item in given]
 
 
-def items_of(user_id: int, ids: Sequence[str]) -> dict[str, ItemPayload]:
-    """The user's items of these ids, as far as there are any."""
-    rows = Item.objects.named(ids).filter(
-        turn__conversation__owner_id=user_id, turn__conversation__deleted_at=None
-    )
+def items_of(token: AccessToken, ids: Sequence[str]) -> dict[str, ItemPayload]:
+    """The items of these ids that the token may name, as far as there are any."""
+    rows = Item.objects.named(ids).filter(turn__in=visible_turns(token))
     payloads = rows.values_list("payload", flat=True)
     return {payload["id"]: payload for payload in payloads}
 

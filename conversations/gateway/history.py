@@ -7,7 +7,8 @@ from typing import Any
 
 from conversations.answers import CallAnswered, Line
 from conversations.history import mended
-from conversations.models import Item, Turn
+from conversations.models import AccessToken, Item, Turn
+from conversations.visibility import visible_turns
 from llm.errors import BadRequest
 from llm.wire.items import Item as ItemPayload
 
@@ -21,9 +22,10 @@ class PreviousNotFound(BadRequest):
     openai_code = "previous_response_not_found"
 
 
-def turn_of(user_id: int, response_id: Any) -> Turn:
+def turn_of(token: AccessToken, response_id: Any) -> Turn:
     """The turn of a previous response. Raises PreviousNotFound."""
-    found: Turn | None = _turns(user_id).filter(pk=str(response_id)).first()
+    turns = visible_turns(token).select_related("conversation")
+    found = turns.filter(pk=str(response_id)).first()
     if found is None:
         raise PreviousNotFound(
             f"There is no previous response {str(response_id)[:80]!r}.",
@@ -32,9 +34,13 @@ def turn_of(user_id: int, response_id: Any) -> Turn:
     return found
 
 
-def history_of(user_id: int, response_id: Any) -> list[ItemPayload]:
+def history_of(token: AccessToken, response_id: Any) -> list[ItemPayload]:
     """All that was said up to that response, oldest first. Two queries more."""
-    turn = turn_of(user_id, response_id)
+    return said_up_to(turn_of(token, response_id))
+
+
+def said_up_to(turn: Turn) -> list[ItemPayload]:
+    """Oldest first."""
     parents = dict(
         Turn.objects.filter(conversation_id=turn.conversation_id).values_list(
             "pk", "parent_id"
@@ -96,9 +102,3 @@ def unasked(items: Sequence[ItemPayload]) -> str | None:
 
 def _call_of(item: ItemPayload) -> str:
     return str(item.get("call_id"))
-
-
-def _turns(user_id: int) -> Any:
-    return Turn.objects.filter(
-        conversation__owner_id=user_id, conversation__deleted_at=None
-    ).select_related("conversation")

@@ -7,24 +7,42 @@ that makes it is cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 import orjson
 from django.conf import settings
 
+from conversations.request_body import TooLong, read_pieces
 from conversations.sse import HEARTBEAT, Receive, Scope, Send
+from conversations.token_errors import Unauthorized
+from conversations.unpacking import (
+    ACCEPTED,
+    Damaged,
+    UnknownEncoding,
+    UnpackedTooLong,
+)
 from llm.errors import BadRequest
-from llm.wire import sse
+from llm.off_loop import run_off_loop
+from llm.wire import bounded_json, sse
 from llm.wire.items import new_id
 from llm.wire.mending import without_nul
 
 PATIENCE = 1.0  # seconds an error may take to be told by its status
+RETRIES = 9.0  # seconds more while a refused request is tried again
+
 _ROUND = 0.5  # seconds from one look at all streams to the next
-_JSON = (b"content-type", b"application/json")
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+_JSON = (
+    (b"content-type", b"application/json"),
+    (b"cache-control", b"no-store"),
+    _NOSNIFF,
+)
 _STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
+    _NOSNIFF,
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
@@ -38,8 +56,15 @@ class TooLarge(BadRequest):
     openai_code = "request_too_large"
 
 
-class HungUp(Exception):
-    """The caller has gone; nobody wants an answer."""
+class UnknownPacking(BadRequest):
+    """The request's body is packed in a way that is not known here."""
+
+    code, status = "E_UNSUPPORTED_MEDIA_TYPE", 415
+    openai_code = "unsupported_content_encoding"
+
+
+class Revoked(Unauthorized):
+    """The access token was revoked, or its user may not sign in any more."""
 
 
 class Exchange:
@@ -52,6 +77,8 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.peer: str = (scope.get("client") or [""])[0]  # "" of a Unix socket
         self.started = False
+        self._answering: asyncio.Task[Any] | None = None
+        self._is_revoked = False
         self.told: dict[str, str] = {}  # more headers of the answer
         self._query: bytes = scope.get("query_string", b"")
         self.send = send
@@ -64,20 +91,29 @@ class Exchange:
         return {name: values[0] for name, values in told.items()}
 
     async def body(self) -> bytes:
-        """Raises TooLarge, HungUp."""
+        """Unpacked where it was packed. Raises BadRequest, HungUp."""
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if int(self.headers.get(b"content-length") or 0) > limit:
-            raise TooLarge(f"The request is too large; {limit} bytes are taken.")
-        chunks, size, more = [], 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise HungUp
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            if size > limit:
-                raise TooLarge(f"The request is too large; {limit} bytes are taken.")
-            more = message.get("more_body", False)
+        try:
+            async with aclosing(
+                read_pieces(self.headers, self._receive, limit)
+            ) as pieces:
+                chunks = [piece async for piece in pieces]
+        except TooLong as exc:
+            text = f"The request is too large; the limit is {limit} bytes."
+            raise TooLarge(text) from exc
+        except UnpackedTooLong as exc:
+            limit = settings.MAX_INPUT_SIZE
+            raise TooLarge(
+                f"The request is too large; the limit is {limit} bytes after"
+                " decompression."
+            ) from exc
+        except UnknownEncoding as exc:
+            self.told["accept-encoding"] = ACCEPTED
+            raise UnknownPacking(
+                f"The content encoding {str(exc)!r} is not supported; use {ACCEPTED}."
+            ) from exc
+        except Damaged as exc:
+            raise BadRequest(f"The {exc} body is truncated or damaged.") from exc
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def json(self) -> dict[str, Any]:
@@ -85,7 +121,9 @@ class Exchange:
         if not (body := await self.body()):
             return {}
         try:
-            told = orjson.loads(without_nul(body))
+            told = await run_off_loop(len(body), _parsed, body)
+        except bounded_json.TooManyValues as exc:
+            raise TooLarge(f"The request is too large: {exc.msg}.") from exc
         except orjson.JSONDecodeError as exc:
             raise BadRequest(f"The body is not valid JSON: {exc}.") from exc
         if not isinstance(told, dict):
@@ -93,29 +131,39 @@ class Exchange:
         return told
 
     async def while_there(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Run `answering` until it ends or the caller hangs up."""
-        task = asyncio.current_task()
+        """Run `answering` until it ends or the caller hangs up. Raises Revoked."""
+        task = self._answering = asyncio.current_task()
         assert task is not None
-        watch = asyncio.ensure_future(self._gone(task))
+        watch = asyncio.ensure_future(self._gone())
         try:
             await answering
         except asyncio.CancelledError:
-            if not watch.done() or task.uncancel():
+            if not (watch.done() or self._is_revoked) or task.uncancel():
                 raise  # the server ends this request
+            if self._is_revoked:
+                raise Revoked from None
         finally:
+            self._answering = None
             watch.cancel()
 
-    async def _gone(self, task: asyncio.Task[Any]) -> None:
+    def revoke(self) -> None:
+        """The caller may not be here any more: end the answer."""
+        if self._answering is not None and not self._is_revoked:
+            self._is_revoked = True
+            self._answering.cancel()
+
+    async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        task.cancel()
+        if self._answering is not None and not self._is_revoked:
+            self._answering.cancel()
 
     async def answer(
         self, status: int, value: Any, headers: Mapping[str, str] | None = None
     ) -> None:
         """`value` as JSON; None has no body."""
         body = b"" if value is None else orjson.dumps(value)
-        told = [_JSON, (b"content-length", str(len(body)).encode())]
+        told = [*_JSON, (b"content-length", str(len(body)).encode())]
         self.told |= headers or {}
         await self._start(status, told)
         # `HEAD` is told what `GET` would be, and not sent it.
@@ -140,6 +188,10 @@ class Exchange:
         )
 
 
+def _parsed(body: bytes) -> Any:
+    return bounded_json.loads(without_nul(body))
+
+
 def _header(value: str) -> bytes:
     """A name that a client has chosen may hold what no header can."""
     if value.isascii() and value.isprintable():
@@ -147,18 +199,34 @@ def _header(value: str) -> bytes:
     return repr(value)[1:-1].encode("ascii", "backslashreplace")
 
 
+def queue_patience() -> float:
+    """`PATIENCE` of a request that may be refused for want of a key or connection."""
+    return PATIENCE + settings.LLM_KEY_WAIT + settings.LLM_CONNECTION_WAIT
+
+
 class EventStream:
     """The events of an answer on their way to the caller.
 
-    It begins with the first `write`, or after `PATIENCE` with a comment and what is
-    `held`; until then an error can still be told by its status. Whenever nothing is
-    said for a while a comment is, so that no proxy takes silence for death.
+    It begins with the first `write`, or after `patience()` seconds with a comment and
+    what is `held`; until then an error can still be told by its status. Whenever
+    nothing is said for a while a comment is, so that no proxy takes silence for death.
     """
 
-    __slots__ = ("_beating", "_exchange", "_held", "_loop", "_said_at", "_silences")
+    __slots__ = (
+        "_beating",
+        "_exchange",
+        "_held",
+        "_loop",
+        "_patience",
+        "_said_at",
+        "_silences",
+    )
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(
+        self, exchange: Exchange, patience: Callable[[], float] = lambda: PATIENCE
+    ) -> None:
         self._exchange = exchange
+        self._patience = patience
         self._held = b""
         self._loop = asyncio.get_running_loop()
         self._said_at = self._loop.time()
@@ -211,7 +279,7 @@ class EventStream:
 
     def look(self, now: float) -> None:
         """Whether it has been silent for too long."""
-        patience = HEARTBEAT if self._exchange.started else PATIENCE
+        patience = HEARTBEAT if self._exchange.started else self._patience()
         if now - self._said_at >= patience and self._beating is None:
             self._beating = asyncio.ensure_future(self._beat())
 

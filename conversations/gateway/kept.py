@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from conversations import engine
@@ -19,7 +20,12 @@ from conversations.gateway.asked import Asked, read
 from conversations.gateway.dialects import RESPONSES
 from conversations.gateway.door import Visit
 from conversations.gateway.faults import GoingDown
-from conversations.gateway.http import EventStream
+from conversations.gateway.http import (
+    PATIENCE,
+    RETRIES,
+    EventStream,
+    queue_patience,
+)
 from conversations.gateway.kept_rows import Kept
 from conversations.gateway.means import Means
 from llm.errors import BadRequest, LLMError
@@ -123,7 +129,7 @@ async def input_items(visit: Visit) -> None:
 
 
 async def _found(visit: Visit) -> Kept:
-    key = visit.token.user_id, visit.named["id"]
+    key = visit.token, visit.named["id"]
     return await visit.means.database.read(kept_rows.find, *key)
 
 
@@ -157,8 +163,14 @@ async def _whole(visit: Visit, turn: Kept) -> None:
     await visit.exchange.answer(200, shown)
 
 
+def _patience(turn: Kept) -> float:
+    """Another process may ask the model, so how far that is nobody knows here."""
+    return PATIENCE if turn.is_over else max(PATIENCE + RETRIES, queue_patience())
+
+
 async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
-    writer, stream = turn.writer(starting_after), EventStream(visit.exchange)
+    writer = turn.writer(starting_after)
+    stream = EventStream(visit.exchange, partial(_patience, turn))
     error: Mapping[str, Any] | None = None
     try:
         async with aclosing(events_of(turn, starting_after)) as batches:

@@ -10,15 +10,19 @@ from typing import Any
 from django.db import transaction
 
 from conversations import engine, ledger
+from conversations.attachments import UploadRefused, check_inline_quota
 from conversations.engine.load import REQUEST_OPTIONS
 from conversations.engine.replay import replay
 from conversations.gateway.asked import Asked
+from conversations.gateway.faults import UploadQuotaExceeded
 from conversations.gateway.given import InputMissing
-from conversations.gateway.history import check_outputs, history_of, turn_of, unasked
+from conversations.gateway.history import check_outputs, said_up_to, turn_of, unasked
 from conversations.gateway.records import Records
-from conversations.models import Conversation, Item, Turn
+from conversations.models import AccessToken, Conversation, Item, Turn
 from conversations.names import AllBut
 from conversations.steps import is_allowed, is_limited
+from conversations.tokens import Scope
+from conversations.visibility import nameable_conversations, visible_turns
 from llm.errors import BadRequest
 from llm.models import LanguageModel
 from llm.wire.facades.responses_writer import ResponsesWriter
@@ -86,8 +90,13 @@ class Kept:
 
 @transaction.atomic
 def open_turn(asked: Asked) -> Kept:
-    """Raises BadRequest, PreviousNotFound, ConversationNotFound, BudgetExhausted."""
+    """Raises BadRequest, PreviousNotFound, ConversationNotFound, BudgetExhausted,
+    UploadQuotaExceeded."""
     ledger.check(asked.token)
+    try:
+        check_inline_quota(asked.token.user_id, asked.request.items)
+    except UploadRefused as exc:
+        raise UploadQuotaExceeded(str(exc), param="input") from exc
     conversation, parent = _place(asked)
     model = _model(asked)
     if conversation is None:
@@ -108,30 +117,35 @@ def open_turn(asked: Asked) -> Kept:
             "server_tools": sorted(own),
             "instructions": asked.request.instructions,
             "ignore_invalid_options": asked.wishes.ignore_invalid_options,
-            "gateway": {"echo": echo, "receipts": asked.wishes.receipts},
+            "max_tool_calls": asked.max_tool_calls,
+            "gateway": {
+                "echo": echo,
+                "receipts": asked.wishes.receipts,
+                # The request names a conversation, and its token may read chats.
+                "chats": asked.body.get("conversation") is not None
+                and asked.token.has_scope(Scope.CHAT),
+            },
         },
     )
-    _check_said(asked.request.items, asked.token.user_id, turn.pk)
+    _check_said(asked.request.items, turn)
     return _kept(turn)
 
 
-def _check_said(items: Sequence[ItemPayload], user_id: int, turn_id: str) -> None:
+def _check_said(items: Sequence[ItemPayload], turn: Turn) -> None:
     """Raises BadRequest for the output of a call that nobody has made, InputMissing in
     an empty conversation."""
     if items and not unasked(items):
         return
-    said = history_of(user_id, turn_id)
+    said = said_up_to(turn)
     if not said:
         raise InputMissing(param="input")
     check_outputs(said)
 
 
-def find(user_id: int, response_id: str) -> Kept:
+def find(token: AccessToken, response_id: str) -> Kept:
     """Raises ResponseNotFound."""
-    turns = Turn.objects.filter(
-        conversation__owner_id=user_id, conversation__deleted_at=None
-    )
-    turn = turns.select_related("language_model__provider").filter(pk=response_id)
+    turns = visible_turns(token).select_related("language_model__provider")
+    turn = turns.filter(pk=response_id)
     if (found := turn.first()) is None:
         raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
     return _kept(found, whole=True)
@@ -212,7 +226,7 @@ def _built(turn: Turn, rows: Sequence[Item]) -> dict[str, Any]:
 
 def _place(asked: Asked) -> tuple[Conversation | None, Turn | None]:
     """The conversation it belongs to, and the turn it goes on from."""
-    user_id, body = asked.token.user_id, asked.body
+    token, body = asked.token, asked.body
     before, named = body.get("previous_response_id"), body.get("conversation")
     if before is not None and named is not None:
         raise BadRequest(
@@ -220,13 +234,12 @@ def _place(asked: Asked) -> tuple[Conversation | None, Turn | None]:
             param="conversation",
         )
     if before is not None:
-        parent = turn_of(user_id, before)
+        parent = turn_of(token, before)
         return parent.conversation, parent
     if named is None:
         return None, None
     id = named.get("id") if isinstance(named, dict) else named
-    found = Conversation.objects.filter(owner_id=user_id, deleted_at=None)
-    conversation = found.filter(pk=str(id)).first()
+    conversation = nameable_conversations(token).filter(pk=str(id)).first()
     if conversation is None:
         raise ConversationNotFound(param="conversation")
     return conversation, None

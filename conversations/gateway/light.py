@@ -15,13 +15,18 @@ from typing import Any
 from django.conf import settings
 
 from conversations.gateway.asked import Asked
-from conversations.gateway.http import EventStream, Exchange
+from conversations.gateway.http import (
+    PATIENCE,
+    RETRIES,
+    EventStream,
+    Exchange,
+    queue_patience,
+)
 from conversations.gateway.records import Records
 from conversations.gateway.stops import Stops, stopping
 from conversations.loop import Task, respond
 from conversations.names import AllBut
 from conversations.steps import (
-    SOMEBODY_ASKS,
     choice_after_calls,
     is_allowed,
     is_limited,
@@ -40,6 +45,7 @@ from tools.execute import Outcome
 from tools.registry import Context
 
 _ANY_NAME = AllBut()
+_BEGINNING = 500  # characters
 
 
 class Builder(ResponseBuilder):
@@ -62,8 +68,9 @@ class Answer:
         self._records = records
         self._call: Call | None = None  # the last
         self._stops = Stops(asked.request.stop) if asked.stops_here else None
+        self._id = new_id("resp")
         self.builder = Builder(
-            id=new_id("resp"),
+            id=self._id,
             model=asked.body["model"],
             echo=asked.dialect.echo(asked.body, asked.request),
         )
@@ -85,6 +92,17 @@ class Answer:
         route = (self._call and self._call.route) or self._asked.route
         return route.endpoint.issuer(route.model)
 
+    def patience(self) -> float:
+        """Seconds that the stream's beginning waits for an error to be a status."""
+        call = self._call
+        if call is None or not call.has_slot:
+            return queue_patience()
+        has_failed = call.error is not None or (call.http_status or 0) >= 400
+        is_answered = call.http_status is not None and not has_failed
+        if has_failed or (call.attempt > 1 and not is_answered):
+            return PATIENCE + RETRIES
+        return PATIENCE
+
     @property
     def stop_sequence(self) -> str | None:
         """The one that ended it, where that is known."""
@@ -99,6 +117,7 @@ class Answer:
             ignore_invalid=_ignores(asked),
             files=Files(),
             admit=asked.meter.admit if asked.meter else None,
+            affinity=_affinity(asked, self._id),
         )
         counted = asked.meter.counting(stream) if asked.meter else stream
 
@@ -109,15 +128,15 @@ class Answer:
         own, choice = asked.own_tools, asked.request.tool_choice
         limited = is_limited(choice)
         return Task(
-            question=SOMEBODY_ASKS,
             prepare=self._prepare,
             stream=stopping(begun, self._stops) if self._stops else begun,
             tools={n: own[n] for n in own if is_allowed(n, choice)} if limited else own,
             # Without tools of ours all calls are the client's, whatever their names.
             client_tools=asked.client_tools if own or limited else _ANY_NAME,
-            context=Context(user_id=asked.token.user_id),
+            context=Context(user_id=asked.token.user_id, may_read_chats=False),
             parallel=asked.request.parallel_tool_calls is not False,
             max_steps=settings.TURN_MAX_STEPS,
+            max_tool_calls=asked.max_tool_calls,
         )
 
     def _prepare(self, answered: Sequence[Item]) -> Request:
@@ -147,6 +166,9 @@ class Answer:
     async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
         raise AssertionError("no tool of ours asks for approval here")
 
+    def asks(self, call: Call) -> None:
+        """As `called`."""
+
     def asked(self, call: Call) -> None:
         builder = self.builder
         for made in policy.calls_made(
@@ -171,6 +193,34 @@ def _row(call: Call, route: Route, cancelled: bool) -> ModelCall:
         finish=call.finish,
         cancelled=cancelled,
     )
+
+
+def _affinity(asked: Asked, answer_id: str) -> str:
+    """What the requests of one conversation have in common, of which the client sends
+    all each time: its own word for it, or how the conversation began. One without an
+    answer yet has a key drawn for it."""
+    request = asked.request
+    if request.prompt_cache_key:
+        return f"{asked.token.user_id} {request.prompt_cache_key}"
+    said = next((item for item in request.items if _is_said(item)), None)
+    if said is None:
+        return answer_id
+    return f"{asked.token.user_id} {_text(request.items[0])} {_text(said)}"
+
+
+def _is_said(item: Item) -> bool:
+    return item.get("role") == "assistant" or item.get("type") == "function_call"
+
+
+def _text(item: Item) -> str:
+    """The beginning of what it says."""
+    if item.get("call_id"):
+        return str(item["call_id"])
+    parts = item.get("content")
+    if isinstance(parts, str):
+        return parts[:_BEGINNING]
+    texts = [part.get("text") for part in parts or () if isinstance(part, dict)]
+    return next((text[:_BEGINNING] for text in texts if isinstance(text, str)), "")
 
 
 def _ignores(asked: Asked) -> bool:
@@ -200,7 +250,7 @@ async def _whole(exchange: Exchange, asked: Asked, answer: Answer) -> None:
 async def _stream(exchange: Exchange, asked: Asked, answer: Answer) -> None:
     writer = asked.dialect.writer(asked, answer, exchange.id)
     builder, told = answer.builder, False
-    stream = EventStream(exchange)
+    stream = EventStream(exchange, answer.patience)
     try:
         stream.hold(writer.feed_bytes(builder.start()))
         async with aclosing(answer.events_after_start()) as batches:

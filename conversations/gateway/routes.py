@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from llm.errors import ModelNotAvailable
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.provider import Route
 from llm.retry import Policy
+from tools.declared_tools import ALL_KINDS, DeclaredTool
 from tools.models import Tool as ToolRow
 from tools.registry import Tool
 
@@ -58,6 +59,13 @@ async def own_tools(token: AccessToken, database: Database) -> dict[str, Tool]:
     return await _tools.get(token.user_id, database)
 
 
+async def declarable_kinds(token: AccessToken, database: Database) -> Collection[str]:
+    """The kinds of tools that the token's requests may declare themselves."""
+    if token.declares_any_tool:
+        return ALL_KINDS
+    return await _kinds.get(token.user_id, database)
+
+
 def _in_older_version(route: Route) -> Route:
     endpoint = route.endpoint
     older = endpoint.provider.codecs.get(_OLDER.get(endpoint.codec.name, ""))
@@ -87,8 +95,11 @@ def _find_tools(user_id: int) -> dict[str, Tool]:
     return {
         name: replace(tool, blocking=True)
         for name, tool in ToolRow.objects.available(_user(user_id)).items()
-        if tool.approval is None
     }
+
+
+def _find_kinds(user_id: int) -> Collection[str]:
+    return DeclaredTool.objects.kinds_for(_user(user_id))
 
 
 def forgotten_with_models(cache: Cache[Any, Any]) -> Any:
@@ -115,3 +126,5 @@ def _clear_with(
 _ways: Cache[tuple[int, str], Way] = forgotten_with_models(Cache(_find))
 _tools: Cache[int, dict[str, Tool]] = Cache(_find_tools)
 _clear_with(_tools, rows=(ToolRow,), relations=(ToolRow.groups,))
+_kinds: Cache[int, Collection[str]] = Cache(_find_kinds)
+_clear_with(_kinds, rows=(DeclaredTool,), relations=(DeclaredTool.groups,))

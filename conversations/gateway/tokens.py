@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models.signals import m2m_changed, post_delete, post_save
@@ -17,9 +18,11 @@ from conversations.addresses import client_address
 from conversations.engine import hints
 from conversations.engine.database import Database
 from conversations.gateway.cache import Cache, forget_on_change
+from conversations.gateway.faults import InputTooLarge
 from conversations.gateway.records import Records
 from conversations.gateway.routes import Way
 from conversations.history import estimate
+from conversations.inline_data import oversized
 from conversations.metering import Meter
 from conversations.token_errors import Unauthorized as Unauthorized
 from conversations.tokens import USE_NOTED, AccessToken, Scope
@@ -82,10 +85,15 @@ def permitted(token: AccessToken, name: str, way: Way) -> Way:
 
 
 async def admit(asked: Asked, database: Database, *, is_kept: bool = False) -> Asked:
-    """With what its token's limits have to say. Raises TooFast.
+    """With what its token's limits have to say. Raises InputTooLarge, TooFast.
 
     What is kept is called by the engine, which has a meter of its own.
     """
+    if size := oversized(asked.request.items, settings.MAX_INPUT_SIZE):
+        raise InputTooLarge(
+            f"A message is {size} bytes long, files inside it included; the limit is"
+            f" {settings.MAX_INPUT_SIZE} bytes."
+        )
     token, headers, taken = asked.token, {}, 0
     if token.tokens_per_minute:
         request = asked.request

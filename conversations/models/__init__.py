@@ -18,9 +18,11 @@ from conversations.models.question import (
     QuestionQuerySet,
     question_id,
 )
+from conversations.models.search_document import SearchDocument
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn, turn_id
 from conversations.presets import ContextSource, GatheredContext, Preset, PresetSource
+from conversations.sessions import SignedInSession
 from conversations.tokens import AccessToken
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "PresetSource",
     "Question",
     "QuestionQuerySet",
+    "SearchDocument",
+    "SignedInSession",
     "ToolCall",
     "Turn",
     "attachment_id",

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from conversations.answers import ANSWERS, CALLS, Line, id_of
+from conversations.inline_data import inline_size
 from conversations.models.item import Item
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
@@ -74,12 +75,26 @@ class Conversation(models.Model):
         editable=False,
         help_text=_("How often what was said was corrected or taken away."),
     )
+    indexed_title = models.CharField(
+        max_length=200,
+        null=True,
+        editable=False,
+        help_text=_("The title that the search index holds."),
+    )
 
     objects = ConversationQuerySet.as_manager()
 
     class Meta:
         ordering = ["-updated_at"]
-        indexes = [models.Index(fields=["owner", "-updated_at"])]
+        indexes = [
+            models.Index(fields=["owner", "-updated_at"]),
+            models.Index(
+                fields=["owner"],
+                condition=models.Q(indexed_title=None)
+                | ~models.Q(title=models.F("indexed_title")),
+                name="conversations_title_unindexed",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.title or self.id
@@ -99,14 +114,19 @@ class Conversation(models.Model):
         options: dict[str, Any] | None = None,
         parent: Turn | None = None,
         access_token: AccessToken | None = None,
+        caused_by: str | None = None,
     ) -> Turn:
         """The user's items and the turn that will answer them, or neither.
 
         It follows `parent`, or else the conversation's last turn, and is answered when
         all turns opened before it are. Outputs that were sent before open none: theirs
-        is the answer. Raises CallAnswered and its like (`conversations.answers`).
+        is the answer. `caused_by`: the id of the turn of the message that it goes back
+        to, where the items are no message of their own.
+
+        Raises CallAnswered and its like (`conversations.answers`).
         """
         from conversations.engine import enqueue
+        from conversations.engine.durable import sync_on_commit
 
         # Turns are answered in the order of `created_at`, so they are opened one after
         # another, whatever the clocks of several machines say.
@@ -124,8 +144,11 @@ class Conversation(models.Model):
             language_model=language_model or self.language_model,
             options={**self.options, **(options or {})},
             access_token=access_token,
+            caused_by_id=caused_by,
+            inline_bytes=inline_size(items),
             created_at=max(now, last.created_at + _LATER) if last else now,
         )
+        sync_on_commit()
         _write_turn(turn)
         turn.opened_with = [
             Item.of(turn, position, payload, origin=Item.Origin.INPUT)

@@ -101,6 +101,7 @@ class Item(models.Model):
         self.payload = payload
         self.save(update_fields=["payload"])
         note_rewritten(self.turn.conversation_id)
+        Turn.objects.filter(pk=self.turn_id).update(is_indexed=False)
         if self.type == "function_call_output":
             self.turn.tool_calls.filter(call_id=payload["call_id"]).update(
                 output=payload["output"], error=""

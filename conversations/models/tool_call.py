@@ -17,6 +17,10 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
             turn__conversation__deleted_at=None,
         )
 
+    def of_message(self, root_id: str) -> ToolCallQuerySet:
+        """Of all turns that one message has caused."""
+        return self.filter(models.Q(turn=root_id) | models.Q(turn__caused_by=root_id))
+
     def in_background(self) -> ToolCallQuerySet:
         """Calls that the model does not wait for, and that are not over."""
         return self.filter(blocking=False, state=ToolCall.State.EXECUTING)
@@ -25,6 +29,29 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         """Results of such calls that the model has not been told."""
         return self.filter(blocking=False, delivered_in=None).filter(
             state__in=ToolCall.OVER
+        )
+
+    def waking(self) -> ToolCallQuerySet:
+        """Such results that open a turn, where none is open: less those that can wait
+        until a person says something, and those of a message that was halted."""
+        goes_on = models.Q(turn__caused_by=None, turn__halted_by="")
+        goes_on |= models.Q(turn__caused_by__halted_by="")
+        return (
+            self.undelivered()
+            .exclude(state__in=ToolCall.GIVEN_UP)
+            .filter(goes_on, turn__conversation__deleted_at=None)
+        )
+
+    def beside_turns(self) -> ToolCallQuerySet:
+        """Calls in the background, and results of such calls that wait for a person's
+        leave to go on; each with its turn and the turn of its message."""
+        halted = models.Q(turn__caused_by=None, turn__halted_by__in=Turn.BOUNDS)
+        halted |= models.Q(turn__caused_by__halted_by__in=Turn.BOUNDS)
+        results = halted & models.Q(state__in=ToolCall.OVER)
+        results &= ~models.Q(state__in=ToolCall.GIVEN_UP)
+        found = self.filter(results | models.Q(state=ToolCall.State.EXECUTING))
+        return found.filter(blocking=False, delivered_in=None).select_related(
+            "turn__caused_by"
         )
 
 
@@ -44,6 +71,7 @@ class ToolCall(models.Model):
         TIMED_OUT = "timed_out", _("timed out")
         CANCELLED = "cancelled", _("cancelled")
         UNKNOWN = "unknown", _("outcome unknown")
+        ABANDONED = "abandoned", _("abandoned, may still run")
 
     OVER = [
         State.COMPLETED,
@@ -51,7 +79,10 @@ class ToolCall(models.Model):
         State.TIMED_OUT,
         State.CANCELLED,
         State.UNKNOWN,
+        State.ABANDONED,
     ]
+    #: By a person, who knows.
+    GIVEN_UP = [State.CANCELLED, State.ABANDONED]
 
     turn = models.ForeignKey(Turn, models.CASCADE, related_name="tool_calls")
     call_id = models.CharField(max_length=64)
@@ -69,6 +100,11 @@ class ToolCall(models.Model):
 
     # Of a call that the model does not wait for:
     epoch = models.PositiveIntegerField(default=0)
+    claims = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text=_("Claims since the call was last released in order."),
+    )
     lease_until = models.DateTimeField(null=True, blank=True)
     deadline_at = models.DateTimeField(null=True, blank=True)
     cancel_requested = models.BooleanField(default=False)

@@ -31,6 +31,10 @@ class TurnQuerySet(models.QuerySet["Turn"]):
     def unfinished(self) -> TurnQuerySet:
         return self.filter(status__in=Turn.UNFINISHED)
 
+    def of_message(self, root_id: str) -> TurnQuerySet:
+        """All turns that one message has caused, its own among them."""
+        return self.filter(models.Q(pk=root_id) | models.Q(caused_by=root_id))
+
     def line_to(self, turn: Turn) -> list[str]:
         """Ids of the turns that lead to `turn`, oldest first; its own is the last."""
         same = self.filter(conversation_id=turn.conversation_id)
@@ -61,6 +65,14 @@ class Turn(models.Model):
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("stopped")
 
+    class HaltedBy(models.TextChoices):
+        PERSON = "person", _("stopped by a person")
+        MAX_TURNS = "max_turns", _("the message reached its limit of turns")
+        MAX_COST = "max_cost", _("the message reached its cost limit")
+
+    #: Bounds at which a person is asked whether the message may cause more.
+    BOUNDS = [HaltedBy.MAX_TURNS, HaltedBy.MAX_COST]
+
     UNFINISHED = [Status.QUEUED, Status.RUNNING, Status.WAITING]
 
     id = models.CharField(
@@ -71,6 +83,31 @@ class Turn(models.Model):
     )
     parent = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="children"
+    )
+    caused_by = models.ForeignKey(
+        "self",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="caused",
+        db_index=False,  # few have it; see the indexes
+        help_text=_(
+            "The turn of the message that caused this turn; empty for a message's own"
+            " turn."
+        ),
+    )
+    halted_by = models.CharField(
+        max_length=10,
+        choices=HaltedBy.choices,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Why results of background tools open no further turns."),
+    )
+    continued_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text=_("Turns and costs count from this time, when a person continued."),
     )
     language_model = models.ForeignKey(
         LanguageModel, models.SET_NULL, null=True, blank=True
@@ -93,13 +130,41 @@ class Turn(models.Model):
     claims = models.PositiveSmallIntegerField(
         default=0, help_text=_("How often it was taken up since it last waited.")
     )
+    claims_until_progress = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text=_(
+            "Number of claims when the turn last made progress; later claims count"
+            " against it."
+        ),
+    )
     lease_until = models.DateTimeField(null=True, blank=True)
+    deadline_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text=_("The turn must end by this time, in any run."),
+    )
+    seconds_left = models.FloatField(
+        null=True,
+        blank=True,
+        help_text=_("Seconds left, which do not run while a person is asked."),
+    )
     cancel_requested = models.BooleanField(default=False)
     partial = models.JSONField(
         null=True, blank=True, help_text=_("What was said and not yet committed.")
     )
     last_sequence = models.PositiveIntegerField(
         null=True, blank=True, help_text=_("Number of the last event.")
+    )
+    ended_output = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text=_("Number of output items when the last model call ended."),
+    )
+    provider_response = models.JSONField(
+        null=True,
+        blank=True,
+        help_text=_("The response that the provider runs in the background."),
     )
     usage = models.JSONField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
@@ -109,6 +174,18 @@ class Turn(models.Model):
         help_text=_("What happened beside the answer: kind, text and what it is of."),
     )
     incomplete_reason = models.CharField(max_length=40, blank=True)
+    inline_bytes = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text=_("Bytes of files inside the items that opened the turn."),
+    )
+    is_indexed = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text=_("Whether the search index holds its current messages."),
+    )
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -133,6 +210,26 @@ class Turn(models.Model):
                 condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
                 name="conversations_turn_in_line",
             ),
+            models.Index(
+                fields=["conversation"],
+                condition=models.Q(halted_by__in=["max_turns", "max_cost"]),
+                name="conversations_turn_halted",
+            ),
+            models.Index(
+                fields=["caused_by"],
+                condition=models.Q(caused_by__isnull=False),
+                name="conversations_turn_caused",
+            ),
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(is_indexed=False),
+                name="conversations_turn_unindexed",
+            ),
+            models.Index(
+                fields=["conversation"],
+                condition=models.Q(inline_bytes__gt=0),
+                name="conversations_turn_inline",
+            ),
         ]
         permissions = [
             ("inspect_turn", "Can read other people's turns"),
@@ -141,6 +238,18 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def root_id(self) -> str:
+        """Of the turn of the message that caused this one."""
+        return self.caused_by_id or self.pk
+
+    @property
+    def may_read_chats(self) -> bool:
+        """False for a program at the gateway, unless its request named a conversation
+        and its token has the scope `chat`."""
+        gateway = self.options.get("gateway")
+        return gateway is None or gateway.get("chats") is True
 
     @property
     def is_finished(self) -> bool:

@@ -9,8 +9,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from conversations.markdown import coloured, render
-from conversations.models import Question, ToolCall
+from conversations.engine.message_bounds import Halt
+from conversations.markdown import Part, coloured, render_part
+from conversations.models import Question, ToolCall, Turn
 from conversations.question_views import Card, card
 from conversations.readable import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
@@ -22,7 +23,17 @@ DEMO_LABEL = "Demo (no AI)"
 
 @register.filter
 def markdown(text: str) -> SafeString:
-    return render(text)
+    """The text as HTML; what is beyond the first part of a long one as it is."""
+    part = render_part(text)
+    if part.next_start is None:
+        return part.html
+    rest = text[part.next_start :]
+    return part.html + format_html('<p class="plain">{}</p>', rest)
+
+
+@register.filter
+def markdown_part(text: str) -> Part:
+    return render_part(text)
 
 
 @register.filter
@@ -46,6 +57,18 @@ def degraded_words(options: Sequence[str]) -> str:
     """What a step was asked differently, in a sentence."""
     named = ", ".join(options)
     return f"The model does not take all that was asked; changed or left out: {named}."
+
+
+@register.filter
+def halt_words(halt: Halt) -> str:
+    """Why a message causes no more by itself, and what waits, in sentences."""
+    if halt.reason == Turn.HaltedBy.MAX_COST:
+        words = "This message reached its cost limit."
+    else:
+        words = "This message reached its limit of turns."
+    if halt.results:
+        words += f" The model has not seen the result of {', '.join(halt.results)}."
+    return f"{words} Continue?"
 
 
 @register.filter

@@ -10,10 +10,12 @@ from django.db.models import QuerySet
 from django.forms import Textarea
 from django.http import HttpRequest
 from django.utils.functional import cached_property
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from llm.error_reports import hide_secrets
 from llm.forms import ObjectField
+from llm.models import ApiKey
 
 MAX_COUNTED = 10_000  # rows of a list; nobody pages further
 
@@ -60,6 +62,17 @@ class SecretFormAdmin(admin.ModelAdmin):
         hide_secrets(request)
         return super().changeform_view(request, *args, **kwargs)
 
+    def save_related(self, request: HttpRequest, form: Any, *args: Any) -> None:
+        super().save_related(request, form, *args)
+        saved = form.instance._meta.model._base_manager.get(pk=form.instance.pk)
+        for why in self.secrets_not_sent(saved):
+            self.message_user(request, why, messages.WARNING)
+
+    def secrets_not_sent(self, obj: Any) -> list[str]:
+        """A sentence for each secret that the row does not send as it is now."""
+        told: list[str] = obj.secrets_not_sent
+        return told
+
 
 def switch(
     model_admin: admin.ModelAdmin, request: HttpRequest, rows: QuerySet, *, on: bool
@@ -67,3 +80,12 @@ def switch(
     count = rows.exclude(enabled=on).update(enabled=on)
     text = _("%(count)d switched on.") if on else _("%(count)d switched off.")
     model_admin.message_user(request, text % {"count": count}, messages.SUCCESS)
+
+
+def sent_or_why(key: ApiKey) -> str:
+    """Whether a key is sent to its provider, and else why not."""
+    if not key.secret:
+        return "–"
+    why = key.why_not_sent
+    told = format_html('<strong class="tool-bad">{}</strong>', why)
+    return told if why else str(_("yes"))

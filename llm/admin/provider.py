@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from llm.admin.bases import JSON_AS_OBJECT, SecretFormAdmin, switch
+from llm.admin.bases import JSON_AS_OBJECT, SecretFormAdmin, sent_or_why, switch
 from llm.errors import LLMError
 from llm.forms import ApiKeyForm
 from llm.models import ApiKey, LanguageModel, Provider
@@ -38,12 +38,17 @@ class ApiKeyInline(admin.TabularInline):
         "secret",
         "state",
         "weight",
+        "is_sent",
         "last_used_at",
         "last_error",
     ]
-    readonly_fields = ["last_used_at", "last_error"]
+    readonly_fields = ["is_sent", "last_used_at", "last_error"]
     formfield_overrides = NARROW
     verbose_name_plural = _("API keys")
+
+    @admin.display(description=_("sent"))
+    def is_sent(self, obj: ApiKey) -> str:
+        return sent_or_why(obj)
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
         return 0 if obj else 1
@@ -113,11 +118,16 @@ class ProviderAdmin(SecretFormAdmin):
         return self._response(request, obj) or super().response_change(request, obj)
 
     def _response(self, request: HttpRequest, obj: Provider) -> HttpResponse | None:
-        """For the button "Save and test connection"."""
-        if "_test" not in request.POST or not self.has_change_permission(request, obj):
+        """For the buttons "Save and test connection" and "Save and choose models"."""
+        if not self.has_change_permission(request, obj):
             return None
-        self._test(request, obj)
-        return redirect(f"{self.admin_site.name}:llm_provider_change", obj.pk)
+        if "_sync" in request.POST and self.has_sync_permission(request):
+            shown = self.sync_models(request, Provider.objects.filter(pk=obj.pk))
+        elif "_test" in request.POST:
+            shown = self._test(request, obj)
+        else:
+            return None
+        return shown or redirect(f"{self.admin_site.name}:llm_provider_change", obj.pk)
 
     @admin.display(description=_("kind"), ordering="kind")
     def kind_label(self, obj: Provider) -> str:
@@ -143,7 +153,8 @@ class ProviderAdmin(SecretFormAdmin):
     def last_error(self, obj: Provider) -> str:
         if why := obj.why_unusable:
             return why
-        return "; ".join(key.last_error for key in obj.keys.all() if key.last_error)
+        errors = [key.last_error for key in obj.keys.all() if key.last_error]
+        return "; ".join([*obj.secrets_not_sent, *errors])
 
     @admin.action(description=_("Enable"), permissions=["change"])
     def enable(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
@@ -176,7 +187,7 @@ class ProviderAdmin(SecretFormAdmin):
         except LLMError as exc:
             self.message_user(request, f"{provider}: {exc}", messages.ERROR)
             return None
-        if "_apply" in request.POST or "_apply_all" in request.POST:
+        if request.POST.keys() & {"_apply", "_apply_on", "_apply_all"}:
             self._apply(request, provider, comparison)
             return None
         return self._offer(request, provider, comparison)
@@ -211,7 +222,8 @@ class ProviderAdmin(SecretFormAdmin):
         else:
             kinds = ("new", "changed", "gone")
             chosen = {kind: request.POST.getlist(kind) for kind in kinds}
-        done = model_sync.apply(provider, comparison, **chosen)
+        is_on = "_apply_on" in request.POST
+        done = model_sync.apply(provider, comparison, **chosen, enables_new=is_on)
         counts = {
             "added": done.added,
             "changed": done.changed,
@@ -221,19 +233,63 @@ class ProviderAdmin(SecretFormAdmin):
         self.log_change(request, provider, f"Synced models: {text}")
         self.message_user(request, text, messages.SUCCESS)
 
-    def _test(self, request: HttpRequest, provider: Provider) -> None:
+    def _test(self, request: HttpRequest, provider: Provider) -> HttpResponse | None:
+        """Ends with a model that people can choose, or says what is left to do."""
         # Not at the top: every management command would wait for the HTTP libraries.
-        from llm.probe import probe
+        from llm.probe import model_to_ask, probe
 
         try:
+            asked = model_to_ask(provider)
             findings = probe(provider)
         except LLMError as exc:
-            self.message_user(request, f"{provider}: {exc}", messages.ERROR)
-            return
+            return self._could_not_ask(request, provider, exc)
         for finding in findings:
             named = f"{provider}, key {finding.key}" if finding.key else str(provider)
             level = messages.SUCCESS if finding.works else messages.ERROR
             self.message_user(request, f"{named}: {finding.text}", level)
+        if any(finding.works for finding in findings):
+            self._see_to_a_model(request, provider, asked)
+        return None
+
+    def _could_not_ask(
+        self, request: HttpRequest, provider: Provider, exc: LLMError
+    ) -> HttpResponse | None:
+        """Where a provider has no model yet, its own list of them comes first."""
+        is_new = provider.why_unusable == "" and not provider.models.exists()
+        if not (
+            is_new and "_test" in request.POST and self.has_sync_permission(request)
+        ):
+            self.message_user(request, f"{provider}: {exc}", messages.ERROR)
+            return None
+        shown = self.sync_models(request, Provider.objects.filter(pk=provider.pk))
+        if shown is not None:
+            text = _(
+                "%(provider)s answers. Choose the models that people may use, and"
+                " switch them on."
+            )
+            self.message_user(request, text % {"provider": provider}, messages.INFO)
+        return shown
+
+    def _see_to_a_model(
+        self, request: HttpRequest, provider: Provider, asked: LanguageModel
+    ) -> None:
+        if provider.models.filter(enabled=True).exists():
+            return
+        named = {"model": asked.name, "provider": provider}
+        if asked.pk is None and self.has_sync_permission(request):
+            asked.save()
+            self.log_change(request, provider, f"Added the model {asked.name}")
+            text = _(
+                "The model %(model)s was added and switched on: people can choose it in"
+                " the chat. “Save and choose models” adds others."
+            )
+            self.message_user(request, text % named, messages.SUCCESS)
+            return
+        text = _(
+            "No model of %(provider)s is switched on, so nobody can choose one in the"
+            " chat. Tick “enabled” at a model below, or press “Save and choose models”."
+        )
+        self.message_user(request, text % named, messages.WARNING)
 
 
 def _known_options() -> str:

@@ -187,11 +187,7 @@ def spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
 
 def check(schema: Mapping[str, Any], body: Any) -> None:
     """Raises Problem, naming the field, where `body` is not what the API takes."""
-    from jsonschema_rs import ValidationError  # not above: see `compiled`
-
-    try:
-        compiled(schema).validate(body)
-    except ValidationError as exc:
+    for exc in compiled(schema).iter_errors(body):
         path = list(exc.instance_path)
         missing = exc.kind.name == "required"
         if missing:
@@ -204,7 +200,7 @@ def check(schema: Mapping[str, Any], body: Any) -> None:
             f"{problem} '{param}'." if param else "The body must be a JSON object.",
             code="missing_required_parameter" if missing else "invalid_value",
             param=param or None,
-        ) from exc
+        )
 
 
 def _name(choice: Any) -> Any:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from llm.wire.json_pointer import steps_of
+from llm.wire.validation import compiled
 
 Schema = Mapping[str, Any] | bool
 
@@ -190,11 +190,12 @@ def _string(schema: Mapping[str, Any]) -> str:
 
 def _matching(pattern: str, otherwise: str) -> str:
     """A candidate that `pattern` finds; a guess, for not every pattern has one."""
+    # By the validator's engine, which never takes exponential time as `re` may.
     try:
-        found = re.compile(pattern).search
-    except (re.error, RecursionError, OverflowError):
+        fits = compiled({"type": "string", "pattern": pattern}).is_valid
+    except ValueError:
         return otherwise
-    return next((text for text in [otherwise, *_CANDIDATES] if found(text)), otherwise)
+    return next((text for text in [otherwise, *_CANDIDATES] if fits(text)), otherwise)
 
 
 def _number(schema: Mapping[str, Any], *, whole: bool) -> int | float:

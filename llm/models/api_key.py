@@ -1,19 +1,33 @@
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.core.validators import RegexValidator
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from llm.credentials import one_word
-from llm.encrypted import EncryptedTextField, Secret, SecretUnavailable
+from llm.encrypted import (
+    EncryptedTextField,
+    Secret,
+    SecretUnavailable,
+    binding_of,
+    replace_stored,
+)
 from llm.models.provider import Provider
+from llm.secret_rows import SecretRow, is_unbound, why_not_sent
 
 KEY_USE_NOTED = timedelta(minutes=1)
+MAX_REASON = 200  # characters
+
+
+#: Columns that say whether calls may be made with a key.
+_STATE = frozenset({"state", "rest_until", "state_reason", "model_rests"})
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
@@ -23,6 +37,51 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         rested = Q(state=State.RESTING, rest_until__lte=now or timezone.now())
         return self.filter(Q(state=State.ACTIVE) | rested, weight__gt=0)
 
+    def disabled_automatically(self) -> ApiKeyQuerySet:
+        """Those that a provider refused for good; staff have to act."""
+        disabled = self.filter(state=ApiKey.State.DISABLED).exclude(state_reason="")
+        return disabled.select_related("provider")
+
+    # What an answer of the provider changes. Each returns the number of rows changed.
+
+    def rest(self, until: datetime, reason: str, now: datetime) -> int:
+        """Until then no call is made with them. A longer rest stays."""
+        State = ApiKey.State
+        shorter = Q(rest_until=None) | Q(rest_until__lt=until) | ~Q(state=State.RESTING)
+        return (
+            self.exclude(state=State.DISABLED)
+            .filter(shorter)
+            .update(
+                state=State.RESTING,
+                rest_until=until,
+                state_reason=reason[:MAX_REASON],
+                state_changed_at=now,
+            )
+        )
+
+    def disable(self, reason: str, now: datetime) -> int:
+        """Until staff enable them again."""
+        return self.exclude(state=ApiKey.State.DISABLED).update(
+            state=ApiKey.State.DISABLED,
+            rest_until=None,
+            state_reason=reason[:MAX_REASON],
+            state_changed_at=now,
+        )
+
+    @transaction.atomic
+    def rest_for_model(
+        self, model: str, until: datetime, reason: str, now: datetime
+    ) -> int:
+        """Until then no call of this model is made with them."""
+        rest = {"until": until.isoformat(), "reason": reason[:MAX_REASON]}
+        keys = list(self.select_for_update())
+        for key in keys:
+            key.model_rests = {**key.model_rests_after(now), model: rest}
+            key.state_changed_at = now
+            columns = ["model_rests", "state_changed_at"]
+            super(ApiKey, key).save(update_fields=columns)
+        return len(keys)
+
     def note_use(self, now: datetime, error: str) -> None:
         """One write a minute, and one where the error is another: all calls would wait
         for one another to write into the one row of their key."""
@@ -31,7 +90,7 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         news.update(last_used_at=now, last_error=error)
 
 
-class ApiKey(models.Model):
+class ApiKey(SecretRow):
     class State(models.TextChoices):
         ACTIVE = "active", _("active")
         RESTING = "resting", _("resting")
@@ -56,6 +115,22 @@ class ApiKey(models.Model):
         help_text=_("Its share of the calls among a provider's keys; 0 takes none."),
     )
     rest_until = models.DateTimeField(null=True, blank=True)
+    #: `{name: {"until": ISO time, "reason": text}}`, by names as the provider has them.
+    model_rests = models.JSONField(
+        _("models it rests for"), null=True, blank=True, editable=False
+    )
+    state_reason = models.CharField(
+        max_length=MAX_REASON,
+        blank=True,
+        editable=False,
+        default="",
+        db_default="",
+        help_text=_(
+            "Reason for the automatic pause or disabling; empty where staff did it."
+        ),
+    )
+    #: Of two states of a key, what a process saw and what is stored, the later counts.
+    state_changed_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=200, blank=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -75,18 +150,92 @@ class ApiKey(models.Model):
         return f"{self.label} {self.hint}".strip()
 
     def save(self, *args: Any, update_fields: Any = None, **kwargs: Any) -> None:
-        if update_fields is not None and "secret" in update_fields:
-            update_fields = {*update_fields, "hint"}
+        if update_fields is None or _STATE & {*update_fields}:
+            self.state_changed_at = timezone.now()
+        if update_fields is not None:
+            update_fields = {*update_fields}
+            update_fields |= {"hint"} if "secret" in update_fields else set()
+            update_fields |= {"state_changed_at"} if _STATE & update_fields else set()
         super().save(*args, update_fields=update_fields, **kwargs)
 
+    def secret_origin(self, column: str) -> str:
+        return self.provider.secret_origin
+
+    def bind_older_to(self, origin: str) -> None:
+        """Bind a stored secret of the form `f1:`."""
+        stored = self.__dict__["secret"]
+        if is_unbound(stored):
+            with suppress(SecretUnavailable):  # what nobody can read stays
+                binding = replace(binding_of(_SECRET, self), origin=origin)
+                self.__dict__["secret"] = bound = stored.bound_to(binding)
+                replace_stored(_SECRET, self.pk, stored, bound)
+
+    def enter(self, text: str, origin: str) -> None:
+        """Set the key for this origin. Where the provider has another one, it is not
+        sent until somebody enters it for that."""
+        binding = binding_of(_SECRET, self)
+        secret = Secret.of(text).bound_to(replace(binding, origin=origin))
+        self.secret, self.hint = secret, secret.hint
+
+    @property
+    def entered_for(self) -> str | None:
+        """The origin; None where no key is stored, or one that is bound to none."""
+        try:
+            return self.secret.origin if self.secret else None
+        except SecretUnavailable:
+            return None
+
+    @property
+    def secrets_not_sent(self) -> list[str]:
+        return list(filter(None, [self.why_not_sent]))
+
+    def is_entered(self, text: str, origin: str) -> bool:
+        """Whether this key is stored for this origin, wherever the provider is now."""
+        try:
+            return bool(self.secret) and self.secret.reveal_for(origin) == text
+        except SecretUnavailable:
+            return False
+
+    @property
+    def why_not_sent(self) -> str:
+        """A sentence for staff, "" where it is sent."""
+        return why_not_sent(self.secret, self.provider.secret_origin)
+
     def clean_fields(self, exclude: Any = None) -> None:
-        if isinstance(self.secret, Secret) and self.secret.hint:  # just entered
+        if isinstance(self.secret, Secret) and self.secret.is_new:
             self.secret = one_word(self.secret.reveal())
         super().clean_fields(exclude)
 
+    def enable(self) -> None:
+        """Use it again, whatever was held against it."""
+        self.forget_refusals()
+        self.save(update_fields=_STATE)
+
+    def forget_refusals(self) -> None:
+        """As `enable`, and saves nothing."""
+        self.state, self.rest_until = self.State.ACTIVE, None
+        self.state_reason, self.model_rests = "", None
+
+    @property
+    def is_disabled_automatically(self) -> bool:
+        return self.state == self.State.DISABLED and bool(self.state_reason)
+
+    def model_rests_after(self, now: datetime) -> dict[str, dict[str, str]]:
+        """Those that are not over then."""
+        rests = self.model_rests or {}
+        return {
+            model: rest
+            for model, rest in rests.items()
+            if datetime.fromisoformat(rest["until"]) > now
+        }
+
     def holds(self, text: str) -> bool:
-        """Whether this is the stored key; one that cannot be decrypted is no key."""
+        """Whether this is the key that is sent; one that cannot be decrypted for its
+        provider's origin is no key."""
         try:
             return bool(self.secret) and self.secret.reveal() == text
         except SecretUnavailable:
             return False
+
+
+_SECRET = cast(EncryptedTextField, ApiKey._meta.get_field("secret"))

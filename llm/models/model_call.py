@@ -182,7 +182,7 @@ def _status(call: Call, finish: FinishDelta | None, cancelled: bool) -> str:
         return ModelCall.Status.CANCELLED
     if call.error or finish is None:
         return ModelCall.Status.FAILED
-    if finish.reason in ("length", "content_filter"):
+    if finish.reason in ("length", "content_filter", "size"):
         return ModelCall.Status.INCOMPLETE
     return ModelCall.Status.COMPLETED
 

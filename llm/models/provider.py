@@ -10,6 +10,7 @@ from django.db.models import JSONField
 from django.utils.translation import gettext_lazy as _
 
 from llm import providers
+from llm.bound_secrets import canonical_origin
 from llm.errors import BadRequest
 from llm.provider import Endpoint
 from llm.provider import Provider as Host
@@ -61,6 +62,19 @@ class Provider(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            self._bind_older_keys()
+        super().save(*args, **kwargs)
+
+    def _bind_older_keys(self) -> None:
+        """A key of the form `f1:` is bound to no origin, and would follow this row to
+        another one: bind it to the origin that the row has had until now."""
+        before = Provider._base_manager.filter(pk=self.pk).first()
+        if before and before.secret_origin != self.secret_origin:
+            for key in self.keys.all():  # those that are prefetched already, too
+                key.bind_older_to(before.secret_origin)
 
     def clean_fields(self, exclude: Any = None) -> None:
         """Before its fields are looked at, the address becomes one that is stored."""
@@ -123,6 +137,36 @@ class Provider(models.Model):
         if self.is_ourselves:
             return str(settings.SELF_URL) + address.removeprefix("self:")
         return address
+
+    @property
+    def secret_origin(self) -> str:
+        """Where its keys are sent to: its own origin, and that of who issues tokens."""
+        if self.is_ourselves and not self.base_url:
+            return "self:"  # whatever port we have today
+        origins = [canonical_origin(self.address), canonical_origin(self._issuer())]
+        return " ".join(filter(None, origins))
+
+    def _issuer(self) -> str:
+        """The address that gives tokens for its keys; "" where there is none."""
+        if self.host is None:
+            return ""
+        try:
+            codec = self.host.codec(self.codec, self.options)
+            endpoint = Endpoint(
+                provider=self.host,
+                codec=codec,
+                base_url=self.base_url,
+                options=self.options,
+            )
+            credentials = self.host.connect(endpoint).credentials
+        except (BadRequest, KeyError):  # then nothing is sent at all
+            return ""
+        return credentials.address if credentials else ""
+
+    @property
+    def secrets_not_sent(self) -> list[str]:
+        """A sentence for each key that is not sent."""
+        return [f"{key}: {why}" for key in self.keys.all() if (why := key.why_not_sent)]
 
     @property
     def is_ourselves(self) -> bool:

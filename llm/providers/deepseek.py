@@ -7,11 +7,13 @@ PROVIDER = Provider(
     name="deepseek",
     label="DeepSeek",
     base_url="https://api.deepseek.com/v1",
+    prefill_base_url="https://api.deepseek.com/beta",
     codecs={
         "openai_chat": OpenAIChatCodec(
             no_reasoning={"thinking": {"type": "disabled"}},
             # A call made while thinking is refused without what led to it.
             reasoning_echo="reasoning_content",
+            prefill_message={"prefix": True},
         )
     },
     key_env="DEEPSEEK_API_KEY",

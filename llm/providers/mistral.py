@@ -14,6 +14,7 @@ PROVIDER = Provider(
             drops=frozenset({"logprobs", "top_logprobs"}),
             reasoning_echo="content",
             call_id_length=9,
+            prefill_message={"prefix": True},
             strict_tools=True,
         )
     },

@@ -3,6 +3,9 @@ from __future__ import annotations
 from llm.provider import Provider
 from llm.wire.codecs.openai_chat import OpenAIChatCodec
 
+#: The template leaves the last message open.
+_PREFILL = {"continue_final_message": True, "add_generation_prompt": False}
+
 PROVIDER = Provider(
     name="vllm",
     label="vLLM",
@@ -10,7 +13,10 @@ PROVIDER = Provider(
     codecs={
         # gpt-oss wants its thoughts back; other templates pass them over.
         "openai_chat": OpenAIChatCodec(
-            inline_refs=True, reasoning_echo="reasoning", merge_system=True
+            inline_refs=True,
+            reasoning_echo="reasoning",
+            merge_system=True,
+            prefill_fields=_PREFILL,
         ),
         # A server started without --reasoning-parser.
         "openai_chat_think_tags": OpenAIChatCodec(
@@ -18,6 +24,7 @@ PROVIDER = Provider(
             name="openai_chat_think_tags",
             merge_system=True,
             think_tags=True,
+            prefill_fields=_PREFILL,
         ),
     },
     needs_key=False,

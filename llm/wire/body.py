@@ -7,12 +7,15 @@ from typing import Any
 import orjson
 
 from llm.errors import BadResponse
+from llm.wire import bounded_json
 
 
 def json_of(body: bytes) -> Any:
     """Raises BadResponse."""
     try:
-        return orjson.loads(body)
+        return bounded_json.loads(body)
+    except bounded_json.TooManyValues as exc:
+        raise BadResponse(detail=f"The answer is too large: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:
         raise BadResponse(detail="The answer is not JSON.") from exc
 

@@ -34,6 +34,7 @@ from llm.errors import (
     RateLimited,
     TryAgain,
 )
+from llm.wire import bounded_json
 
 #: Where vendors put the id by which they find a request again, best first.
 _REQUEST_ID_HEADERS = (
@@ -45,6 +46,8 @@ _REQUEST_ID_HEADERS = (
     "x-inference-request-id",
 )
 _DETAIL_LIMIT = 4000  # characters
+_MAX_TIME = 100  # characters of a header that tells one
+_MAX_SEARCHED = 4_000  # characters of an error that patterns are tried on
 
 ErrorClass = type[LLMError]
 
@@ -206,6 +209,13 @@ class _Report:
     request_id: str | None = None
     text: str = ""  # message and what lies deeper (an upstream's own error)
 
+    def cut(self) -> _Report:
+        """Without what stands far behind: a body may be a megabyte, and patterns that
+        look a few hundred characters ahead are tried at each of its words."""
+        self.message = self.message[:_MAX_SEARCHED]
+        self.text = self.text[:_MAX_SEARCHED]
+        return self
+
 
 def classify(
     status: int,
@@ -218,7 +228,7 @@ def classify(
 
     `statuses` says what a status means at this host, where that is not the usual.
     """
-    report = _read(_json(body))
+    report = _read(_json(body)).cut()
     report.status = status if status >= 400 else report.status or status
     error = _error(report, statuses or {})
     lower = {name.lower(): value for name, value in headers.items()}
@@ -230,7 +240,7 @@ def classify(
 
 def classify_error(error: Any, *, status: int | None = None) -> LLMError:
     """What an error object inside a stream, or inside an answer of 200, means."""
-    report = _read(error)
+    report = _read(error).cut()
     report.status = status or report.status
     found = _error(report, {})
     found.request_id = report.request_id
@@ -335,7 +345,7 @@ def _by_status(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClas
 
 def _json(body: bytes) -> Any:
     try:
-        return orjson.loads(body)
+        return bounded_json.loads(body)
     except orjson.JSONDecodeError:
         return body.decode(errors="replace").strip()
 
@@ -451,13 +461,17 @@ def _reset(headers: Mapping[str, str], unit: str) -> float | None:
     if headers.get(f"x-ratelimit-remaining-{unit}") != "0":
         return None
     text = headers.get(f"x-ratelimit-reset-{unit}", "")
+    if len(text) > _MAX_TIME:
+        return None
     return _duration(text) or _number(text)
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+#: Without a bound a text of digits alone would be read from each of them to its end.
+_DURATION = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _TOLD_DELAY = re.compile(
-    r'"retryDelay":\s*"([\d.]+s)"|(?:try again|retry) in ((?:[\d.]+(?:ms|s|m|h))+)'
+    r'"retryDelay":\s{0,20}"([\d.]{1,40}s)"'
+    r"|(?:try again|retry) in ((?:[\d.]{1,40}(?:ms|s|m|h)){1,8})"
 )
 
 

@@ -48,6 +48,16 @@ class Portioned(Decoder, Protocol):
         ...
 
 
+@runtime_checkable
+class BackgroundCodec(Protocol):
+    """A codec whose host continues a response without a connection. The `path` of a
+    request that resumes one is read with GET."""
+
+    def cancel_path(self, response_id: str) -> str:
+        """Where a POST ends the response."""
+        ...
+
+
 class Codec(Protocol):
     @property
     def name(self) -> str: ...

@@ -7,6 +7,7 @@ provider call and never leaves this package. A delta with a new key begins an it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,8 +15,13 @@ from typing import Any, Literal
 from llm.wire.mending import mended_json
 
 Key = Hashable
-#: "pause": the provider wants to be asked again, with what it has said so far.
-FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "pause"]
+#: "pause": the provider wants to be asked again, with what it has said so far; "size":
+#: we take no more of the answer.
+FinishReason = Literal[
+    "stop", "tool_calls", "length", "content_filter", "pause", "size"
+]
+#: Reasons of an answer that is over because the model had no more to say.
+ENDED: frozenset[FinishReason] = frozenset({"stop", "tool_calls"})
 
 
 @dataclass(slots=True)
@@ -96,11 +102,13 @@ class CloseDelta:
     """The block is whole. Not every provider says so; the end of the call closes the
     rest.
 
-    A call closed as not `complete` was cut short and is never run.
+    A call closed as not `complete` was cut short and is never run. `arguments` are a
+    call's whole arguments, where the pieces said something else.
     """
 
     key: Key
     complete: bool = True
+    arguments: str | None = None
 
 
 @dataclass(slots=True)
@@ -143,20 +151,31 @@ Delta = (
 )
 
 
-def merge(deltas: list[Delta]) -> list[Delta]:
-    """The same, neighbours that only lengthen one text made one. Order is kept."""
+def merge(deltas: list[Delta], most: int = sys.maxsize) -> list[Delta]:
+    """The same, neighbours that only lengthen one text made one. Order is kept.
+
+    A text that has `most` characters is lengthened no more.
+    """
     merged: list[Delta] = []
     for delta in deltas:
         last = merged[-1] if merged else None
         match delta, last:
-            case TextDelta(key, text), TextDelta(key=before) if key == before:
+            case TextDelta(key, text), TextDelta(key=before) if (
+                key == before and len(last.text) < most
+            ):
                 merged[-1] = TextDelta(key, last.text + text, last.phase or delta.phase)
             case ReasoningDelta(key, text), ReasoningDelta(key=before) if (
-                key == before and delta.kind == last.kind and delta.part == last.part
+                key == before
+                and delta.kind == last.kind
+                and delta.part == last.part
+                and len(last.text) < most
             ):
                 merged[-1] = ReasoningDelta(key, last.text + text, last.kind, last.part)
             case ToolCallDelta(key), ToolCallDelta(key=before) if (
-                key == before and not delta.call_id and not delta.name
+                key == before
+                and not delta.call_id
+                and not delta.name
+                and len(last.arguments) < most
             ):
                 merged[-1] = ToolCallDelta(
                     key, last.call_id, last.name, last.arguments + delta.arguments
@@ -179,6 +198,10 @@ def _is_text(delta: Any) -> bool:
 def _is_call(delta: Any) -> bool:
     told = (delta.call_id, delta.name, delta.arguments)
     return all(isinstance(text, str) for text in told)
+
+
+def _is_close(delta: Any) -> bool:
+    return delta.arguments is None or isinstance(delta.arguments, str)
 
 
 def _is_counted(delta: Any) -> bool:
@@ -207,6 +230,7 @@ _SOUND: dict[type, Callable[[Any], bool]] = {
     ReasoningDelta: _is_text,
     RefusalDelta: _is_text,
     ToolCallDelta: _is_call,
+    CloseDelta: _is_close,
     UsageDelta: _is_counted,
     AnnotationDelta: lambda delta: isinstance(delta.annotation, dict),
     ItemDelta: lambda delta: isinstance(delta.item.get("type"), str),

@@ -12,7 +12,8 @@ Source: https://www.openresponses.org/specification#streaming
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -24,6 +25,63 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 #: In the place of what most responses have none of until their end, while thousands are
 #: open. Whoever adds to one makes it first.
 NOTHING = cast(dict[Any, Any], MappingProxyType({}))
+
+
+_TOGETHER = 1000  # pieces of a text
+_PAGE = 128 * 1024  # characters of a text that are deflated together
+
+
+class Pieces:
+    """A text as it comes, piece by piece.
+
+    A string of its own takes 50 bytes more than its letters, and hosts send a few
+    letters at a time: pieces are put together by the thousand. A long text waits
+    deflated for its end, as many may be open at once.
+    """
+
+    __slots__ = ("_latest", "_loose", "_paged", "_pages", "length")
+
+    def __init__(self) -> None:
+        self.length = 0  # characters
+        self._paged = 0  # of them in pages
+        self._pages: Sequence[bytes | str] = ()  # what came first
+        self._loose: Sequence[str] = ()  # what came then, by the thousand
+        self._latest: list[str] = []
+
+    def append(self, piece: str) -> None:
+        self._latest.append(piece)
+        self.length += len(piece)
+        if self.length - self._paged >= _PAGE:
+            text = self._taken()
+            # What comes in one, of an earlier run say, an event holds as well.
+            page = text if len(piece) == len(text) else _deflated(text)
+            self._pages, self._paged = (*self._pages, page), self.length
+        elif len(self._latest) == _TOGETHER:
+            latest, self._latest = self._latest, []
+            self._loose = (*self._loose, "".join(latest))
+
+    def joined(self) -> str:
+        """All of it."""
+        if len(self._loose) + len(self._latest) > 1:
+            self._loose = (self._taken(),)
+        loose = [*self._loose, *self._latest]
+        return "".join([*map(_inflated, self._pages), *loose])
+
+    def _taken(self) -> str:
+        """What is in no page, which is forgotten."""
+        text = "".join([*self._loose, *self._latest])
+        self._loose, self._latest = (), []
+        return text
+
+
+def _deflated(text: str) -> bytes:
+    return zlib.compress(text.encode(errors="surrogatepass"), 1)
+
+
+def _inflated(page: bytes | str) -> str:
+    if isinstance(page, str):
+        return page
+    return zlib.decompress(page).decode(errors="surrogatepass")
 
 
 class OpenItem:
@@ -47,8 +105,8 @@ class OpenItem:
         self.part: dict[str, Any] | None = None  # the content part being written
         self.part_index = -1
         self.source_part = 0  # its number as the provider counts
-        self.text: list[str] = []  # of that part
-        self.arguments: list[str] = []
+        self.text = Pieces()  # of that part
+        self.arguments = Pieces()
         self.pending = ""  # half a surrogate pair
         self.closed = False
 
@@ -56,10 +114,10 @@ class OpenItem:
         """The item as it stands, with text that is not closed yet."""
         item = dict(self.item)
         if item["type"] == "function_call":
-            item["arguments"] = "".join(self.arguments)
+            item["arguments"] = self.arguments.joined()
         elif self.part is not None:
             field = "summary" if self.part["type"] == "summary_text" else "content"
-            part = {**self.part, _text_field(self.part): "".join(self.text)}
+            part = {**self.part, _text_field(self.part): self.text.joined()}
             item[field] = [*item[field][:-1], part]
         return item
 
@@ -179,7 +237,7 @@ class ItemStream:
         if opened.pending:  # the other half never came
             opened.text.append("\ufffd")
             opened.pending = ""
-        text = "".join(opened.text)
+        text = opened.text.joined()
         part = {**opened.part, _text_field(opened.part): text}
         field = "summary" if part["type"] == "summary_text" else "content"
         opened.item = {**opened.item, field: [*opened.item[field][:-1], part]}
@@ -196,7 +254,7 @@ class ItemStream:
                 self._emit("response.reasoning_summary_text.done", **at, text=text)
         name = "reasoning_summary_part" if field == "summary" else "content_part"
         self._emit(f"response.{name}.done", **{**at, "part": part})
-        opened.part, opened.text = None, []
+        opened.part, opened.text = None, Pieces()
 
     def _close(
         self, key: Key, *, complete: bool = True, status: str | None = None
@@ -215,7 +273,7 @@ class ItemStream:
 
     def _close_arguments(self, opened: OpenItem, complete: bool) -> bool:
         """False where the call must never be run."""
-        text = "".join(opened.arguments)
+        text = opened.arguments.joined()
         if complete and text.strip() in ("", "null"):
             if not text:
                 self._arguments(opened, "{}")  # the pieces are the whole

@@ -24,7 +24,28 @@ class Issuer(TypedDict):
 
     provider: str  # kind of the provider, e.g. "openai"
     model: str  # name as the provider spells it
-    route: str  # which account: "<provider row>:<key row>"
+    route: str  # which account: "<provider row>:<key row>", "*" for any key
+
+
+ANY_KEY = "*"
+
+
+def is_issuer(issuer: Issuer, told: Issuer) -> bool:
+    """Whether `issuer` is the one that a proof tells. A client that keeps proofs itself
+    does not say which key they came by."""
+    if issuer == told:
+        return True
+    provider, _, rest = told["route"].partition(":")
+    key, separator, codec = rest.partition(":")
+    if key != ANY_KEY:
+        return False
+    own_provider, _, own_rest = issuer["route"].partition(":")
+    own_key, own_separator, own_codec = own_rest.partition(":")
+    return (
+        (issuer["provider"], issuer["model"]) == (told["provider"], told["model"])
+        and (own_provider, own_separator, own_codec) == (provider, separator, codec)
+        and own_key != ""
+    )
 
 
 class ProviderData(TypedDict):

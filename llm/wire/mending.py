@@ -16,7 +16,11 @@ import orjson
 
 MAX_DEPTH = 250  # levels of a JSON value; orjson writes a few more
 NUL = b"\\u0000"  # as JSON writes it
-_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # behind no odd backslash
+_BACKSLASH = b"\\\\"  # as JSON writes it
+_STAND_IN = b"\0\0"  # no JSON has it
+_PIECE = 16 * 1024  # bytes that are mended in one go; in a thread, others run between
+#: A piece that cuts no escape in two; the last may be a backslash that begins none.
+_ESCAPES = re.compile(rb"(?:[^\\]|\\u[0-9a-fA-F]{4}|\\.){1,%d}|\\" % _PIECE, re.DOTALL)
 
 
 def mended(text: str) -> str:
@@ -47,7 +51,19 @@ def mended_json(value: Any) -> Any:
 
 def without_nul(told: bytes) -> bytes:
     """The same JSON with U+FFFD for each NUL in its texts and names."""
-    return _NUL.sub(rb"\1\\ufffd", told) if NUL in told else told
+    if NUL not in told or b"\0" in told:  # what has a bare NUL is no JSON
+        return told
+    if len(told) <= _PIECE:
+        return _without_nul(told)
+    pieces = _ESCAPES.finditer(told)
+    return b"".join(_without_nul(piece[0]) for piece in pieces)
+
+
+def _without_nul(told: bytes) -> bytes:
+    if _BACKSLASH not in told:
+        return told.replace(NUL, b"\\ufffd")
+    told = told.replace(_BACKSLASH, _STAND_IN).replace(NUL, b"\\ufffd")
+    return told.replace(_STAND_IN, _BACKSLASH)
 
 
 def _mended(value: Any, depth: int = MAX_DEPTH) -> Any:

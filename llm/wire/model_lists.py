@@ -25,6 +25,7 @@ from typing import Any
 import orjson
 
 from llm.errors import BadResponse
+from llm.wire import bounded_json
 from llm.wire.mending import mended_json
 
 Entry = Mapping[str, Any]
@@ -106,7 +107,7 @@ def next_page(body: bytes) -> dict[str, str]:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return mended_json(orjson.loads(body))
+        return mended_json(bounded_json.loads(body))
     except orjson.JSONDecodeError as exc:
         raise BadResponse(detail="The list of models is not JSON.") from exc
 

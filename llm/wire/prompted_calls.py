@@ -98,11 +98,16 @@ class CallFilter:
 
 _State = Literal["prose", "fence", "candidate", "json", "code", "after", "gap"]
 
-_MARK = re.compile(r"[{\[`]")
+#: A brace before anything but a blank or a quote begins no object that has a member.
+_MARK = re.compile(r'[\[`]|\{(?![^\s"])')
+_TICKS = re.compile(r"`*")
 _BLANK = re.compile(r"\s*")
 _REST_OF_LINE = re.compile(r"[ \t]*")
 _FENCE = re.compile(r"([\w-]*)\s*", re.ASCII)
 _FENCE_TICKS = 3
+#: Characters that wait for what follows them; without a bound they would be looked at
+#: anew with each delta.
+_MAX_WAITING = 1_000
 _MAX_FENCE = 40  # characters between a fence and what it holds
 #: Languages of a fence that may hold a call.
 _CALL_LANGUAGES = frozenset({"", "json", "tool", "tool_call", "tool_code"})
@@ -201,6 +206,8 @@ class _Text:
         blank = position + len(self._buffer[position:end].rstrip())
         self._say(self._buffer[position:blank])
         if mark is None:
+            if len(self._buffer) - blank > _MAX_WAITING:
+                return self._say_to(len(self._buffer), blank)
             return blank if blank > position else None
         self._held.append(self._buffer[blank:end])
         match mark[0]:
@@ -216,11 +223,11 @@ class _Text:
     def _fence_on(self, position: int) -> int | None:
         """At backticks: a fence around a call, one around something else, or a few
         that mark a word."""
-        ticks = _run(self._buffer, position, "`")
+        ticks = _ticks(self._buffer, position)
         end = position + ticks
-        if end == len(self._buffer) and not self._final:
+        if end == len(self._buffer) and not self._final and ticks <= _MAX_WAITING:
             return None
-        if ticks < _FENCE_TICKS:
+        if ticks < _FENCE_TICKS or ticks > _MAX_WAITING:
             return self._leave("prose", end, position)
         opening = _FENCE.match(self._buffer, end)
         assert opening is not None
@@ -269,8 +276,8 @@ class _Text:
             start = len(self._buffer.rstrip("`"))
         if start < 0:
             return self._say_to(len(self._buffer), position)
-        end = start + _run(self._buffer, start, "`")
-        if end == len(self._buffer) and not self._final:
+        end = start + _ticks(self._buffer, start)
+        if end == len(self._buffer) and not self._final and end - start <= _MAX_WAITING:
             return self._say_to(start, position) if start > position else None
         self._fence = 0
         return self._leave("prose", end, position)
@@ -280,7 +287,7 @@ class _Text:
         rest = _REST_OF_LINE.match(self._buffer, position)
         assert rest is not None
         follows = self._buffer[rest.end() : rest.end() + 1]
-        if not follows and not self._final:
+        if not follows and not self._final and len(rest[0]) <= _MAX_WAITING:
             return None
         allowed = "\r\n{`" if self._fence else "\r\n{"
         if follows and follows not in allowed:
@@ -299,7 +306,7 @@ class _Text:
         if position == len(self._buffer):
             return position
         if self._fence and self._buffer[position] == "`":
-            ticks = _run(self._buffer, position, "`")
+            ticks = _ticks(self._buffer, position)
             if position + ticks == len(self._buffer) and not self._final:
                 return None
             self._fence = 0
@@ -392,9 +399,8 @@ class _Text:
             self._out.append(TextDelta(self.key, text, self._phase))
 
 
-def _run(text: str, position: int, char: str) -> int:
-    """How many of `char` stand at `position`."""
-    end = position
-    while end < len(text) and text[end] == char:
-        end += 1
-    return end - position
+def _ticks(text: str, position: int) -> int:
+    """How many backticks stand at `position`."""
+    found = _TICKS.match(text, position)
+    assert found is not None
+    return found.end() - position

@@ -25,7 +25,14 @@ from llm.wire.deltas import Delta, TextDelta, is_sound, mend
 from llm.wire.sse import SSEDecoder
 
 #: What a decoder stumbles with over a shape nobody has seen yet.
-STUMBLES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+STUMBLES = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    RecursionError,
+)
 _WRONG = (LLMError, *STUMBLES)
 #: A whole frame, and its data.
 _FRAME = re.compile(rb"(?:event: [^\r\n]*\n)?data: ([^\r\n]+)\n\n")
@@ -57,6 +64,11 @@ class Reader:
         )
         self._before = self._after = b""  # around the text, with its quotes
         self._least = 0  # bytes that both take
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of an event that is not whole yet."""
+        return self._frames.waiting
 
     def feed(self, chunk: bytes) -> list[Delta]:
         if (tell := self._tell) is not None:

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm.wire.items import Issuer, Item
+from llm.wire.items import Issuer, Item, is_issuer
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundResponse:
+    """A response that its provider continues without a connection, and whose it is."""
+
+    id: str  # the provider's
+    issuer: Issuer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,14 @@ class Request:
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     stream: bool = True
+    #: Text with which the answer has begun already: the model goes on behind it. Only
+    #: for codecs that can say so, which `Capabilities.prefill` tells.
+    prefill: str = ""
+    #: The provider keeps the response and continues it when the connection is lost.
+    #: Only for codecs that can say so, where `Capabilities.background_resume` is set.
+    in_background: bool = False
+    #: The response to read again instead of asking for a new one.
+    resumes: BackgroundResponse | None = None
     #: Only proofs of this issuer are sent back; all others are rebuilt without.
     issuer: Issuer | None = None
     #: Goes into the provider's body as it is, last (staff's per-model extras).
@@ -42,6 +58,6 @@ class Request:
     def proof(self, item: Item) -> Any | None:
         """The raw block of `item`, if it goes to its issuer; else None."""
         data = item.get("provider_data")
-        if not data or self.issuer is None or data["issuer"] != self.issuer:
+        if not data or self.issuer is None:
             return None
-        return data["raw"]
+        return data["raw"] if is_issuer(self.issuer, data["issuer"]) else None

@@ -33,12 +33,17 @@ from llm.wire.deltas import (
     UsageDelta,
     merge,
 )
-from llm.wire.item_stream import NOTHING, ItemStream
+from llm.wire.item_stream import NOTHING, ItemStream, Pieces
 from llm.wire.items import Event, Item, id_prefix, new_id
 from llm.wire.mending import mended_json
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
+_UNENDED = ("pause", "size")  # why an answer stops that its host has not ended
+_CUTS = ("length", "size")  # why a provider's answer ends before its end
+#: Characters of an event that pieces are merged into. A fast host's read holds a
+#: megabyte, and a log holds small events in less memory.
+_MERGED = 16_000
 _NOBODY = StartDelta()  # has said who answers
 #: What the schema requires of every response; a caller's `echo` overrides.
 _RESPONSE: dict[str, Any] = {
@@ -93,6 +98,7 @@ class ResponseBuilder(ItemStream):
         "_model",
         "_usage",
         "ended",
+        "ended_output",
         "finish",
         "start_delta",
     )
@@ -120,6 +126,10 @@ class ResponseBuilder(ItemStream):
         self._usage: dict[str, Any] | None = None
         self.start_delta = _NOBODY
         self.finish: FinishDelta | None = None
+        #: Length of `output` when the last provider call was ended by its host. None
+        #: while a call is under way, and where the last one was cut off or paused: then
+        #: the model has not had its say.
+        self.ended_output: int | None = None
 
     # Lifecycle
 
@@ -129,10 +139,14 @@ class ResponseBuilder(ItemStream):
         return self._take()
 
     def restore(
-        self, items: Iterable[Item], usage: dict[str, Any] | None
+        self,
+        items: Iterable[Item],
+        usage: dict[str, Any] | None,
+        ended_output: int | None = None,
     ) -> list[Event]:
         """Tell items of this response that an earlier run has finished, whole."""
         self._usage = usage
+        self.ended_output = ended_output
         for item in items:
             if "call_id" in item and item["type"] == "function_call":
                 self._note_call(item["call_id"])
@@ -140,9 +154,9 @@ class ResponseBuilder(ItemStream):
         return self._take()
 
     def reopen(self, key: Key, item: Item) -> list[Event]:
-        """Go on with an item that an earlier run has left open: what was said is told
-        again in one piece, and deltas of `key` lengthen it."""
-        self._close_current()
+        """Go on with an item that an earlier run has left: what was said is told again
+        in one piece, and deltas of `key` lengthen it. Several may be open side by
+        side."""
         opened = self._open[key] = self._begin(item)
         *parts, last = [*item.get("summary", []), *item.get("content", [])] or [None]
         for part in parts:
@@ -150,19 +164,24 @@ class ResponseBuilder(ItemStream):
             self._close_part(opened)
         if last:
             self._tell_part(opened, last)
-        self._current = key
+            opened.source_part = opened.part_index
+        if item["type"] in ("message", "reasoning"):
+            self._current = key
         return self._take()
 
-    def interrupt(self, key: Key) -> list[Event]:
+    def is_open(self, key: Key) -> bool:
+        return key in self._open
+
+    def interrupt(self, key: Key, *, complete: bool = True) -> list[Event]:
         """Close an item that will not be gone on with; it stays, and says so."""
         self._open[key].item["parley:interrupted"] = True
-        self._close(key)
+        self._close(key, complete=complete)
         return self._take()
 
     def feed(self, deltas: list[Delta]) -> list[Event]:
         """What one read from the provider said; neighbouring texts become one event."""
         if self.merges and len(deltas) > 1:
-            deltas = merge(deltas)
+            deltas = merge(deltas, _MERGED)
         for delta in deltas:
             self._DISPATCH[type(delta)](self, delta)
         events, self._out = self._out, []
@@ -182,6 +201,7 @@ class ResponseBuilder(ItemStream):
         """A provider call begins; what the last one left to read is gone."""
         self.start_delta, self.finish = _NOBODY, None
         self._call, self._in_call = None, True
+        self.ended_output = None
         self._closed = NOTHING
 
     def end_call(self, *, whole: bool = True) -> list[Event]:
@@ -196,7 +216,7 @@ class ResponseBuilder(ItemStream):
     def _end_call(self, whole: bool) -> None:
         for calls in list(self._unnamed.values()):
             self._open_call(calls[0].key, calls, name="")
-        cut = not whole or (self.finish and self.finish.reason == "length")
+        cut = not whole or (self.finish and self.finish.reason in _CUTS)
         last = max((o.index for o in self._open.values()), default=-1)
         for key, opened in list(self._open.items()):
             complete = whole and not (cut and opened.index == last)
@@ -205,6 +225,8 @@ class ResponseBuilder(ItemStream):
         if self._in_call:
             self._in_call = False
             self._add_usage()
+            if whole and self.finish and self.finish.reason not in _UNENDED:
+                self.ended_output = len(self.output)
 
     def complete(self, reason: str | None = None) -> list[Event]:
         """The response is over: completed, or incomplete for `reason`."""
@@ -212,6 +234,7 @@ class ResponseBuilder(ItemStream):
             reason = {
                 "length": "max_output_tokens",
                 "content_filter": "content_filter",
+                "size": "max_answer_size",
             }.get(self.finish.reason)
         self._end_call(whole=True)
         if reason:
@@ -276,6 +299,11 @@ class ResponseBuilder(ItemStream):
         """The items not done yet, as they stand, by `output_index`."""
         opened = {o.index: o.snapshot() for o in self._open.values()}
         return [item for _, item in sorted({**self._waiting, **opened}.items())]
+
+    @property
+    def open_length(self) -> int:
+        """Characters of the items not done yet."""
+        return sum(o.text.length + o.arguments.length for o in self._open.values())
 
     # Deltas
 
@@ -386,8 +414,13 @@ class ResponseBuilder(ItemStream):
         self.proofs[opened.item["id"]] = delta.raw
 
     def _close_delta(self, delta: CloseDelta) -> None:
-        if delta.key in self._open:
-            self._close(delta.key, complete=delta.complete)
+        if (opened := self._open.get(delta.key)) is None:
+            return
+        if delta.arguments is not None and opened.item["type"] == "function_call":
+            opened.pending = ""
+            opened.arguments = Pieces()
+            opened.arguments.append(self._mend(opened, delta.arguments))
+        self._close(delta.key, complete=delta.complete)
 
     def _usage_delta(self, delta: UsageDelta) -> None:
         call = self._call = self._call or UsageDelta()

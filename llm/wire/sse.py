@@ -5,24 +5,27 @@ LF, CRLF or CR and with nothing else: JSON carries U+2028 and U+0085 unescaped, 
 `str.splitlines` would cut inside strings. Fields a host invents (`error:` of llama.cpp)
 are kept in `ServerSentEvent.event` as a nameless event's name, so that a decoder can
 see them. An object of JSON that stands in the stream without any field's name is an
-event too: Google writes an error so, over several lines.
+event too: Google writes an error so, over several lines. An event without data says
+nothing to any decoder and is left out: hosts send an empty `data:` as a heartbeat.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from llm.wire.bounded_json import MAX_VALUES, check_values, forgiving, loads
 from llm.wire.items import Event
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
+#: That are kept apart. Others run between two joins, where a thread does them.
+_MAX_LINES = 10_000
 
 
 @dataclass(slots=True)
@@ -32,12 +35,14 @@ class ServerSentEvent:
     id: str = ""
 
     def json(self) -> Any:
-        """The data as JSON. Raises ValueError where it is none."""
+        """The data as JSON. Raises ValueError where it is none, or too large."""
+        if len(self.data) > MAX_VALUES:
+            check_values(self.data)
         try:
             return orjson.loads(self.data)
         except orjson.JSONDecodeError:
             # orjson refuses half a surrogate pair and broken UTF-8; hosts send both.
-            return json.loads(self.data.decode(errors="replace"))
+            return forgiving(self.data.decode(errors="replace"))
 
 
 class SSEDecoder:
@@ -46,18 +51,22 @@ class SSEDecoder:
     __slots__ = (
         "_after_cr",
         "_bare",
+        "_blocks",
         "_data",
         "_event",
         "_last_id",
         "_started",
         "_tail",
+        "waiting",
     )
 
     def __init__(self) -> None:
+        self.waiting = 0  # bytes of an event that is not whole yet
         self._tail: list[bytes] = []
         self._after_cr = False
         self._started = False
         self._data: list[bytes] = []
+        self._blocks: list[bytes] = []  # many lines each, which came before them
         self._bare = False  # what is in it came without "data:"
         self._event = ""
         self._last_id = ""
@@ -73,9 +82,11 @@ class SSEDecoder:
             and not (self._tail or self._data or self._event or self._after_cr)
         ):  # one frame, one line: so most chunks come
             self._started = True
-            return [ServerSentEvent(chunk[6:-2], "message", self._last_id)]
+            data = chunk[6:-2]
+            return [ServerSentEvent(data, "message", self._last_id)] if data else []
         if not chunk:
             return []
+        self.waiting += len(chunk)
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # the second half of a "\r\n" cut in two
         self._after_cr = chunk.endswith(b"\r")
@@ -108,15 +119,16 @@ class SSEDecoder:
                 data = frame[6:]
             else:
                 name, _, data = frame.partition(b"\ndata: ")
-                if name[:7] != b"event: " or b"\n" in name or not data:
+                if name[:7] != b"event: " or b"\n" in name:
                     return self._lines(buffer)
-            if data.find(b"\n") >= 0:
+            if not data or data.find(b"\n") >= 0:
                 return self._lines(buffer)
             event = name[7:].decode(errors="replace") if name else ""
             events.append(ServerSentEvent(data, event or "message", self._last_id))
         if b"\n" in rest:
             return events + self._lines(rest)
         self._tail = [rest] if rest else []
+        self.waiting = len(rest)
         return events
 
     def _lines(self, buffer: bytes) -> list[ServerSentEvent]:
@@ -127,6 +139,8 @@ class SSEDecoder:
         for line in lines:
             if event := self._line(line):
                 events.append(event)
+        if events or not self._data:
+            self.waiting = len(last)
         return events
 
     def close(self) -> list[ServerSentEvent]:
@@ -145,25 +159,33 @@ class SSEDecoder:
     def _line(self, line: bytes) -> ServerSentEvent | None:
         if line.startswith(b"data:"):
             if self._bare:
-                self._data, self._bare = [], False
+                self._data, self._blocks, self._bare = [], [], False
             value = line[6:] if line[5:6] == b" " else line[5:]
-            self._data.append(value)
+            self._keep(value)
             return None
         if not line:
             data, event, bare = self._data, self._event, self._bare
             self._data, self._event, self._bare = [], "", False
             if not data:
                 return None
+            if self._blocks:
+                data, self._blocks = [*self._blocks, *data], []
             whole = data[0] if len(data) == 1 else b"\n".join(data)
-            if bare and not _is_json(whole):
+            if not whole or (bare and not _is_json(whole)):
                 return None
             return ServerSentEvent(whole, event or "message", self._last_id)
         if self._bare or (line.startswith(b"{") and not self._data):
-            self._data.append(line)
+            self._keep(line)
             self._bare = True
         else:
             self._field(line)
         return None
+
+    def _keep(self, line: bytes) -> None:
+        if len(self._data) >= _MAX_LINES:
+            self._blocks.append(b"\n".join(self._data))
+            self._data = []
+        self._data.append(line)
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
@@ -172,18 +194,18 @@ class SSEDecoder:
             case b"event":
                 self._event = value.decode(errors="replace")
             case b"data":
-                self._data.append(value)
+                self._keep(value)
             case b"id" if b"\0" not in value:
                 self._last_id = value.decode(errors="replace")
             case b"error":
                 # llama.cpp behind GPUStack: "error: {...}" instead of "data:".
                 self._event = "error"
-                self._data.append(value)
+                self._keep(value)
 
 
 def _is_json(data: bytes) -> bool:
     try:
-        orjson.loads(data)
+        loads(data)
     except orjson.JSONDecodeError:
         return False
     return True

@@ -10,6 +10,7 @@ from django.db import models
 from conversations.presets import ContextSource, Preset
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file.tables import (
+    DECLARED_TOOL,
     HTTP,
     KEY,
     MODEL,
@@ -21,7 +22,7 @@ from project.config_file.tables import (
     table_of,
 )
 from project.config_file.variables import VariableNames
-from tools.models import Tool
+from tools.models import DeclaredTool, Tool
 from tools.secret_headers import SecretHeaders
 
 
@@ -40,6 +41,10 @@ def dump() -> dict[str, Any]:
     document = {
         "providers": [_provider_table(row, variables) for row in providers],
         "tools": [_tool_table(row, variables) for row in tools],
+        "declared_tools": [
+            table_of(row, DECLARED_TOOL) | _links_of(row, DECLARED_TOOL)
+            for row in DeclaredTool.objects.prefetch_related("groups")
+        ],
         "sources": [_source_table(row, variables) for row in sources],
         "presets": [_preset_table(row) for row in presets],
     }
@@ -63,8 +68,8 @@ def _key_table(
     key: ApiKey, provider: Provider, variables: VariableNames
 ) -> dict[str, Any]:
     table = table_of(key, KEY)
-    if table.get("state") == ApiKey.State.RESTING:
-        del table["state"]  # that will pass
+    if key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
+        table.pop("state", None)  # what happened to it, and no configuration
     name = variables.name_for(f"{provider.name} {key.label}")
     return table | {"secret": f"env:{name}"}
 

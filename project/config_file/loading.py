@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +11,13 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models, transaction
 
 from conversations.presets import ContextSource
+from llm.encrypted import SecretUnavailable
 from llm.models import ApiKey, Provider
 from project.config_file.findings import ConfigError, Findings, Report
 from project.config_file.links import Links
 from project.config_file.shape import Shape, Table
 from project.config_file.tables import (
+    DECLARED_TOOL,
     HTTP,
     KEY,
     MODEL,
@@ -27,9 +30,10 @@ from project.config_file.tables import (
     texts_of,
 )
 from project.config_file.variables import Secrets
+from tools.declared_tools import ALL_KINDS
 from tools.http.checks import header_problems
 from tools.mcp.rows import McpServer
-from tools.models import HttpTool, Tool, ToolVersion
+from tools.models import DeclaredTool, HttpTool, Tool, ToolVersion
 from tools.secret_headers import SecretHeaders
 from tools.versions import Snapshot, snapshot_of
 
@@ -65,12 +69,16 @@ class _Loader:
     _tools: list[tuple[Tool, Snapshot | None]] = field(default_factory=list)
 
     def load(self, document: Table) -> None:
-        known = ["providers", "tools", "sources", "presets"]
+        known = ["providers", "tools", "declared_tools", "sources", "presets"]
         self.shape.check_fields("the file", document, known)
         for place, table in self.shape.tables(document, "providers", PROVIDER):
             self._provider(place, table)
         for place, table in self.shape.tables(document, "tools", TOOL):
             self._tool(place, table)
+        for place, table in self.shape.tables(
+            document, "declared_tools", DECLARED_TOOL
+        ):
+            self._declared_tool(place, table)
         for place, table in self.shape.tables(document, "sources", SOURCE):
             self._source(place, table)
         presets = []
@@ -95,6 +103,9 @@ class _Loader:
 
     def _provider(self, place: str, table: Table) -> None:
         provider = self._row(place, table, PROVIDER, {})
+        if provider:
+            assert isinstance(provider, Provider)
+            _take_keys_along(provider)
         # One that could not be saved still has its inner tables looked through.
         owner = {"provider": provider or Provider(name=table["name"])}
         for inner, key in self.shape.tables(table, "keys", KEY, place):
@@ -111,8 +122,10 @@ class _Loader:
         secret = self._secret(f"{place}.secret", told.pop("secret", ""), key)
         if secret:
             told["secret"] = secret
-        if key.state == ApiKey.State.RESTING:
-            told.setdefault("state", key.state)  # a pause that will pass
+        if secret:
+            key.forget_refusals()  # they were another key's
+        elif key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
+            told.setdefault("state", key.state)  # what happened stays so
         if secret or key.secret:
             self._row(place, told, KEY, owner)
         else:  # the problem is told; are there more?
@@ -156,6 +169,20 @@ class _Loader:
             beside = [*self._headers(f"{inner}.secret_headers", headers, row)]
             self._row(inner, values, HTTP, {}, found=row, beside=beside)
 
+    def _declared_tool(self, place: str, table: Table) -> None:
+        if table["kind"] not in ALL_KINDS:
+            known = ", ".join(sorted(ALL_KINDS))
+            self._problem(f"{place}: there is no such kind; known: {known}.")
+            return
+        row = self._row(place, table, DECLARED_TOOL, {})
+        if row is None:
+            return
+        wants_groups = table.get("allowed_for") == DeclaredTool.AllowedFor.GROUPS
+        if wants_groups and not table.get("groups"):
+            self._problem(f"{place}.groups: name at least one group.")
+        if table.get("groups") and not wants_groups:
+            self._problem(f'{place}.groups: they need allowed_for = "groups".')
+
     # Sources of context
 
     def _source(self, place: str, table: Table) -> None:
@@ -187,6 +214,9 @@ class _Loader:
             self._problem(f"{place}: write a table of names.")
             return
         stored = row.revealed_headers()
+        # The file says where they are sent to: they are bound to its address.
+        if stored:
+            row.set_secret_headers({})
         for name, value in told.items():
             text = self.secrets.text(f"{place}.{name}", value, "header", name in stored)
             problems = list(header_problems({name: text}))
@@ -268,6 +298,19 @@ class _Loader:
 
     def _problem(self, problem: str) -> None:
         self.findings.problems.append(problem)
+
+
+def _take_keys_along(provider: Provider) -> None:
+    """Who may load a file has the right to keys: those of a provider whose address the
+    file changes are sent to the new one."""
+    for key in provider.keys.all():
+        entered_for = key.entered_for
+        if entered_for in (None, provider.secret_origin):
+            continue
+        # One that cannot be decrypted stays; the admin and `check` name it.
+        with suppress(SecretUnavailable):
+            key.enter(key.secret.reveal_for(entered_for), provider.secret_origin)
+            key.save(update_fields=["secret"])
 
 
 def _problems(place: str, exc: ValidationError) -> Iterator[str]:

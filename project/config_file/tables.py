@@ -17,7 +17,7 @@ from django.db import models
 from conversations.presets import ContextSource, Preset
 from llm.encrypted import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
-from tools.models import HttpTool, Tool
+from tools.models import DeclaredTool, HttpTool, Tool
 
 _NOT_CONFIGURATION = {"rest_until"}  # columns that tell what happened
 _MAX_SHOWN = 60  # characters of a value
@@ -39,7 +39,7 @@ class Kind:
         return {
             column.name: column
             for column in self.model._meta.concrete_fields
-            if column.editable
+            if (column.editable or column.name == self.identity)
             and not column.is_relation
             and not column.primary_key
             and column.name not in _NOT_CONFIGURATION
@@ -70,6 +70,7 @@ TOOL = Kind(
     references=["approvers"],
     inner=["http"],
 )
+DECLARED_TOOL = Kind(model=DeclaredTool, identity="kind", links=["groups"])
 HTTP = Kind(model=HttpTool, identity="url", inner=["secret_headers"])
 SOURCE = Kind(
     model=ContextSource,

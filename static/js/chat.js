@@ -1,16 +1,17 @@
 // The chat page, made live. Without this file it works by links and forms.
 
 import { cancelCall, refreshBackground, watchBackground } from "./background.js";
-import { Composer, Outbox } from "./composer.js";
+import { Composer, Outbox, forgetOnSignOut } from "./composer.js";
 import { Refused, connect } from "./connection.js";
 import { copyOnClick } from "./copy.js";
 import { openInDialog } from "./dialog.js";
-import { $, fetched, newKey } from "./dom.js";
+import { $, checkSession, fetched, newKey, say } from "./dom.js";
 import { LiveTurns } from "./live.js";
 import { choosePreset } from "./presets.js";
 import { answerOnSubmit } from "./questions.js";
 import { keepAtEnd, keepingPlace, toEnd } from "./scroll.js";
 import { searchOnInput } from "./search.js";
+import { addPartsOnClick } from "./text-parts.js";
 import { chooseTools } from "./tools.js";
 
 const MENUS = ".row-menu[open], .tools-menu[open], .user-menu[open]";
@@ -41,7 +42,9 @@ function start() {
   arrive();
   keepAtEnd();
   copyOnClick();
-  openInDialog();
+  forgetOnSignOut();
+  addPartsOnClick();
+  openInDialog(savedInPlace);
   answerOnSubmit();
   chooseTools(tools);
   choosePreset(() => composer.showDemo());
@@ -81,6 +84,8 @@ function open() {
       onEvent: (turnId, event, position) => turns.receive(turnId, event, position),
       onTurn: foreign,
       onState: showState,
+      onRenamed: renamed,
+      checkSession: () => checkSession($("#list").dataset.url),
     },
   });
 }
@@ -161,6 +166,10 @@ const ACTIONS = {
     if (!isLive) return false;
     cancelCall(button);
   },
+  continue: (button) => {
+    if (!isLive) return false;
+    goOn(button);
+  },
   "choose-model": () => composer.chooseModel(),
   retry: (button) => {
     if (!isLive) return false;
@@ -174,18 +183,31 @@ function stop(turnId) {
   turns.stopping(turnId);
 }
 
-async function retry(button) {
+function retry(button) {
+  const body = new FormData($("#composer"));
+  body.set("key", newKey());
+  const words = "The question could not be sent again. Choose another model.";
+  openTurn(button, body, words);
+}
+
+function goOn(button) {
+  const body = new FormData();
+  body.set("csrfmiddlewaretoken", $("#composer [name=csrfmiddlewaretoken]").value);
+  openTurn(button, body, "The message could not be continued. Try again.");
+}
+
+/** Posts the button's form; the server answers with the page that has the new turn. */
+async function openTurn(button, body, complaint) {
   button.disabled = true;
-  const data = new FormData($("#composer"));
-  data.set("key", newKey());
   try {
-    const asked = { method: "POST", body: data, redirect: "manual" };
+    const asked = { method: "POST", body, redirect: "manual" };
     const response = await fetch(button.formAction, asked);
     if (response.type !== "opaqueredirect") throw new Error("refused");
     await catchUp();
     toEnd();
+    refreshBackground();
   } catch {
-    composer.complain("This could not be asked again. Choose another model and try again.");
+    composer.complain(complaint);
   }
   button.disabled = false;
 }
@@ -239,10 +261,28 @@ function showState(isConnected) {
   lostTimer = clearTimeout(lostTimer) ?? 0;
 }
 
-async function refreshList() {
+/** A title was changed, here or in another tab. */
+async function renamed(id) {
+  refreshList();
+  if (id !== conversation) return;
+  const fresh = await fetched(page, ".bar-title").catch(() => null);
+  if (!fresh) return;
+  $(".bar-title").textContent = fresh.textContent;
+  document.title = `${fresh.textContent} – Parley`;
+}
+
+/** A form of a dialog was saved; the page stays as it is, but for what it shows. */
+async function savedInPlace() {
+  await refreshList({ isForced: true });
+  if (isLive) await renamed(conversation);
+  $("#list").focus({ preventScroll: true });
+  say("Saved.");
+}
+
+async function refreshList({ isForced = false } = {}) {
   const list = $("#list");
   const isInUse = list.contains(document.activeElement) || $("[open]", list);
-  if (isInUse || !navigator.onLine) return;
+  if ((isInUse && !isForced) || !navigator.onLine) return;
   const asked = location.search;
   const query = new URLSearchParams(asked);
   query.set("current", conversation ?? "");

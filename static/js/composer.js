@@ -3,7 +3,11 @@
 import { $, notice } from "./dom.js";
 import { Files } from "./files.js";
 
-const DRAFT = "parley:draft:";
+// Texts that are not sent yet belong to the user who wrote them.
+const USER = document.body.dataset.user;
+const DRAFT = `parley:draft:${USER}:`;
+const OUTBOX = `parley:outbox:${USER}:`;
+const NOBODYS = /^parley:(draft|outbox):[^:]*$/; // of versions that named no user
 const SENT = "parley:sent"; // what a new chat's page sent, until the next page shows it
 
 export class Composer {
@@ -146,7 +150,7 @@ export class Outbox {
   #name;
 
   constructor(conversation) {
-    this.#name = `parley:outbox:${conversation}`;
+    this.#name = OUTBOX + conversation;
   }
 
   get messages() {
@@ -163,6 +167,22 @@ export class Outbox {
 
   #keep(messages) {
     store(this.#name, messages.length ? JSON.stringify(messages) : "");
+  }
+}
+
+/** The next person at this browser is not to find them. */
+export function forgetOnSignOut() {
+  forget((name) => NOBODYS.test(name));
+  document.addEventListener("submit", ({ target }) => {
+    if (!("signOut" in target.dataset)) return;
+    forget((name) => name.startsWith(DRAFT) || name.startsWith(OUTBOX));
+    sessionStorage.removeItem(SENT);
+  });
+}
+
+function forget(isTheirs) {
+  for (const name of Object.keys(localStorage)) {
+    if (isTheirs(name)) localStorage.removeItem(name);
   }
 }
 

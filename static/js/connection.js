@@ -5,17 +5,23 @@
 // connected. Whatever was not acknowledged is sent again after a reconnect, under the
 // same key, so that it arrives once; whatever is followed goes on where it stopped.
 
+import { Liveness, TICK } from "./liveness.js";
 import { EVENT_TYPES, TERMINAL } from "./turn-state.js";
 
 const FIRST_DELAY = 400; // milliseconds before the first new attempt
 const LONGEST_DELAY = 8000;
-const ATTEMPTS = 2; // failed WebSockets before the other way is taken
+const ATTEMPTS = 2; // failed WebSockets before we check the session, and fall back
+const SIGNED_OUT = 4401; // close code; where a handshake is refused there is only 1006
+const ACKNOWLEDGED_IN = 10_000; // milliseconds for a message posted
+const EVENT_IN = 25_000; // milliseconds without an event after which a stream is renewed
 
 /** The server's own words why it does not take a message. */
 export class Refused extends Error {}
 
 /**
- * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected).
+ * `listener` has onEvent(turnId, event, position), onTurn(turnId), onState(isConnected),
+ * onRenamed(conversationId) and checkSession(), a promise of whether the session has
+ * ended; the page is then left.
  */
 export function connect({ socketURL, turnsURL, csrfToken, listener }) {
   return new Connection({ socketURL, turnsURL, csrfToken, listener });
@@ -65,6 +71,8 @@ class Connection {
       unsent: this.#unsent,
       onState: listener.onState,
       onTurn: listener.onTurn,
+      onRenamed: listener.onRenamed,
+      checkSession: listener.checkSession,
       onEvent: (turnId, event, position) => {
         if (TERMINAL.has(event.type)) this.#following.delete(turnId);
         else if (this.#following.has(turnId)) this.#following.set(turnId, position);
@@ -94,20 +102,36 @@ class SocketWay {
   #failures = 0;
   #wasOpen = false;
   #timer = 0;
+  #liveness = new Liveness({
+    ping: () => this.#tell({ type: "ping" }),
+    lost: () => this.#dropped(),
+  });
 
   constructor(options, shared, giveUp) {
     this.#options = options;
     this.#shared = shared;
     this.#giveUp = giveUp;
+    setInterval(() => this.#liveness.tick(), TICK);
   }
 
   open() {
     clearTimeout(this.#timer);
+    this.#liveness.opening();
     const socket = new WebSocket(this.#options.socketURL);
     this.#socket = socket;
-    socket.onopen = () => this.#opened();
-    socket.onmessage = ({ data }) => this.#received(JSON.parse(data));
-    socket.onclose = () => socket === this.#socket && this.#closed();
+    socket.onopen = () => socket === this.#socket && this.#opened();
+    socket.onmessage = ({ data }) => {
+      if (socket === this.#socket) this.#received(JSON.parse(data));
+    };
+    socket.onclose = (event) => socket === this.#socket && this.#closed(event?.code);
+  }
+
+  /** Nothing comes any more: closing it would wait for an answer, too. */
+  #dropped() {
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close();
+    this.#closed();
   }
 
   /** The network is back: what hangs half open would take long to notice. */
@@ -117,7 +141,12 @@ class SocketWay {
   }
 
   send(message) {
-    this.#tell({ type: "turn.create", key: message.key, ...asked(message) });
+    const isSent = this.#tell({
+      type: "turn.create",
+      key: message.key,
+      ...asked(message),
+    });
+    if (isSent) this.#liveness.sent(message.key);
   }
 
   follow(turnId, after) {
@@ -129,27 +158,40 @@ class SocketWay {
   }
 
   #tell(message) {
-    if (this.#socket.readyState !== WebSocket.OPEN) return;
+    if (this.#socket?.readyState !== WebSocket.OPEN) return false;
     this.#socket.send(JSON.stringify(message));
+    return true;
   }
 
   #opened() {
     this.#failures = 0;
     this.#wasOpen = true;
+    this.#liveness.heard();
     this.#shared.onState(true);
     for (const [turnId, after] of this.#shared.following) this.follow(turnId, after);
     for (const { message } of this.#shared.unsent.values()) this.send(message);
   }
 
-  #closed() {
+  #closed(code) {
+    this.#liveness.closed();
     this.#shared.onState(false);
     this.#failures += 1;
+    if (code === SIGNED_OUT || this.#failures % ATTEMPTS === 0) {
+      this.#shared.checkSession();
+    }
     if (!this.#wasOpen && this.#failures >= ATTEMPTS) this.#giveUp();
     else this.#timer = setTimeout(() => this.open(), delay(this.#failures));
   }
 
   #received(message) {
+    this.#liveness.heard();
+    if (message.key) this.#liveness.acknowledged(message.key);
     switch (message.type) {
+      case "parley:pong":
+        return;
+      case "parley:conversation.renamed":
+        this.#shared.onRenamed(message.conversation);
+        return;
       case "parley:turn.queued":
         if (message.key) this.#shared.accept(message.key, message.turn);
         else this.#shared.onTurn(message.turn);
@@ -171,10 +213,20 @@ class StreamWay {
   #turnId = "";
   #failures = 0;
   #sending = false;
+  #heardAt = 0;
 
   constructor(options, shared) {
     this.#options = options;
     this.#shared = shared;
+    setInterval(() => this.#renewSilent(), TICK);
+  }
+
+  /** A stream on which nothing comes may be half open: it is asked for once more. */
+  #renewSilent() {
+    if (!this.#source || performance.now() - this.#heardAt < EVENT_IN) return;
+    this.#source.close();
+    this.#source = null;
+    this.#next();
   }
 
   open() {
@@ -209,6 +261,7 @@ class StreamWay {
     const [turnId, after] = first;
     const query = after ? `?after=${after}` : "";
     this.#turnId = turnId;
+    this.#heardAt = performance.now();
     this.#source = new EventSource(`/api/turns/${turnId}/events/${query}`);
     this.#source.onopen = () => this.#opened();
     this.#source.onerror = () => this.#lost();
@@ -224,6 +277,7 @@ class StreamWay {
 
   #received({ data, lastEventId }) {
     if (!data) return; // EventSource's own "error" carries none
+    this.#heardAt = performance.now();
     const event = JSON.parse(data);
     const turnId = this.#turnId;
     if (TERMINAL.has(event.type)) {
@@ -242,6 +296,7 @@ class StreamWay {
     }
     this.#source = null;
     this.#shared.onState(false);
+    this.#shared.checkSession();
     setTimeout(() => this.#next(), delay(++this.#failures));
   }
 
@@ -268,6 +323,8 @@ class StreamWay {
     if (response.ok) {
       this.#shared.accept(key, answer.id);
       this.#next();
+    } else if ([401, 403].includes(response.status) && (await this.#shared.checkSession())) {
+      throw new Error("signed out"); // the message is sent after signing in
     } else if (response.status < 500) {
       this.#shared.refuse(key, answer.error?.message ?? "The message was refused.");
     } else {
@@ -281,7 +338,8 @@ class StreamWay {
       "X-CSRFToken": this.#options.csrfToken,
       ...(key && { "Idempotency-Key": key }),
     };
-    return fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+    const signal = AbortSignal.timeout(ACKNOWLEDGED_IN);
+    return fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
   }
 }
 

@@ -37,12 +37,36 @@ export function notice(text, kind = "is-error") {
 export async function fetched(url, selector) {
   const response = await fetch(url, { headers: { Accept: "text/html" } });
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
-  if (response.redirected && new URL(response.url).pathname === "/login/") {
-    location.assign(location.href); // signed out meanwhile: come back after signing in
+  if (isSignIn(response)) {
+    signIn();
     throw new Error("signed out");
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   return document.adoptNode(selector ? page.querySelector(selector) : page.body);
+}
+
+/** Whether the session has ended, by a page that needs one; then it goes to the sign-in. */
+export async function checkSession(url) {
+  const asked = { headers: { Accept: "text/html" } };
+  const response = await fetch(url, asked).catch(() => null);
+  if (!response || !isSignIn(response)) return false;
+  signIn();
+  return true;
+}
+
+function isSignIn({ redirected, url }) {
+  return redirected && new URL(url).pathname === "/login/";
+}
+
+/** The server redirects there, and back here after it. */
+function signIn() {
+  location.assign(location.pathname + location.search); // with a hash nothing is loaded
+}
+
+/** Bring the keyboard to what is no control, so that Tab goes on from there. */
+export function focusOn(node) {
+  node.tabIndex = -1;
+  node.focus({ preventScroll: true });
 }
 
 export function say(text) {

@@ -3,7 +3,7 @@
 // Events that come between two frames are taken in together. When a turn is over, the
 // server's own rendering of it takes the place of ours.
 
-import { cloned, fetched, say, slot } from "./dom.js";
+import { cloned, fetched, focusOn, say, slot } from "./dom.js";
 import { end, run } from "./elapsed.js";
 import { filePiece } from "./readable.js";
 import { UNFINISHED, apply, isOver, newTurn } from "./turn-state.js";
@@ -166,7 +166,9 @@ export class LiveTurns {
     }
     await unselected(article);
     keepState(article, rendered);
+    const hadFocus = article.contains(document.activeElement);
     article.replaceChildren(...rendered.children);
+    if (hadFocus && document.activeElement === document.body) focusOn(article);
     article.dataset.status = rendered.dataset.status;
     article.hidden = rendered.hidden; // it came to nothing
     article.classList.remove("is-live");

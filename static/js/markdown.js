@@ -6,7 +6,11 @@
 // turn is over, the server's rendering (conversations/markdown.py) takes the place.
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
+import { FormulaGuard, unguarded } from "./math.js";
 
+/** Marks in a row, which the parser joins anew with each: a megabyte takes half a minute. */
+const LONGEST_RUN = 1000; // characters
+const RUN = new RegExp(`([\`*_~])\\1{${LONGEST_RUN - 1}}`);
 const { Token, Attr } = smd;
 const ALLOWED = new Set(["http:", "https:", "mailto:"]);
 const FENCE = /^\s*```/;
@@ -37,6 +41,20 @@ const TAGS = {
   [Token.Image]: "a",
 };
 
+// At the top level each runs as its first letter does, and what is inside goes with it.
+const DIRECTED = new Set([
+  Token.Paragraph,
+  Token.Heading_1,
+  Token.Heading_2,
+  Token.Heading_3,
+  Token.Heading_4,
+  Token.Heading_5,
+  Token.Heading_6,
+  Token.Blockquote,
+  Token.List_Unordered,
+  Token.List_Ordered,
+]);
+
 /** The address where it may be a link, else null. */
 export function allowedURL(address) {
   try {
@@ -54,7 +72,9 @@ export class MarkdownStream {
   #root;
   #parser;
   #written = 0; // characters
-  #text = "";
+  #given = ""; // what was to be shown last
+  #text = ""; // of it, what the parser is given: formulas are guarded
+  #formulas;
   #line = 0; // where the line begins that is not whole yet
   #isAfterBlank = false;
   #isFenced = false;
@@ -67,24 +87,36 @@ export class MarkdownStream {
 
   /** Show `text`, of which most has usually been shown already. */
   update(text) {
-    if (!text.startsWith(this.#text)) this.#begin();
-    this.#text = text;
+    if (!text.startsWith(this.#given)) this.#begin();
+    this.#given = text;
+    this.#show(this.#formulas.push(text));
+  }
+
+  #show(fresh) {
+    this.#text += fresh;
     for (const start of this.#starts()) {
       this.#write(start);
-      this.end();
+      this.#endParser();
       this.#parser = smd.parser(renderer(this.#root));
     }
-    this.#write(text.length);
+    this.#write(this.#text.length);
   }
 
   /** Nothing follows: show what waits for its other half. */
   end() {
+    this.#show(this.#formulas.push(this.#given, true));
+    this.#endParser();
+  }
+
+  #endParser() {
     this.#guarded(() => smd.parser_end(this.#parser));
   }
 
   #begin() {
     this.#root.replaceChildren();
     this.#parser = smd.parser(renderer(this.#root));
+    this.#formulas = new FormulaGuard();
+    this.#given = this.#text = "";
     this.#written = this.#line = 0;
     this.#isAfterBlank = this.#isFenced = this.#isPlain = false;
   }
@@ -106,6 +138,8 @@ export class MarkdownStream {
 
   #write(end) {
     const fresh = this.#text.slice(this.#written, end);
+    const before = Math.max(0, this.#written - LONGEST_RUN);
+    this.#isPlain ||= RUN.test(this.#text.slice(before, end));
     this.#written = end;
     this.#guarded(() => smd.parser_write(this.#parser, fresh));
   }
@@ -123,7 +157,7 @@ export class MarkdownStream {
   #showPlain() {
     const plain = make("p");
     plain.className = "plain";
-    plain.append(this.#text.slice(0, this.#written));
+    plain.append(unguarded(this.#text.slice(0, this.#written)));
     this.#root.replaceChildren(plain);
   }
 }
@@ -131,7 +165,7 @@ export class MarkdownStream {
 function renderer(root) {
   return {
     data: { nodes: [root] },
-    add_token: ({ nodes }, token) => nodes.push(nodeFor(token, nodes.at(-1))),
+    add_token: ({ nodes }, token) => nodes.push(nodeFor(token, nodes.at(-1), nodes.length === 1)),
     end_token: ({ nodes }) => {
       if (nodes.length > 1) finish(nodes.pop());
     },
@@ -140,7 +174,7 @@ function renderer(root) {
   };
 }
 
-function nodeFor(token, parent) {
+function nodeFor(token, parent, isTopLevel) {
   switch (token) {
     case Token.Document:
       return parent;
@@ -154,13 +188,11 @@ function nodeFor(token, parent) {
     case Token.Table_Row:
       return row(parent);
     case Token.Table_Cell:
-      return parent.appendChild(make(parent.closest("thead") ? "th" : "td"));
-    case Token.Equation_Block:
-    case Token.Equation_Inline:
-      return equation(parent, token === Token.Equation_Block ? "$$" : "$");
+      return cell(parent);
     default: {
       const node = parent.appendChild(make(TAGS[token] ?? "span"));
       if (token === Token.Image) node.className = "image-link";
+      if (DIRECTED.has(token) && isTopLevel) node.dir = "auto";
       return node;
     }
   }
@@ -176,6 +208,7 @@ function codeBlock(parent) {
   head.append(make("span"), copyButton());
   const pre = box.appendChild(make("pre"));
   pre.tabIndex = 0;
+  pre.dir = "ltr";
   return pre.appendChild(make("code"));
 }
 
@@ -208,19 +241,20 @@ function row(parent) {
   return group.appendChild(make("tr"));
 }
 
-/** Formulas stay as they were written, as they do on the server. */
-function equation(parent, mark) {
-  const span = parent.appendChild(make("span"));
-  span.append(mark);
-  span.dataset.mark = mark;
-  return span;
+function cell(parent) {
+  const node = parent.appendChild(make(parent.closest("thead") ? "th" : "td"));
+  node.dir = "auto";
+  return node;
 }
 
+/** A box is named by what stands beside it. */
 function finish(node) {
-  if (node.dataset.mark) node.append(node.dataset.mark);
+  const box = node.querySelector?.(":scope > .task-list-item-checkbox");
+  box?.setAttribute("aria-label", node.textContent.trim());
 }
 
-function appendText(node, text) {
+function appendText(node, guardedText) {
+  const text = unguarded(guardedText);
   if (node.lastChild?.nodeType === Node.TEXT_NODE) node.lastChild.appendData(text);
   else node.append(text);
 }

@@ -3,7 +3,7 @@
 // A card is fetched when its question is asked, and again when it is decided, here or by
 // somebody else. An answer is the card's own form, sent without leaving the page.
 
-import { notice } from "./dom.js";
+import { focusOn, notice } from "./dom.js";
 
 const SCRIPT = { "X-Requested-With": "fetch" };
 const underWay = new Set(); // ids of cards being fetched
@@ -31,8 +31,10 @@ async function refresh(place, id, card) {
 }
 
 function put(place, card, fresh) {
+  const hadFocus = card?.contains(document.activeElement);
   if (card) card.replaceWith(fresh);
   else place.append(fresh);
+  if (hadFocus) focusOn(fresh);
 }
 
 export function answerOnSubmit() {
@@ -78,7 +80,10 @@ async function send(form, submitter) {
     const url = form.getAttribute("action"); // its buttons are named action, too
     const response = await fetch(url, { method: "POST", body, headers: SCRIPT });
     const fresh = await cardIn(response);
-    card.replaceWith(fresh);
+    // The turn's own event may have put a fresh card here already.
+    const shown = card.isConnected ? card : sameCard(card);
+    shown?.replaceWith(fresh);
+    focusOn(fresh.querySelector("[role=alert]") ?? fresh);
     fresh.querySelector("[role=alert], .question-state")?.scrollIntoView({
       block: "nearest",
     });
@@ -87,6 +92,10 @@ async function send(form, submitter) {
     form.prepend(notice("This could not be sent. Try again."));
     for (const button of buttons) button.disabled = false;
   }
+}
+
+function sameCard({ dataset }) {
+  return document.querySelector(`[data-question="${CSS.escape(dataset.question)}"]`);
 }
 
 async function cardIn(response) {

@@ -29,6 +29,7 @@ export function searchOnInput(refresh) {
 /** In the address: a reload finds it again. */
 function note(query) {
   const url = new URL(location.href);
+  url.searchParams.delete("from");
   if (query) url.searchParams.set("q", query);
   else url.searchParams.delete("q");
   history.replaceState(null, "", url);

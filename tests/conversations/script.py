@@ -8,15 +8,16 @@ from typing import Any
 
 from llm.client import Call
 from llm.errors import LLMError
-from llm.wire.deltas import Delta
+from llm.wire.deltas import Delta, FinishDelta
 from llm.wire.request import Request
 
-HANG = "hang"
+HANG, CUT = "hang", "cut"
 
 
 class Script:
     """One list of batches a call. A batch is a delta, a list of deltas, an error to
-    raise, an event to wait for, or HANG. The last call is said again when it is asked
+    raise, an event to wait for, or HANG. A call that says no reason ends with "stop",
+    or with CUT as no codec lets one end. The last call is said again when it is asked
     for."""
 
     def __init__(self, *calls: Sequence[Any], pause: bool = False) -> None:
@@ -24,6 +25,7 @@ class Script:
         self.requests: list[Request] = []
         self.pause = pause
         self.closed = 0
+        self.hanging = 0  # how often it has come to HANG
 
     async def __call__(
         self, *arguments: Any, **options: Any
@@ -33,14 +35,19 @@ class Script:
         self.requests.append(request)
         call.started_at = 1.0
         batches = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
+        if not any(_ends(batch) for batch in batches):
+            batches = [*batches, FinishDelta("stop")]
         try:
             for batch in batches:
+                if batch == CUT:
+                    return
                 if isinstance(batch, LLMError):
                     call.error = batch
                     raise batch
                 if isinstance(batch, asyncio.Event):
                     await batch.wait()
                 elif batch == HANG:
+                    self.hanging += 1
                     await asyncio.Event().wait()
                 else:
                     if self.pause:
@@ -48,3 +55,8 @@ class Script:
                     yield batch if isinstance(batch, list) else [batch]
         finally:
             self.closed += 1
+
+
+def _ends(batch: Any) -> bool:
+    deltas = batch if isinstance(batch, list) else [batch]
+    return batch == CUT or any(isinstance(delta, FinishDelta) for delta in deltas)

@@ -163,6 +163,7 @@ def test_a_list_costs_as_many_queries_for_20_rows_as_for_2(
             root.get(list_url(model))
         return len(seen)
 
+    root.get(list_url(model))  # which notes the session
     add(1)
     few = queries()
     add(18)
@@ -474,6 +475,21 @@ def test_revoking_ends_a_token_and_is_logged(root: Client, ada: User):
     assert "1 token is revoked." in page
     assert AccessToken.objects.find(token) is None
     assert LogEntry.objects.get().get_change_message() == "Revoked."
+
+
+def test_who_may_not_allow_tools_to_groups_does_not_allow_them_to_a_token(
+    root: Client,
+):
+    own = ["add_accesstoken", "view_accesstoken", "change_accesstoken"]
+    clerk = staff("clerk", *own)
+    row, _ = AccessToken.issue(clerk, "mine")
+    told = {"label": "mine", "declares_any_tool": "on", **USUAL}
+    assert signed_in(clerk).post(page_url(row), told).status_code == 302
+    row.refresh_from_db()
+    assert not row.declares_any_tool
+    assert root.post(page_url(row), told).status_code == 302
+    row.refresh_from_db()
+    assert row.declares_any_tool
 
 
 def test_only_superusers_issue_and_see_the_tokens_of_others(ada: User):

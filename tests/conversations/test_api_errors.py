@@ -359,6 +359,17 @@ def test_a_body_beyond_the_limit_is_not_read_further(api: Client, settings: Any)
     assert error_of(answer)["code"] == "request_too_large"
 
 
+def test_a_body_of_too_many_values_is_not_parsed(api: Client):
+    body = b'{"title": [' + b"[]," * 300_000 + b"0]}"
+    answer = api.generic("POST", "/api/conversations/", body, JSON)
+    assert answer.status_code == 413
+    error = error_of(answer)
+    assert error["code"] == "request_too_large"
+    assert error["message"] == (
+        "The request is too large: it has more than 250,000 values."
+    )
+
+
 def test_nobody_gets_nothing(client: Client):
     answer = client.get("/api/conversations/")
     assert answer.status_code == 401

@@ -97,11 +97,22 @@ def test_an_output_may_have_parts():
     assert item["output"] == [{**output[0], "detail": "auto"}]
 
 
-def test_the_size_is_counted_in_bytes_without_the_files():
-    content = [{"type": "input_image", "image_url": PIXEL.rstrip("=") + "A" * 4000}]
-    items_of([{"role": "user", "content": content}], max_size=SIZE)
+@pytest.mark.parametrize("field", ["image_url", "file_data"])
+def test_files_inside_a_message_count_toward_its_size(field: str):
+    kind = "input_image" if field == "image_url" else "input_file"
+
+    def sent(size: int) -> list[Any]:
+        content = [{"type": kind, field: PIXEL.rstrip("=") + "A" * size}]
+        return [{"role": "user", "content": content}]
+
+    items_of(sent(800), max_size=SIZE)
+    with pytest.raises(InputTooLarge, match="refer to it by its 'file_id'"):
+        items_of(sent(4000), max_size=SIZE)
+
+
+def test_the_size_is_counted_in_bytes():
     items_of("x" * 900, max_size=SIZE)
-    with pytest.raises(InputTooLarge, match="at most 1000 are taken"):
+    with pytest.raises(InputTooLarge, match="the limit is 1000"):
         items_of("é" * 600, max_size=SIZE)
 
 

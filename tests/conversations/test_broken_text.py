@@ -16,7 +16,7 @@ from conversations.engine.rows import Claim, Progress, Snapshot
 from conversations.gateway import kept_rows
 from conversations.gateway.consumer import _body
 from conversations.gateway.http import Exchange
-from conversations.models import Conversation, Item, ToolCall, Turn
+from conversations.models import AccessToken, Conversation, Item, ToolCall, Turn
 from llm import router
 from llm.errors import ModelNotAvailable
 from llm.wire.items import user_message
@@ -122,6 +122,13 @@ async def test_a_socket_is_told_where_its_nul_is():
         await ConversationConsumer.decode_json("[" * 500 + r'"\u0000"' + "]" * 500)
 
 
+@pytest.mark.parametrize("unit", ["[],", '{"a":1},'])
+async def test_a_socket_does_not_parse_too_many_values(unit: str):
+    message = f'{{"type": "turn.create", "input": [{unit * 300_000}0]}}'
+    with pytest.raises(InvalidMessage, match="it has more than 250,000 values"):
+        await ConversationConsumer.decode_json(message)
+
+
 async def test_the_gateway_mends_what_is_sent_to_a_model():
     """A program's tool may have read a binary file; the model need not go without."""
     mended = {"input": "a\ufffdb \\u0000", "metadata": {"\ufffd": "c"}}
@@ -138,7 +145,7 @@ async def test_the_gateway_mends_what_is_sent_to_a_model():
 def test_the_gateway_finds_nothing_of_such_a_name(ada: Any):
     a_model()
     with pytest.raises(kept_rows.ResponseNotFound):
-        kept_rows.find(ada.pk, BROKEN)
+        kept_rows.find(AccessToken(user=ada), BROKEN)
     with pytest.raises(ModelNotAvailable):
         router.resolve(BROKEN, user=ada)
 

@@ -36,7 +36,9 @@ CAKE = ok(b'{"state": "done", "cake": "a plum cake"}', "application/json")
 
 
 def _bake(url: str, **fields) -> None:
-    tool = Tool.objects.create(name="bake", kind="http", description="Bake a cake.")
+    tool = Tool.objects.create(
+        name="bake", kind="http", description="Bake a cake.", approval="never"
+    )
     http = HttpTool(
         tool=tool,
         **{

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
+import random
 import tracemalloc
+from functools import partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +22,7 @@ from conversations.engine.database import Database
 from conversations.engine.log import (
     MOST,
     MOST_BYTES,
+    RETAINED,
     Entry,
     Fenced,
     MemoryLog,
@@ -31,6 +36,7 @@ from conversations.engine.log import (
 )
 from llm.wire import websocket
 from llm.wire.deltas import CloseDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from llm.wire.item_stream import Pieces
 from llm.wire.items import output_text
 from llm.wire.mending import mended
 from llm.wire.response import ResponseBuilder
@@ -195,6 +201,38 @@ def test_halves_of_letters_are_mended_before_they_are_kept(size, half):
     assert output_text(log.entries[-2].event["response"]["output"]) == mended(text)
 
 
+def test_a_long_answer_comes_back_to_the_byte_and_is_held_once():
+    """Four events at its end hold all of its text."""
+    dice, letters = random.Random(1), "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(dice.choices(letters, k=7)) for _ in range(1_000)]
+    pieces = [" ".join(dice.choices(words, k=50)) for _ in range(2_000)]
+    size = sum(map(len, pieces))
+    builder, log = ResponseBuilder(id="resp_1", model="m"), TurnLog("resp_1")
+    digest, number = hashlib.sha256(), 0
+    gc.collect()
+    tracemalloc.start()
+    feeds = (partial(builder.feed, [TextDelta(0, piece)]) for piece in pieces)
+    for build in chain([builder.start], feeds, [builder.complete]):
+        events = build()
+        log.append(1, events)
+        number += len(events)
+        for event in events:
+            digest.update(encoded(event))
+    del builder, build, feeds, events, event
+    gc.collect()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 1.7 * size  # the text, and deflated what told it
+    told, at = hashlib.sha256(), None
+    while batch := entries_after(log.entries, at, MOST):
+        for entry in next(portions(batch)):
+            told.update(entry.data)
+            assert entry.size == len(entry.data)
+            at = entry.place
+    assert at == (1, number - 1)
+    assert told.digest() == digest.digest()
+
+
 def test_of_a_long_text_hardly_more_is_kept_than_the_text():
     log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
     log.append(1, builder.start())
@@ -202,7 +240,7 @@ def test_of_a_long_text_hardly_more_is_kept_than_the_text():
     tracemalloc.start()
     for _ in range(2_000):
         log.append(1, builder.feed([TextDelta(0, "a word and another ")]))
-        builder._open[0].text.clear()
+        builder._open[0].text = Pieces()
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 2_000 * 40
@@ -393,6 +431,42 @@ def test_who_asks_for_a_little_at_a_time_is_told_all(most):
         assert len(rest) <= most
         told += rest
     assert told == list(log.entries)
+
+
+def a_large_turn(logs, name):
+    """That is over and followed, and of which four events hold all."""
+    log = logs.journal(name, lambda: None)
+    builder = ResponseBuilder(id=name, model="m")
+    text = "x" * (RETAINED // 6)
+    log.append(1, [*builder.start(), *builder.feed([TextDelta(0, text)])])
+    log.append(1, builder.complete())
+    return log
+
+
+async def test_large_logs_of_turns_that_are_over_are_bounded_together():
+    """Each is kept a while for those who read it; the rows tell the others."""
+    logs = MemoryLog()
+    names = ["resp_1", "resp_2", "resp_3"]
+    for name in names:
+        log = a_large_turn(logs, name)
+        assert RETAINED / 2 < log.entries.size < RETAINED
+        assert await logs.follow(name) is log
+        logs.close(name)
+    assert [logs.get(name) is None for name in names] == [True, True, False]
+    assert not log.is_over
+
+
+async def test_who_follows_a_large_log_that_is_let_go_of_goes_on_with_the_rows():
+    logs = MemoryLog()
+    first = a_large_turn(logs, "resp_1")
+    await logs.follow("resp_1")
+    logs.close("resp_1")
+    waiting = asyncio.ensure_future(first.changed())
+    await asyncio.sleep(0)
+    a_large_turn(logs, "resp_2")
+    logs.close("resp_2")
+    await waiting
+    assert (first.is_over, len(first.entries)) == (True, 0)
 
 
 async def test_what_the_engine_does_again_and_again_outlasts_any_fault(caplog):

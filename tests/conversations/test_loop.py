@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from conversations.loop import Task, respond
+from conversations.loop import LARGE, Task, respond
 from llm.errors import ProviderDown
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta, UsageDelta
-from llm.wire.items import user_message
 from llm.wire.request import Request
 from llm.wire.response import TERMINAL, ResponseBuilder
+from tests.llm import chat, claude
 from tools.registry import Context, Tool
 
 from .script import HANG, Script
@@ -40,6 +40,26 @@ CALLS = [
 ANSWER = [TextDelta(0, "Sunny."), UsageDelta(20, 2), FinishDelta("stop")]
 
 
+def chat_calls(*arguments, reason="tool_calls"):
+    """What a Chat Completions host that ends its answer says; one call each."""
+    said = [
+        chat.chunk(chat.call(n, f"c{n}", "weather", text))
+        for n, text in enumerate(arguments)
+    ]
+    return chat.decoded(chat.frames(*said, chat.chunk({}, reason), chat.DONE))
+
+
+def messages_calls(*arguments, reason="tool_use"):
+    """The same of a Messages host."""
+    said = [claude.START]
+    for n, text in enumerate(arguments):
+        block = {"type": "tool_use", "id": f"c{n}", "name": "weather", "input": {}}
+        given = claude.piece(n, "input_json_delta", partial_json=text)
+        said += [claude.begun(n, block), given, claude.stopped(n)]
+    reason = {"length": "max_tokens"}.get(reason, reason)
+    return claude.told(claude.frames(*said, claude.ended(reason), claude.STOP))
+
+
 class Rows:
     """A record that takes its time, as a database does."""
 
@@ -67,6 +87,9 @@ class Rows:
         self.log.append(("waits", [call["call_id"] for call in calls]))
         return [{"id": f"ask_{call['call_id']}"} for call in calls]
 
+    def asks(self, call):
+        pass
+
     def asked(self, call):
         self.log.append(("asked",))
 
@@ -74,7 +97,6 @@ class Rows:
 def start(script, tell=None, **changes):
     task = Task(
         **{
-            "question": [user_message("hi")],
             "prepare": lambda items: Request(model="m", items=items),
             "stream": script,
             "tools": TOOLS,
@@ -113,6 +135,24 @@ def kind(event):
     return event["type"], event.get("delta"), event.get("sequence_number")
 
 
+@pytest.mark.parametrize(("size", "waits"), [(LARGE, 0), (LARGE + 1, 1)])
+async def test_a_large_answer_is_closed_when_it_may_be(size, waits):
+    """Until then it is not held whole, nor told done."""
+    said, found = [], []
+
+    async def closing():
+        found.append([event["type"] for event in said])
+
+    script = Script([TextDelta(0, "x" * size), FinishDelta("stop")])
+    batches, builder, _ = start(script, tell=said.extend, closing=closing)
+    async for batch in batches:
+        said += batch
+    assert len(found) == waits
+    assert all("response.output_text.done" not in types for types in found)
+    assert said[-1]["type"] == "response.completed"
+    assert len(builder.output[0]["content"][0]["text"]) == size
+
+
 async def test_calls_are_run_and_answered_in_their_order():
     script = Script(CALLS, ANSWER)
     events, builder, rows = await run(script)
@@ -139,6 +179,49 @@ async def test_calls_are_run_and_answered_in_their_order():
     ]
     assert rows.log[:2] == [("asked",), ("called", ["c1", "c2"])]
     assert rows.log[-2][0::2] == ("answered", True)
+
+
+@pytest.mark.parametrize("arguments", ['{"city"', "{'city': 'Riga'}", "{}{}"])
+@pytest.mark.parametrize("wire", [chat_calls, messages_calls])
+async def test_a_call_that_cannot_be_read_is_answered_with_an_error(wire, arguments):
+    said = wire(arguments, '{"city": "Riga"}')
+    events, builder, _ = await run(Script(said, ANSWER))
+    assert kinds(builder) == [
+        "function_call",
+        "function_call",
+        "function_call_output",
+        "function_call_output",
+        "message",
+    ]
+    assert builder.output[2]["output"].startswith("Error: the arguments are not valid")
+    assert builder.output[3]["output"] == "sunny in Riga"
+    assert events[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize("wire", [chat_calls, messages_calls])
+async def test_a_model_that_only_makes_calls_that_cannot_be_read_is_stopped(wire):
+    script = Script(*(wire(f'{{"city": {n}') for n in range(9)))
+    events, *_ = await run(script, max_steps=2)
+    assert events[-1]["response"]["incomplete_details"] == {"reason": "max_steps"}
+    assert len(script.requests) == 2
+
+
+@pytest.mark.parametrize("wire", [chat_calls, messages_calls])
+async def test_a_call_that_the_length_cuts_is_not_answered(wire):
+    script = Script(wire('{"city"', reason="length"), ANSWER)
+    events, builder, rows = await run(script)
+    assert kinds(builder) == ["function_call"]
+    assert builder.output[0]["status"] == "incomplete"
+    assert rows.log == [("asked",)]
+    assert events[-1]["type"] == "response.incomplete"
+
+
+@pytest.mark.parametrize("wire", [chat_calls, messages_calls])
+async def test_the_clients_call_that_cannot_be_read_is_left_to_it_as_it_came(wire):
+    _, builder, rows = await run(Script(wire('{"city"')), client_tools={"weather"})
+    [call] = builder.output
+    assert (call["status"], call["arguments"]) == ("completed", '{"city"')
+    assert rows.log == [("asked",)]
 
 
 async def test_one_after_another_where_that_is_wanted():

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import json
 import re
+from html import unescape
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.markdown import PLAIN_BEYOND, coloured, render
+from conversations.markdown import (
+    LONGEST_BLOCK,
+    PART,
+    WINDOW,
+    coloured,
+    render,
+    render_part,
+)
 
 LINK = 'target="_blank" rel="noopener noreferrer nofollow"'
 
@@ -16,16 +27,16 @@ LINK = 'target="_blank" rel="noopener noreferrer nofollow"'
     [
         ("*a* **b** ~~c~~ `d`", "<em>a</em> <strong>b</strong> <s>c</s>"),
         ("one\ntwo", "one<br>\ntwo"),
-        ("# Title", "<h3>Title</h3>"),
-        ("##### Small", "<h6>Small</h6>"),
-        ("3. three", '<ol start="3">'),
+        ("# Title", '<h3 dir="auto">Title</h3>'),
+        ("##### Small", '<h6 dir="auto">Small</h6>'),
+        ("3. three", '<ol start="3" dir="auto">'),
         (
             "[x](https://a.test/?b=1&c=2)",
             f'<a href="https://a.test/?b=1&amp;c=2" {LINK}',
         ),
         ("see https://a.test/b.", f'<a href="https://a.test/b" {LINK}>'),
         ("<mailto:a@b.test>", f'<a href="mailto:a@b.test" {LINK}>'),
-        ("|a|b|\n|-|-:|\n|1|2|", '<td class="to-right">2</td>'),
+        ("|a|b|\n|-|-:|\n|1|2|", '<td class="to-right" dir="auto">2</td>'),
         ("- [x] done", 'checked="checked"'),
         ("    code", "<pre"),
     ],
@@ -107,9 +118,78 @@ def test_a_block_not_closed_yet_is_a_block():
     assert "<pre" in render("```python\nprint(1)")
 
 
-def test_a_text_beyond_all_measure_is_shown_plain():
-    html = render("**x** <b>" * PLAIN_BEYOND)
-    assert html.startswith('<p class="plain">**x** &lt;b&gt;')
+CASES = json.loads((Path(__file__).parent.parent / "js/math_cases.json").read_text())
+_FORMULA = re.compile(r'<(span|div) class="math" dir="ltr">(.*?)</\1>', re.DOTALL)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"])
+def test_formulas_stay_as_they_are_written(case: Any):
+    found = [unescape(text) for _, text in _FORMULA.findall(render(case["text"]))]
+    assert found == case["formulas"]
+
+
+def test_each_block_has_the_direction_of_its_first_letter_and_code_runs_to_the_right():
+    html = render(
+        "שלום\n\nhello\n\n- א\n  - b\n\n> ג\n\n```\nד\n```\n|ה|b|\n|-|-|\n|c|ו|"
+    )
+    assert html.count('<p dir="auto">') == 2
+    assert html.count('<ul dir="auto">') == 1  # the inner one goes with the outer
+    assert '<blockquote dir="auto">\n<p>' in html
+    assert '<pre tabindex="0" dir="ltr">' in html
+    assert html.count('<th dir="auto">') == html.count('<td dir="auto">') == 2
+
+
+def test_boxes_of_a_list_of_tasks_are_named_by_what_stands_beside_them():
+    html = render("- [x] *done*\n- [ ] to do")
+    assert re.search(r"<label><input [^>]*checked[^>]*> <em>done</em></label>", html)
+    assert re.search(r"<label><input [^>]*> to do</label>", html)
+
+
+def _long_text(size: int) -> str:
+    block = (
+        "# A *title*\n\nSome **words**\n\n- a\n\n  b\n- c\n\n```py\nx = 1\n\ny\n```\n\n"
+    )
+    return block * (size // len(block) + 1)
+
+
+def test_a_long_text_keeps_its_markdown():
+    text = _long_text(5 * WINDOW)
+    html = render(text)
+    for part, times in [("<h3 ", 1), ("<strong>", 1), ("<ul ", 1), ("<pre ", 1)]:
+        assert html.count(part) == times * text.count("# A")
+
+
+def test_a_long_text_is_shown_in_parts_that_are_the_whole():
+    text = _long_text(3 * PART)
+    html, start = "", 0
+    while start is not None:
+        part = render_part(text, start)
+        html += part.html
+        assert part.next_start is None or part.next_start - start < PART + 2 * WINDOW
+        start = part.next_start
+    assert html == render(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n" + "code *line*\n\n" * LONGEST_BLOCK,
+        "word " * LONGEST_BLOCK,
+        "x" * 3 * LONGEST_BLOCK,
+        "- item\n" * LONGEST_BLOCK,
+    ],
+    ids=["code", "line", "word", "list"],
+)
+def test_a_block_that_is_too_long_is_cut_and_loses_nothing(text: str):
+    shown, start, parts = "", 0, 0
+    while start is not None:
+        part = render_part(text, start)
+        shown += unescape(re.sub(r"<[^>]+>", "", part.html))
+        start, parts = part.next_start, parts + 1
+    assert parts > 1
+    letters = re.compile(r"\W+")
+    given = letters.sub("", text).replace("Copy", "")
+    assert letters.sub("", shown).replace("Copy", "") == given
 
 
 def test_colours_keep_every_character():
@@ -127,3 +207,23 @@ def test_whatever_is_written_only_known_tags_come_out(text: str):
     names = set(re.findall(r"</?([a-z0-9]+)", html))
     assert not names & {"script", "img", "iframe", "style", "svg", "object", "form"}
     assert "style=" not in re.sub(r">[^<]*<", "><", html)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["x = 1\n" * 2_000, "\n" * 201, "a." * 201, " \n\t" * 100, "x = 1\n" + "-" * 402],
+)
+def test_code_that_lexers_are_slow_at_is_shown_as_it_is(code: str):
+    assert coloured(code, "python") == code
+
+
+def test_code_with_a_ruler_is_coloured():
+    assert "<span" in coloured("# " + "-" * 100 + "\nx = 1\n", "python")
+
+
+@pytest.mark.parametrize("unit", ["*a ", "_a ", "~a "])
+def test_a_paragraph_of_marks_is_shown_as_it_is(unit: str):
+    text = unit * 5_001
+    assert render(text) == f'<p class="plain">{text}</p>'
+    assert "<p" in render(f"{unit * 100}\n\n" * 100)
+    assert 'class="plain"' not in render(f"{unit * 100}\n\n" * 100)

@@ -51,7 +51,7 @@ class Page:
 def running(
     running: None, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "person", lambda _: conversation.owner)
+    monkeypatch.setattr(consumers, "person_of", lambda _: conversation.owner)
     monkeypatch.setattr(hints, "listeners", Counter())
 
 

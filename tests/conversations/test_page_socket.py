@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -29,7 +30,8 @@ async def told(path: str, *headers: tuple[bytes, bytes]) -> Any:
         hears.append(message)
         says.put_nowait({"type": "websocket.disconnect", "code": 1001})
 
-    scope = {"type": "websocket", "path": path, "headers": list(headers)}
+    given = [(b"host", b"localhost"), *headers]
+    scope = {"type": "websocket", "path": path, "headers": given}
     await application(scope, says.get, send)
     return hears[0]
 
@@ -72,6 +74,11 @@ async def test_nobody_and_others_are_told_why_not(conversation, bob, running):
         [b"http://[" + b"::1"],
         [b"http://elsewhere.example"],
         [b"http://localhost", b"http://elsewhere.example"],
+        [b"http://elsewhere.example", b"http://localhost"],
+        [b"https://localhost"],
+        [b"http://localhost:8000"],
+        [b"http://127.0.0.1"],
+        [b"http://localhost.elsewhere.example"],
     ],
 )
 async def test_pages_of_other_sites_do_not_come_in(conversation, origins, running):
@@ -79,6 +86,15 @@ async def test_pages_of_other_sites_do_not_come_in(conversation, origins, runnin
     headers = [(b"origin", origin) for origin in origins]
     hears = await told(_path(conversation), *headers, cookie)
     assert hears == {"type": "websocket.close"}
+
+
+async def test_a_page_of_a_trusted_origin_comes_in(conversation, running, settings):
+    settings.CSRF_TRUSTED_ORIGINS = ["https://chat.example"]
+    cookie = await sync_to_async(_cookie)(conversation.owner)
+    hears = await told(
+        _path(conversation), (b"origin", b"https://chat.example"), cookie
+    )
+    assert hears["type"] == "websocket.accept"
 
 
 @pytest.mark.parametrize(
@@ -92,3 +108,34 @@ async def test_there_are_no_other_sockets(path):
 def test_servers_take_it_for_what_it_is():
     assert iscoroutinefunction(application)
     assert asyncio.iscoroutinefunction(application)  # as uvicorn asks
+
+
+async def test_a_page_is_answered_its_ping_and_told_of_new_titles(
+    conversation, running, client
+):
+    cookie = await sync_to_async(_cookie)(conversation.owner)
+    says: asyncio.Queue[Any] = asyncio.Queue()
+    hears: asyncio.Queue[Any] = asyncio.Queue()
+    scope = {
+        "type": "websocket",
+        "path": _path(conversation),
+        "headers": [(b"host", b"localhost"), OURS, cookie],
+    }
+    page = asyncio.ensure_future(application(scope, says.get, hears.put))
+    says.put_nowait({"type": "websocket.connect"})
+    assert (await hears.get())["type"] == "websocket.accept"
+    says.put_nowait({"type": "websocket.receive", "text": '{"type": "ping"}'})
+    assert json.loads((await hears.get())["text"]) == {"type": "parley:pong"}
+    other = await Conversation.objects.acreate(owner=conversation.owner, title="Old")
+    await sync_to_async(client.force_login)(conversation.owner)
+    address = f"/api/conversations/{other.pk}/"
+    for title in ("New", "New"):  # the second time it is the same
+        answer = await sync_to_async(client.patch)(
+            address, {"title": title}, content_type="application/json"
+        )
+        assert answer.status_code == 200
+    renamed = {"type": "parley:conversation.renamed", "conversation": other.pk}
+    assert json.loads((await hears.get())["text"]) == renamed
+    says.put_nowait({"type": "websocket.disconnect", "code": 1001})
+    await page
+    assert hears.empty()

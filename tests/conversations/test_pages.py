@@ -292,6 +292,7 @@ def test_a_failed_turn_says_why_and_what_to_do(web: Client, conversation: Conver
     [
         ("max_output_tokens", "reached its length limit"),
         ("max_steps", "as many steps"),
+        ("max_answer_size", "The answer reached this server"),
         ("something_new", "The answer was cut short."),
     ],
 )
@@ -433,6 +434,41 @@ def test_a_conversation_is_renamed(web: Client, conversation: Conversation):
     assert conversation.title == "Rome"
 
 
+def test_renaming_leads_back_to_where_the_person_was(
+    web: Client, conversation: Conversation
+):
+    other = Conversation.objects.create(owner=conversation.owner, title="Oslo")
+    address = reverse("rename", args=[conversation.pk])
+    for query, back in [
+        ("", reverse("conversation", args=[conversation.pk])),
+        (f"?current={other.pk}", reverse("conversation", args=[other.pk])),
+        ("?current=", "/"),
+        ("?current=conv_of_another", "/"),
+        ("?current=%00", "/"),
+    ]:
+        answer = web.post(address + query, {"title": "Rome"})
+        assert (answer.status_code, answer["Location"]) == (302, back)
+
+
+def test_a_long_answer_is_shown_in_parts(web: Client, conversation: Conversation):
+    text = "# Part\n\nSome *words* of it.\n\n" * 10_000
+    turn = a_turn(conversation, Turn.Status.COMPLETED)
+    item = {**message("assistant", text), "id": "msg_1"}
+    Item.of(turn, 7, item, origin=Item.Origin.OUTPUT).save()
+    page = web.get(reverse("conversation", args=[conversation.pk])).content.decode()
+    shown = page.count("<em>words</em>")
+    while link := re.search(r'href="([^"]*\?from=\d+)"', page):
+        address = link.group(1)
+        if address.startswith("?"):
+            address = reverse("text", args=[conversation.pk, turn.pk, 0]) + address
+        page = web.get(address).content.decode()
+        shown += page.count("<em>words</em>")
+    assert shown == 10_000
+    for index, start, status in [(0, "x", 200), (0, "9" * 20, 200), (1, "0", 404)]:
+        address = reverse("text", args=[conversation.pk, turn.pk, index])
+        assert web.get(address, {"from": start}).status_code == status
+
+
 @pytest.mark.parametrize("title", ["", "  ", "x" * 201])
 def test_a_title_that_cannot_be_is_refused(
     web: Client, conversation: Conversation, title: str
@@ -469,6 +505,7 @@ def test_the_number_of_queries_does_not_grow(
     django_assert_num_queries: Any,
 ):
     fill(conversation, count)
+    web.get("/tokens/")  # notes the use of the session, once a minute
     with django_assert_num_queries(13):
         # Session, user, conversation, turns, items, calls, deliveries, what was asked
         # differently, models, tools, calls in the background, list, what groups ask.

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.engine import sql
+from conversations.search_index import Unindexed
 
 pytestmark = [
     pytest.mark.django_db,
@@ -28,10 +30,18 @@ def plan(query: str, *values: Any) -> str:
 @pytest.mark.parametrize(
     ("query", "values", "index"),
     [
-        (sql.CLAIM, (NOW, NOW, "turn", NOW), "conversations_turn_in_line"),
+        (sql.CLAIM, (NOW, NOW, NOW, "turn", NOW, NOW), "conversations_turn_in_line"),
         (sql.HAS_NEWS, ("conversation",), "conversations_call_untold"),
         (sql.WAKES, ("conversation",), "conversations_call_untold"),
     ],
 )
 def test_only_those_that_wait_are_looked_at(query, values, index):
     assert index in plan(query, *values)
+
+
+def test_a_search_looks_at_no_turns_and_titles_that_are_indexed():
+    with CaptureQueriesContext(connection) as captured:
+        Unindexed.of(1).titles()
+    turns, titles = (plan(each["sql"]) for each in captured.captured_queries)
+    assert "conversations_turn_unindexed" in turns
+    assert "conversations_title_unindexed" in titles

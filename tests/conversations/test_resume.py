@@ -2,11 +2,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.resume import Resumption
-from llm.wire.deltas import ProofDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from llm.wire.deltas import (
+    ProofDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from llm.wire.items import text_of
 from llm.wire.response import ResponseBuilder
 
@@ -101,3 +108,61 @@ def test_nothing_that_was_said_is_lost(deltas):
     partial = partial_of(TextDelta(0, "abc"))
     output, _ = resume(partial, deltas)
     assert text_of(output[0]).startswith("abc")
+
+
+BEGUN = "The answer has forty characters or more, which are kept. "
+
+
+def resumed_behind(prefill, *batches):
+    builder = ResponseBuilder(id="r", model="m")
+    resumption = Resumption(builder, partial_of(TextDelta(0, BEGUN)))
+    resumption.start()
+    assert resumption.prefill == BEGUN.rstrip()
+    builder.begin_call()
+    resumption.go_on_from(prefill)
+    for batch in batches:
+        resumption.feed(batch)
+    resumption.end()
+    builder.complete()
+    return builder.output
+
+
+@given(st.sets(st.integers(1, 20)), st.booleans())
+def test_an_answer_behind_a_prefill_is_one_with_it(borders, repeats):
+    prefill, rest = BEGUN.rstrip(), " And so it goes on."
+    text = prefill + rest if repeats else rest
+    output = resumed_behind(prefill, *([TextDelta(5, t)] for t in cut(text, borders)))
+    assert [text_of(item) for item in output] == [prefill + rest]
+    assert not output[0].get("parley:interrupted")
+
+
+def test_thoughts_behind_a_prefill_do_not_cut_the_answer():
+    rest = [ReasoningDelta("r", "Hm."), TextDelta("t", " And more.")]
+    output = resumed_behind(BEGUN.rstrip(), rest)
+    assert [text_of(i) for i in output if i["type"] == "message"] == [
+        BEGUN,
+        BEGUN.rstrip() + " And more.",
+    ]
+    assert output[0]["parley:interrupted"]
+
+
+@pytest.mark.parametrize("batches", [[], [[TextDelta(1, "")]]], ids=["none", "empty"])
+def test_nothing_behind_a_prefill_leaves_the_prefill(batches):
+    output = resumed_behind(BEGUN.rstrip(), *batches)
+    assert text_of(output[-1]) == BEGUN.rstrip()
+
+
+@pytest.mark.parametrize(
+    "partial",
+    [
+        partial_of(TextDelta(0, "Short.")),
+        partial_of(ReasoningDelta("r", "Hm."), TextDelta(0, BEGUN)),
+        partial_of(TextDelta(0, BEGUN), TextDelta(1, BEGUN)),
+        partial_of(TextDelta(0, BEGUN), ToolCallDelta(1, "c1", "f", "{")),
+        partial_of(RefusalDelta(0, BEGUN)),
+    ],
+    ids=["short", "thought", "two messages", "a call", "a refusal"],
+)
+def test_only_plain_text_is_given_as_a_prefill(partial):
+    builder = ResponseBuilder(id="r", model="m")
+    assert Resumption(builder, partial).prefill == ""

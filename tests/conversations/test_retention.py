@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from axes.models import AccessFailureLog, AccessLog
 from django.contrib.sessions.models import Session
 from django.core.files.base import ContentFile
 from django.core.management import call_command
@@ -144,6 +145,15 @@ def test_keys_of_requests_and_sessions_are_erased(ada):
     assert erased() == Counter({"idempotency keys": 1, "sessions": 1})
     assert IdempotencyKey.objects.get().key == "k1"
     assert Session.objects.get().session_key == "new"
+
+
+def test_records_of_attempts_to_sign_in_are_erased():
+    for days in (91, 89):
+        for attempts in (AccessLog, AccessFailureLog):
+            row = attempts.objects.create(username=f"{days}", ip_address="192.0.2.7")
+            attempts.objects.filter(pk=row.pk).update(attempt_time=ago(days))
+    assert erased() == Counter({"sign-in attempts": 2})
+    assert AccessLog.objects.get().username == "89"
 
 
 def test_closed_entries_of_the_ledger_are_erased_and_sums_stay(ada):

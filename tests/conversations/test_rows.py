@@ -170,7 +170,7 @@ def test_what_is_long_has_the_time_to_be_sent(length: int, limit: str):
     """A transaction stands still for PostgreSQL while it is sent something."""
     short, long = message("assistant", "Good day"), message("assistant", "x" * length)
     items = [(short, None, 5), (long, None, 9)]
-    progress = Progress(items=items, first_position=1, last_sequence=9)
+    progress = Progress(items=items, first_position=1, last_sequence=9, ended_output=2)
     response = {"usage": None, "incomplete_details": None}
     ending = Ending(
         status="completed",

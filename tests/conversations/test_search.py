@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
+import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.search import fragments, ranked, score, words_of
+from conversations.search import Query, fold, ranked, tokens_of, words_of
 
 TEXTS = ["I like tea.", "Tea and coffee, please", "My cat is called Łódź.", ""]
 
@@ -17,6 +17,7 @@ TEXTS = ["I like tea.", "Tea and coffee, please", "My cat is called Łódź.", "
         ("tea", [0, 1]),
         ("COFFEE tea", [1, 0]),
         ("łódź", [2]),
+        ("lodz", [2]),
         ("cof", [1]),
         ("offee", []),
         ("...", []),
@@ -28,18 +29,52 @@ def test_what_has_more_of_the_words_stands_first(query, found):
     assert ranked(query, rows, lambda row: TEXTS[row]) == found
 
 
-def test_a_letter_and_its_accent_are_one_however_they_are_stored():
-    assert words_of("cafe\N{COMBINING ACUTE ACCENT}") == words_of("CAFÉ") == ["café"]
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cafe\N{COMBINING ACUTE ACCENT}", ["cafe"]),
+        ("CAFÉ", ["cafe"]),
+        ("Straße", ["strasse"]),
+        ("İstanbul", ["istanbul"]),
+        ("ﬁne", ["fine"]),
+        ("ｆｕｌｌ", ["full"]),
+        ("foo_bar-baz", ["foo_bar", "baz"]),
+        ("東京tower", ["東京", "tower"]),
+        ("हिन्दी", ["हिन्दी"]),
+    ],
+)
+def test_words_are_folded_for_case_accents_and_forms(text, words):
+    assert words_of(text) == words
 
 
-words = st.text(st.sampled_from('abcXYZ019éÜßжя_ -"\\\n'), max_size=12)
+letters = st.text(
+    st.sampled_from('abcXYZ019éÜßжя_ -"\\\nİﬁ東京都のแล้ว한국…½'), max_size=30
+)
 
 
-@given(words, words)
-def test_a_database_that_looks_for_the_fragments_loses_nothing(query, text):
-    texts = fragments(query)
-    if texts is None or not score(set(words_of(query)), text):
-        return
-    stored = json.dumps({"text": text}).lower()  # as SQLite has it
-    assert any(each in stored for each in texts)
-    assert any(each in text.lower() for each in texts)
+@given(letters, letters)
+def test_an_index_of_tokens_loses_no_text_that_a_query_matches(query, text):
+    wanted = Query.of(query)
+    tokens = tokens_of(text)
+    has_terms = all(
+        any(token.startswith(term) for token in tokens)
+        for terms in wanted.terms
+        for term in terms
+    )
+    matches = wanted.matches(fold(text))
+    assert has_terms or not matches
+    if wanted.is_exact:
+        assert matches == has_terms
+
+
+@given(letters, letters)
+def test_matches_are_marked_where_they_stand(query, text):
+    text = unicodedata.normalize("NFC", text)
+    wanted = Query.of(query)
+    places = wanted.places(text)
+    assert bool(places) == bool(wanted.score(fold(text)))
+    if places:
+        assert wanted.first_place(text) == places[0][0]
+    for start, end in places:
+        assert 0 <= start < end <= len(text)
+        assert wanted.score(fold(text[start:end])) or end - start == 1

@@ -16,8 +16,6 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from conversations.consumers import ConversationConsumer, InvalidMessage
-from conversations.models import Conversation
 from conversations.sign_in import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -76,7 +74,7 @@ class NoAda(ModelBackend):
 def _signed_in_as(name: str) -> str:
     client = Client()
     user = User.objects.filter(username=name).first() or User.objects.create_user(name)
-    client.force_login(user, settings.AUTHENTICATION_BACKENDS[0])
+    client.force_login(user, settings.AUTHENTICATION_BACKENDS[-1])
     return str(client.cookies[settings.SESSION_COOKIE_NAME].value)
 
 
@@ -158,7 +156,7 @@ async def test_sessions_may_be_kept_anywhere(
     settings.SESSION_FILE_PATH = str(tmp_path)
     key = await sync_to_async(_signed_in_as)("ada")
     assert await _names(key) == ("ada", "ada")
-    assert await _names("n" + key[1:]) == ("", "")
+    assert await _names(key[1:] + "-") == ("", "")
 
 
 @pytest.mark.parametrize("backend", [OnlyFriends, NoAda])
@@ -173,14 +171,3 @@ async def test_a_backend_that_is_gone_lets_nobody_in(settings: Any) -> None:
     key = await sync_to_async(_signed_in_as)("ada")
     settings.AUTHENTICATION_BACKENDS = [f"{__name__}.NoAda"]
     assert await _names(key) == ("", "")
-
-
-def test_who_may_not_sign_in_any_more_asks_nothing_over_an_open_page() -> None:
-    page = ConversationConsumer()
-    ada = User.objects.create_user("ada")
-    conversation = Conversation.objects.create(owner=ada)
-    page._user_id, page._conversation_id = ada.pk, conversation.pk
-    User.objects.update(is_active=False)
-    with pytest.raises(InvalidMessage):
-        page._open_turn({"type": "turn.create", "input": "Hi"})
-    assert not conversation.turns.exists()

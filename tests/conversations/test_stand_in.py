@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -8,10 +9,16 @@ from django.contrib.auth.models import User
 from conversations.engine import rows
 from conversations.engine.core import _from_stand_in
 from conversations.engine.log import Entry, Position, TurnLog
-from conversations.engine.rows import Progress, Snapshot
-from conversations.engine.stand_in import Standing, _standing, lengthen
-from conversations.models import Conversation
-from llm.wire.deltas import TextDelta, ToolCallDelta
+from conversations.engine.rows import Asked, Progress, Snapshot
+from conversations.engine.stand_in import (
+    Standing,
+    _standing,
+    known_questions,
+    lengthen,
+    look,
+)
+from conversations.models import Conversation, Question, ToolCall
+from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message
 from llm.wire.response import ResponseBuilder
 
@@ -33,7 +40,8 @@ def standing_of(builder):
 
 
 def told():
-    """All events of a turn with two items, and how its rows stood after each batch."""
+    """All events of a turn with items of each kind that grows, and how its rows stood
+    after each batch."""
     builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
     events = builder.start()
     standings = []
@@ -43,8 +51,14 @@ def told():
 
     events += builder.add(message("assistant", "First"))
     stands()
-    for text in TEXTS:
-        events += builder.feed([TextDelta("m", text)])
+    for delta in (
+        *(ReasoningDelta("r", text) for text in ("Let me", " think", ".")),
+        *(TextDelta("m", text) for text in TEXTS),
+        ToolCallDelta("c", "call_1", "act", '{"a'),
+        ToolCallDelta("c", arguments='": '),
+        ToolCallDelta("c", arguments="1}"),
+    ):
+        events += builder.feed([delta])
         stands()
     events += builder.end_call()
     stands()
@@ -59,7 +73,11 @@ def shown(entries):
         match event["type"]:
             case "response.output_item.added":
                 items[event["output_index"]] = ""
-            case "response.output_text.delta":
+            case (
+                "response.output_text.delta"
+                | "response.reasoning.delta"
+                | "response.function_call_arguments.delta"
+            ):
                 items[event["output_index"]] += event["delta"]
     return items
 
@@ -111,12 +129,13 @@ def test_who_was_told_elsewhere_goes_on_only_where_that_misses_nothing(place, st
 
 
 def test_what_cannot_be_told_before_it_is_done_does_not_count_as_told():
-    """A call whose arguments come in: the rows know more than they can tell."""
+    """A search of the provider's that goes on: the rows know more than they can
+    tell."""
     builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
     builder.start()
     builder.add(message("assistant", "First"))
     end = builder.sequence - 1
-    builder.feed([ToolCallDelta("c", "call_1", "act", '{"a')])
+    builder.feed([ItemDelta("s", {"type": "web_search_call"})])
     standing = standing_of(builder)
     log = TurnLog("resp_1")
     assert lengthen(log, standing)
@@ -132,6 +151,68 @@ def test_rows_that_grow_are_told_as_they_grow():
     whole = TurnLog("resp_1")
     whole.append(1, EVENTS)
     assert shown(stood_in(log)) == shown(whole.entries)
+
+
+def test_what_was_told_of_an_item_is_not_told_again_when_it_is_done():
+    """Its parts were told open, or closed; what is left is told once, and in full."""
+    builder = ResponseBuilder(id="resp_1", model="m", created_at=1)
+    events = builder.start()
+    for part, text in enumerate(["Look", "Think", "Act"]):
+        events += builder.feed([ReasoningDelta("r", text, "summary", part)])
+    events += builder.end_call()
+    whole = [event["type"] for event in events]
+    for known in range(3, len(events)):
+        log = TurnLog("resp_1")
+        log.append(1, events[:known])
+        assert lengthen(log, standing_of(builder))
+        told = [*log.entries, *stood_in(log)]
+        assert [entry.type for entry in told] == whole
+        assert told[-1].event["item"] == builder.output[0]
+
+
+def test_a_run_that_took_the_turn_over_is_told_from_rows_too():
+    """Whoever followed the run before drops what was not committed."""
+    before = ResponseBuilder(id="resp_1", model="m", created_at=1)
+    events = before.start()
+    events += before.add(message("assistant", "First"))
+    done_at = Position(1, before.done_at[0])
+    events += before.feed([TextDelta("m", "One and")])
+    log = TurnLog("resp_1")
+    log.append(1, events)
+    after = ResponseBuilder(id="resp_1", model="m", created_at=1)
+    again = [*after.start(), *after.restore(before.output, None)]
+    again += after.feed([TextDelta("n", "One and two.")])
+    standing = replace(standing_of(after), epoch=2, ends=[None], told={0: done_at})
+    assert lengthen(log, standing)
+    told = _from_stand_in(log.stand_in, log.entries, log.entries[-1].place)
+    assert told[0].type == "parley:step.reset"
+    assert told[0].event["output_index"] == 1
+    assert shown(told[1:]) == {1: "One and two."}
+    assert {entry.epoch for entry in told[1:]} == {2}
+    known = told[-1].place
+    assert known == Position(2, standing.sequence)
+    assert _from_stand_in(log.stand_in, log.entries, known) == []
+    late = _from_stand_in(log.stand_in, log.entries, None)
+    assert shown(late) == {0: "First", 1: "One and two."}
+    places = {entry.event["type"]: entry.place for entry in late}
+    whole = TurnLog("resp_1")
+    whole.append(2, again)
+    assert places["response.in_progress"] == whole.entries[1].place
+
+
+@pytest.mark.django_db
+def test_only_turns_of_which_rows_know_more_are_read_whole(django_assert_num_queries):
+    owner = User.objects.create(username="anna")
+    conversation = Conversation.objects.create(owner=owner)
+    turn = conversation.open_turn([user_message("hello")])
+    mine = rows.claim(turn.pk)
+    place = Position(1, 8)
+    assert not look({turn.pk: place}).standing, "the run has written nothing yet"
+    rows.keep(mine, Snapshot([message("assistant", "First")], 8))
+    with django_assert_num_queries(3):
+        assert not look({turn.pk: place}).standing
+    assert look({turn.pk: Position(1, 7)}).standing[turn.pk].sequence == 8
+    assert look({turn.pk: Position(0, -1)}).standing[turn.pk].sequence == 8
 
 
 @pytest.mark.django_db
@@ -152,6 +233,50 @@ def test_what_is_written_while_the_rows_are_read_is_not_told_twice():
     )
     assert _standing(turn) == before
     assert (before.done, before.open, before.sequence) == ([first], [second], 8)
+
+
+QUESTION = {"id": "qst_1", "call_id": "call_1", "name": "act"}
+
+
+@pytest.mark.parametrize("known", [0, 3, len(EVENTS)])
+def test_rows_ask_what_the_log_has_not_asked(known):
+    log = TurnLog("resp_1")
+    log.append(1, EVENTS[:known])
+    asking = replace(STANDINGS[-1], questions=[QUESTION], is_waiting=True)
+    assert lengthen(log, asking)
+    *_, asked, waiting = stood_in(log)
+    assert asked.event["question"] == QUESTION
+    assert waiting.type == "parley:turn.waiting"
+    assert [asked.sequence, waiting.sequence] == [len(EVENTS), len(EVENTS) + 1]
+    assert not lengthen(log, asking), "it is asked once"
+
+
+def test_a_question_that_the_log_asked_is_not_asked_again():
+    log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
+    asked = builder.extension("parley:approval.requested", question=QUESTION)
+    log.append(1, [*EVENTS, {**asked[0], "sequence_number": len(EVENTS)}])
+    assert known_questions(log) == {"qst_1"}
+    assert not lengthen(log, replace(STANDINGS[-1], questions=[QUESTION]))
+
+
+@pytest.mark.django_db
+def test_a_turn_that_waits_for_a_person_is_seen(django_assert_num_queries):
+    owner = User.objects.create(username="anna")
+    turn = Conversation.objects.create(owner=owner).open_turn([user_message("hello")])
+    mine = rows.claim(turn.pk)
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1"}
+    call |= {"name": "act", "arguments": "{}", "status": "completed"}
+    row = ToolCall.objects.create(turn=turn, call_id="call_1", name="act")
+    items = [(call, None, 5)]
+    progress = Progress(items=items, first_position=1, last_sequence=5)
+    asked = Asked(kind=Question.Kind.APPROVAL, schema={}, arguments={})
+    (question,) = rows.suspend(mine, progress, [(call, asked)])
+    assert question.tool_call == row
+    standing = look({turn.pk: Position(1, 5)}).standing[turn.pk]
+    assert [each["id"] for each in standing.questions] == [question.pk]
+    assert standing.is_waiting
+    with django_assert_num_queries(3):
+        assert not look({turn.pk: Position(1, 7)}, {question.pk}).standing
 
 
 def test_another_epoch_waits_for_the_log():

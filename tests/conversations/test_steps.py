@@ -9,6 +9,7 @@ from conversations.steps import (
     Generate,
     choice_after_calls,
     is_allowed,
+    is_midway,
     next_step,
     unanswered_calls,
 )
@@ -16,6 +17,7 @@ from llm.wire.items import function_call_output, message, user_message
 
 USER = user_message("hi")
 SAID = message("assistant", "Hello.")
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": []}
 
 
 def call(number, name="weather", arguments="{}", status="completed"):
@@ -37,44 +39,67 @@ CUT = call(1, status="incomplete")
 
 
 @pytest.mark.parametrize(
-    ("items", "step"),
+    ("output", "ended_output", "step"),
     [
-        ([USER], Generate()),
-        ([USER, SAID], Finish()),
-        ([USER, call(1)], CallTools([call(1)])),
-        ([USER, call(1), call(2)], CallTools([call(1), call(2)])),
-        ([USER, call(1), call(2), output(1)], CallTools([call(2)])),
-        ([USER, call(1), output(1)], Generate()),
-        ([{"type": "computer_call_output", "call_id": "c"}], Generate()),
-        ([{"type": "mcp_approval_response", "approve": True}], Generate()),
-        ([USER, {"type": "computer_call", "call_id": "c"}], Finish()),
-        ([USER, CUT], Finish()),
-        ([USER, call(1, "theirs")], AwaitClient([call(1, "theirs")])),
-        ([USER, call(1, "theirs"), call(2)], CallTools([call(2)])),
+        ([], None, Generate()),
+        ([], 0, Finish()),  # an empty answer is an answer
+        ([SAID], 1, Finish()),
+        ([SAID], None, Generate()),  # a crash left it, or its provider paused
+        ([THOUGHT], None, Generate()),
+        ([THOUGHT, SAID], 1, Generate()),
+        ([call(1)], 1, CallTools([call(1)])),
+        ([call(1), call(2)], 2, CallTools([call(1), call(2)])),
+        ([call(1), call(2), output(1)], 2, CallTools([call(2)])),
+        ([call(1), output(1)], 1, Generate()),
+        ([call(1), output(1)], 2, Finish()),
+        ([SAID, USER], 1, Generate()),
+        ([{"type": "computer_call", "call_id": "c"}], 1, Finish()),
+        ([CUT], 1, Finish()),
+        ([call(1, "theirs")], 1, AwaitClient([call(1, "theirs")])),
+        ([call(1, "theirs"), call(2)], 2, CallTools([call(2)])),
         (
-            [USER, call(1, "theirs"), call(2), output(2)],
+            [call(1, "theirs"), call(2), output(2)],
+            2,
             AwaitClient([call(1, "theirs")]),
         ),
-        ([], Finish()),
     ],
-    ids=lambda value: None if isinstance(value, list) else type(value).__name__,
 )
-def test_the_items_say_what_is_next(items, step):
-    assert next_step(items, client_tools={"theirs"}, steps_left=3) == step
+def test_the_output_says_what_is_next(output, ended_output, step):
+    found = next_step(
+        output, ended_output=ended_output, client_tools={"theirs"}, steps_left=3
+    )
+    assert found == step
 
 
 def test_without_steps_left_the_model_is_not_asked_again():
-    items = [USER, call(1), output(1)]
-    assert next_step(items, steps_left=0) == Finish("max_steps")
+    items = [call(1), output(1)]
+    step = next_step(items, ended_output=1, steps_left=0)
+    assert step == Finish("max_steps")
 
 
 def test_a_model_in_circles_is_stopped():
-    items = [USER]
+    items = []
     for number in range(3):
         items += [call(number), output(number)]
-    assert next_step(items, steps_left=9) == Finish("repeated_tool_calls")
+    step = next_step(items, ended_output=5, steps_left=9)
+    assert step == Finish("repeated_tool_calls")
     items[-2] = call(2, arguments='{"city": "Riga"}')
-    assert next_step(items, steps_left=9) == Generate()
+    assert next_step(items, ended_output=5, steps_left=9) == Generate()
+
+
+@pytest.mark.parametrize(
+    ("output", "ended_output", "midway"),
+    [
+        ([], None, False),
+        ([USER], None, False),  # results that came before the model was first asked
+        ([SAID], None, True),
+        ([SAID], 1, False),
+        ([call(1), output(1)], 1, False),
+        ([call(1), output(1), THOUGHT], 1, True),
+    ],
+)
+def test_an_answer_that_no_host_has_ended_is_midway(output, ended_output, midway):
+    assert is_midway(output, ended_output) is midway
 
 
 def test_a_call_cut_short_is_never_run():

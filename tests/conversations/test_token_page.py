@@ -70,6 +70,14 @@ def test_a_new_token_is_shown_once_and_opens_the_doors(web: Client, ada: User):
     assert "no-store" in again["Cache-Control"]
 
 
+def test_a_token_that_may_declare_any_tool_says_so(web: Client):
+    row, _ = made(web)
+    words = "Declared tools"
+    assert words not in web.get(PAGE).content.decode()
+    AccessToken.objects.filter(pk=row.pk).update(declares_any_tool=True)
+    assert words in web.get(PAGE).content.decode()
+
+
 def test_all_its_limits_are_kept_and_shown(web: Client):
     model = a_model("m-7")
     day = timezone.localdate() + timedelta(days=30)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from django.conf import settings
@@ -40,6 +42,25 @@ async def act_later(context: Context) -> str:
 async def act_asked(context: Context) -> str:
     """Act with a person's leave; never to be repeated."""
     return _act("act_asked", context)
+
+
+@tool(replay="safe")
+async def act_deadly(context: Context) -> str:
+    """End the process, each time."""
+    return _end_process("act_deadly", context)
+
+
+@tool(replay="safe", blocking=False)
+async def act_deadly_later(context: Context) -> str:
+    """End the process in the background, each time."""
+    return _end_process("act_deadly_later", context)
+
+
+def _end_process(name: str, context: Context) -> str:
+    with TRACES.open("a") as traces:
+        traces.write(f"{name} {context.idempotency_key}\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
 
 
 async def _is_done(context: Context, token: str) -> str:

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import re
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from llm.admin import ApiKeyAdmin, BoundedPaginator, ProviderAdmin
 from llm.admin.provider import MAX_INLINE_MODELS
@@ -24,6 +26,7 @@ from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 
 PLANTED = "sk-planted-0123456789-wxyz"
 GROQ = "https://api.groq.com/openai/v1/chat/completions"
+HOST = "https://models.example/v1"
 SPOKEN = (
     b'data: {"id":"c1","model":"llama-3-x","choices":[{"index":0,"delta":'
     b'{"role":"assistant","content":"OK"},"finish_reason":null}]}\n\n'
@@ -102,6 +105,7 @@ def test_a_key_is_never_on_a_page(admin_client: Client, provider: Provider):
         assert response.status_code == 200, url
         assert PLANTED not in response.text, url
         assert "f1:" not in response.text, url
+        assert "f2:" not in response.text, url
     assert ApiKey.objects.get().holds(PLANTED + "-2")
     assert PLANTED not in repr(list(LogEntry.objects.values()))
 
@@ -150,6 +154,72 @@ def test_a_new_key_needs_its_secret(admin_client: Client, provider: Provider):
     )
     assert "This field is required" in response.text
     assert ApiKey.objects.count() == 1
+
+
+def refused(provider: Provider) -> ApiKey:
+    key = provider.keys.get()
+    ApiKey.objects.filter(pk=key.pk).disable("E_LLM_INVALID_KEY: No.", timezone.now())
+    return provider.keys.get()
+
+
+def test_staff_see_a_key_that_was_disabled_and_enable_it(
+    admin_client: Client, provider: Provider
+):
+    key = refused(provider)
+    index, keys = reverse("admin:index"), page("apikey_changelist")
+    alert = f"The key {key} of Groq was disabled: E_LLM_INVALID_KEY: No."
+    assert alert in admin_client.get(index).content.decode()
+    shown = admin_client.get(keys)
+    assert alert in said(shown)
+    assert "disabled: E_LLM_INVALID_KEY: No." in shown.content.decode()
+    wish = {"action": "enable", "_selected_action": [key.pk]}
+    done = admin_client.post(keys, wish, follow=True)
+    assert said(done) == ["1 key enabled."]
+    key.refresh_from_db()
+    assert (key.state, key.state_reason, key.rest_until) == ("active", "", None)
+    assert "was disabled" not in admin_client.get(index).content.decode()
+
+
+def test_only_who_may_see_keys_is_told_of_them(client: Client, provider: Provider):
+    refused(provider)
+    client.force_login(User.objects.create_user("some", is_staff=True))
+    assert "was disabled" not in client.get(reverse("admin:index")).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({"state": "active"}, "active"),
+        ({"secret": "sk-another-key"}, "active"),
+        ({"label": "renamed"}, "disabled"),
+    ],
+)
+def test_another_key_in_the_place_of_a_refused_one_is_used(
+    admin_client: Client, provider: Provider, change: dict[str, str], state: str
+):
+    key = refused(provider)
+    form = {"provider": provider.pk, "label": key.label, "state": "disabled"}
+    form |= {"secret": "", "weight": 1, **change}
+    admin_client.post(page("apikey_change", key.pk), form, follow=True)
+    key.refresh_from_db()
+    assert key.state == state
+    assert bool(key.state_reason) == (state == "disabled")
+
+
+def test_staff_who_disable_a_key_are_not_told_that_it_was(
+    admin_client: Client, provider: Provider
+):
+    key = provider.keys.get()
+    soon = timezone.now() + timedelta(minutes=5)
+    ApiKey.objects.rest(soon, "E_LLM_RATE_LIMIT: Later.", timezone.now())
+    shown = admin_client.get(page("apikey_changelist")).content.decode()
+    assert "resting until" in shown
+    form = {"provider": provider.pk, "label": key.label, "state": "disabled"}
+    admin_client.post(
+        page("apikey_change", key.pk), form | {"secret": "", "weight": 1}, follow=True
+    )
+    key.refresh_from_db()
+    assert (key.state, key.is_disabled_automatically) == ("disabled", False)
 
 
 def test_a_key_with_a_space_is_refused_and_one_around_it_is_not(
@@ -291,6 +361,13 @@ def groq():
         yield router.post(GROQ)
 
 
+@pytest.fixture
+def listed():
+    """The list of models of a host of one's own."""
+    with respx.mock(using="httpx", assert_all_called=False) as router:
+        yield router.get(f"{HOST}/models")
+
+
 def try_connection(client: Client, provider: Provider) -> list[str]:
     response = client.post(
         page("provider_changelist"),
@@ -385,12 +462,89 @@ def test_a_form_is_saved_before_it_is_tried(admin_client: Client, groq):
     form = provider_form(
         _test="1", **{"models-TOTAL_FORMS": 1, "models-0-name": "llama-3"}
     )
+    form["models-0-enabled"] = "on"
     response = admin_client.post(page("provider_add"), form, follow=True)
     change = page("provider_change", Provider.objects.get().pk)
     assert response.redirect_chain == [(change, 302)]
     [text] = said(response)
     assert "ok: llama-3 answered" in text
     assert 'name="_test"' in response.text
+
+
+def openai_form(**fields: object) -> dict:
+    ours = {"name": "Ours", "kind": "openai_compatible", "base_url": HOST}
+    return provider_form(**ours, **fields)
+
+
+def test_a_test_of_a_new_provider_ends_with_a_model_in_the_chat(
+    admin_client: Client, groq
+):
+    groq.respond(200, content=SPOKEN)
+    response = admin_client.post(
+        page("provider_add"), provider_form(_test="1"), follow=True
+    )
+    [worked, added] = said(response)
+    assert "ok: " in worked
+    model = LanguageModel.objects.get(provider__kind="groq")
+    assert f"The model {model.name} was added and switched on" in added
+    assert model.enabled
+    assert model.name in admin_client.get("/").text
+
+
+def test_a_test_of_a_host_without_a_usual_model_shows_its_list_and_adds_from_it(
+    admin_client: Client, listed
+):
+    listed.respond(200, json={"data": [{"id": "our-model"}, {"id": "another"}]})
+    response = admin_client.post(page("provider_add"), openai_form(_test="1"))
+    assert listed.called
+    assert "Choose the models that people may use" in said(response)[0]
+    assert 'name="new" value="our-model"' in response.text
+    provider = Provider.objects.get(name="Ours")
+    admin_client.post(
+        page("provider_changelist"),
+        {
+            "action": "sync_models",
+            "_selected_action": [provider.pk],
+            "new": "our-model",
+            "_apply_on": "1",
+        },
+    )
+    assert [(m.name, m.enabled) for m in provider.models.all()] == [("our-model", True)]
+    assert "our-model" in admin_client.get("/").text
+
+
+def test_a_test_without_a_list_says_what_is_left_to_do(admin_client: Client, listed):
+    listed.respond(404)
+    response = admin_client.post(
+        page("provider_add"), openai_form(_test="1"), follow=True
+    )
+    [text] = said(response)
+    assert "There is no list of models at" in text
+
+
+def test_a_test_with_all_models_off_says_how_to_switch_one_on(
+    admin_client: Client, provider, groq
+):
+    groq.respond(200, content=SPOKEN)
+    provider.models.update(enabled=False)
+    [worked, left] = try_connection(admin_client, provider)
+    assert "ok: " in worked
+    assert "No model of Groq is switched on" in left
+    assert not provider.models.filter(enabled=True).exists()
+
+
+def test_models_are_added_by_those_who_may_add_models(provider: Provider, groq):
+    groq.respond(200, content=SPOKEN)
+    provider.models.all().delete()
+    user = User.objects.create(username="keys", is_staff=True)
+    rights = ["view_provider", "change_provider"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+    client = Client()
+    client.force_login(user)
+    [worked, left] = try_connection(client, provider)
+    assert "ok: " in worked
+    assert "No model of Groq is switched on" in left
+    assert not provider.models.exists()
 
 
 def test_trying_takes_the_permission_to_change(provider: Provider, groq):
@@ -573,6 +727,7 @@ def test_a_list_takes_as_many_queries_for_two_rows_as_for_twenty(
             provider.models.create(name="m", alias=f"{count}-{number}")
         record(count)
 
+    admin_client.get(page(f"{name}_changelist"))  # which notes the session
     counted = []
     for count in (2, 20):
         grow(count)

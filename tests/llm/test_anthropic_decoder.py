@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.errors import BadRequest, BadResponse, LLMError, ProviderDown, RateLimited
+from llm.errors import (
+    BadRequest,
+    BadResponse,
+    CutOff,
+    LLMError,
+    ProviderDown,
+    RateLimited,
+)
 from llm.wire.codecs.anthropic_decoder import PAUSED
 from llm.wire.deltas import CloseDelta, FinishDelta, StartDelta, TextDelta
+from llm.wire.response import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 from tests.llm.claude import (
     CALL,
@@ -249,7 +257,7 @@ class TestCalls:
         assert builder.output[0]["call_id"] == "toolu_1"
         assert content(builder) == [block]
 
-    @pytest.mark.parametrize("reason", ["max_tokens", "tool_use"])
+    @pytest.mark.parametrize("reason", ["max_tokens", "refusal", PAUSED])
     def test_a_call_cut_short_is_never_run(self, reason):
         events = streamed(CALL)
         del events[-2]  # the second half of its input
@@ -257,17 +265,46 @@ class TestCalls:
         assert builder.output[0]["status"] == "incomplete"
         assert builder.proofs == {}
 
+    @pytest.mark.parametrize("reason", ["tool_use", "end_turn"])
+    @pytest.mark.parametrize("arguments", ['{"at": "it"', "{'at': 'it'}", "{}{}"])
+    def test_what_cannot_be_read_is_a_call_once_the_host_ends_the_answer(
+        self, arguments, reason
+    ):
+        good = {**CALL, "id": "toolu_2"}
+        builder = read(
+            begun(0, CALL),
+            piece(0, "input_json_delta", partial_json=arguments),
+            stopped(0),
+            begun(1, good),
+            stopped(1),
+            reason=reason,
+        )
+        bad, whole = builder.output
+        assert (bad["status"], bad["arguments"]) == ("completed", arguments)
+        assert whole["status"] == "completed"
+        assert list(builder.proofs) == [whole["id"]]
+
+    def test_a_call_that_cannot_be_read_is_none_where_the_stream_breaks_off(self):
+        builder, decoder = ResponseBuilder(id="resp_1", model="m"), CODEC.decoder()
+        bad = piece(0, "input_json_delta", partial_json='{"at"')
+        for event in SSEDecoder().feed(frames(START, begun(0, CALL), bad, stopped(0))):
+            builder.feed(list(decoder.feed(event)))
+        with pytest.raises(CutOff):
+            list(decoder.close())
+        builder.end_call(whole=False)
+        assert builder.output[0]["status"] == "incomplete"
+
     def test_a_block_that_nobody_ended_ends_with_the_answer(self):
         builder = read(*streamed(TEXT)[:-1])
         assert content(builder) == [TEXT]
-        cut = read(*streamed(CALL)[:-2], reason="tool_use")
+        cut = read(*streamed(CALL)[:-2], reason="max_tokens")
         assert cut.output[0]["status"] == "incomplete"
 
     def test_what_is_no_object_is_a_call_without_a_proof(self):
         events = streamed({**CALL, "input": {}})
         events.insert(2, piece(0, "input_json_delta", partial_json='"it"'))
         builder = read(*events, reason="tool_use")
-        assert builder.output[0]["status"] == "incomplete"
+        assert builder.output[0]["status"] == "completed"
         assert builder.proofs == {}
 
 

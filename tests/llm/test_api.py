@@ -141,15 +141,21 @@ async def test_short_forms_of_messages_are_understood(demo):
 
 
 @pytest.mark.parametrize(
-    ("question", "error"),
-    [("/fail 429", "E_LLM_RATE_LIMIT"), ("/fail stream", "E_LLM_PROVIDER_DOWN")],
+    ("question", "error", "attempts"),
+    [
+        ("/fail 503", "E_LLM_PROVIDER_DOWN", 3),
+        ("/fail stream", "E_LLM_PROVIDER_DOWN", 1),
+    ],
 )
-async def test_a_failure_is_raised_and_recorded(demo, question: str, error: str):
+async def test_a_failure_is_raised_and_each_attempt_recorded(
+    demo, question: str, error: str, attempts: int
+):
     with pytest.raises(Exception, match=r"\.$") as caught:
         await api.generate(None, question)
     assert caught.value.code == error
-    (row,) = await rows()
-    assert (row.status, row.error_code) == ("failed", error)
+    made = await rows()
+    assert {(row.status, row.error_code) for row in made} == {("failed", error)}
+    assert sorted(row.attempt for row in made) == [*range(1, attempts + 1)]
 
 
 async def test_who_may_not_use_a_model_does_not_find_it(demo):
@@ -212,10 +218,10 @@ async def test_a_models_fallback_answers_for_it(demo, web):
     await provider.keys.acreate(secret="sk-1")
     first = await provider.models.acreate(name="a-model")
     await first.fallbacks.aadd(demo)
-    Host(web, "a", refuses(500))
+    Host(web, "a", *[refuses(500)] * 3)
     result = await api.generate("a-model", "Reply with exactly: here")
     assert result.text == "here"
-    assert (result.metadata["provider"], result.metadata["api_calls"]) == ("Demo", 2)
+    assert (result.metadata["provider"], result.metadata["api_calls"]) == ("Demo", 4)
 
 
 async def test_the_cost_is_that_of_all_calls(web, transactional_db):

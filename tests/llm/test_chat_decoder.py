@@ -359,8 +359,8 @@ class TestToolCalls:
         ("finish", "native", "reason"),
         [
             ("tool_calls", "max_output_tokens", "length"),
-            ("tool_calls", None, "tool_calls"),
             ("length", None, "length"),
+            ("content_filter", None, "content_filter"),
         ],
     )
     def test_a_call_cut_short_is_never_run(self, finish, native, reason):
@@ -371,6 +371,31 @@ class TestToolCalls:
         [item] = builder.output
         assert item["status"] == "incomplete"
         assert builder.finish == FinishDelta(reason, finish)
+
+    @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+    @pytest.mark.parametrize("arguments", ['{"x": 1', "{'x': 1}", '{"x":1}{"x":1}'])
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_what_cannot_be_read_is_a_call_once_the_host_ends_the_answer(
+        self, streams, arguments, finish
+    ):
+        calls = [
+            call(0, "a", "f", arguments)["tool_calls"][0],
+            call(1, "b", "f", '{"x": 1}')["tool_calls"][0],
+        ]
+        if streams:
+            builder = read(
+                chunk({"tool_calls": calls}), chunk({}, finish), DONE, end=False
+            )
+        else:
+            builder = answered({"content": None, "tool_calls": calls}, finish)
+        assert [item["status"] for item in builder.output] == ["completed"] * 2
+        assert builder.output[0]["arguments"] == arguments
+        assert builder.finish == FinishDelta("tool_calls", finish)
+
+    def test_a_call_that_cannot_be_read_is_none_where_no_reason_was_given(self):
+        cut = chunk(call(0, "a", "f", '{"x": [1, 2'))
+        [item] = read(cut, DONE, end=False).output
+        assert item["status"] == "incomplete"
 
     def test_a_signature_stays_with_its_call(self):
         extra = {"google": {"thought_signature": "sig"}}
@@ -482,6 +507,24 @@ class TestUsage:
                 },
                 (171, 3, 161, None),
             ),
+            # Gemini's copy does not say what was thought, but counts it
+            (
+                {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 40},
+                (9, 31, None, None),
+            ),
+            (
+                {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 3,
+                    "total_tokens": 20,
+                    "completion_tokens_details": {"reasoning_tokens": 2},
+                },
+                (9, 11, None, 2),
+            ),
+            (
+                {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 5},
+                (9, 3, None, None),
+            ),
             ({"prompt_tokens": None}, (None, None, None, None)),
         ],
     )
@@ -540,10 +583,26 @@ class TestEndings:
             [chunk({"content": "a"}), DONE],
             [chunk({"content": "a"}), "[DONE] "],
             [chunk({"content": "a"}, "stop"), '{"id":"cut'],
+            [chunk({"content": "a"}), "", DONE],
         ],
     )
     def test_either_sign_of_the_end_is_enough(self, chunks):
         assert said(read(*chunks, end=False)) == [("message", "a")]
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [DONE],
+            ["", DONE],
+            [chunk({"role": "assistant", "content": ""}), DONE],
+            [{"choices": [], "usage": {"prompt_tokens": 1}}, DONE],
+            [chunk({"reasoning": "Hm"}), DONE],
+        ],
+    )
+    def test_the_end_mark_alone_is_no_empty_answer(self, chunks):
+        with pytest.raises(BadResponse):
+            read(*chunks, end=False)
+        assert said(read(chunk({}, "stop"), DONE, end=False)) == []
 
     @pytest.mark.parametrize(
         "chunks",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 import respx
 from django.test import override_settings
 
-from llm import client
+from llm import client, connections
 from llm.client import Call, stream
 from llm.errors import (
     BadRequest,
     BadResponse,
     InvalidKey,
     LLMError,
+    NoFreeConnection,
     ProviderDown,
     ProviderTimeout,
     RateLimited,
@@ -44,6 +46,8 @@ class SayDecoder:
                 yield StartDelta(id)
             case {"text": text}:
                 yield TextDelta(0, text)
+            case {"texts": texts}:
+                yield from (TextDelta(0, text) for text in texts)
             case {"error": message}:
                 raise RateLimited(detail=message)
             case {"odd": odd}:
@@ -208,6 +212,49 @@ async def test_one_list_for_each_read(provider: respx.MockRouter):
     assert body.closed
 
 
+async def turns(counted: list[int]) -> None:
+    """Counts turns of the event loop."""
+    while True:
+        counted[0] += 1
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("answer", [frames(*[{"text": "x"}] * 20_000, "end")])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+async def test_others_run_while_a_read_of_many_frames_is_told(
+    provider: respx.MockRouter, answer: bytes, end: bytes
+):
+    body = answer.replace(b"\n", end)
+    provider.post(URL).respond(content=body)
+    counted, seen, batches = [0], [], []
+    ticking = asyncio.create_task(turns(counted))
+    async with aclosing(stream(endpoint(), request())) as answered:
+        async for deltas in answered:
+            batches.append(deltas)
+            seen.append(counted[0])
+    ticking.cancel()
+    assert said(batches) == "x" * 20_000
+    assert len(batches) >= len(body) / client.MAX_PIECE
+    assert max(map(len, batches)) <= client.MAX_PIECE / len(b'data: {"text":"x"}')
+    assert len(set(seen)) == len(seen)
+
+
+async def test_others_run_while_an_event_of_many_deltas_is_told(
+    provider: respx.MockRouter,
+):
+    provider.post(URL).respond(content=frames({"texts": ["x"] * 5_000}, "end"))
+    counted, seen, batches = [0], [], []
+    ticking = asyncio.create_task(turns(counted))
+    async with aclosing(stream(endpoint(), request())) as answered:
+        async for deltas in answered:
+            batches.append(deltas)
+            seen.append(counted[0])
+    ticking.cancel()
+    assert said(batches) == "x" * 5_000
+    assert max(map(len, batches)) == client.MAX_DELTAS
+    assert len(set(seen)) == len(seen)
+
+
 @pytest.mark.parametrize("content_type", ["text/event-stream", "application/json", ""])
 async def test_a_stream_is_known_by_its_first_byte(
     provider: respx.MockRouter, content_type: str
@@ -216,6 +263,31 @@ async def test_a_stream_is_known_by_its_first_byte(
     answer = httpx.Response(200, stream=body, headers={"Content-Type": content_type})
     provider.post(URL).mock(return_value=answer)
     assert said(await listen(endpoint(), request())) == "Hello"
+
+
+@pytest.mark.parametrize("content_type", ["text/event-stream", "application/json"])
+@pytest.mark.parametrize(
+    "before", [b"", b"\xef\xbb\xbf", b": hello\n\n", b"\ndata:\n\n"]
+)
+async def test_a_stream_that_was_not_asked_for_is_read(
+    provider: respx.MockRouter, before: bytes, content_type: str
+):
+    answer = httpx.Response(
+        200, content=before + ANSWER, headers={"Content-Type": content_type}
+    )
+    provider.post(URL).mock(return_value=answer)
+    [deltas] = await listen(endpoint(), request(stream=False))
+    assert said([deltas]) == "Hello"
+    assert deltas[-1] == FinishDelta("stop")
+
+
+async def test_a_stream_that_was_not_asked_for_and_broke_off_is_a_loss(
+    provider: respx.MockRouter,
+):
+    answer = httpx.Response(200, content=frames({"text": "Hel"}))
+    provider.post(URL).mock(return_value=answer)
+    with pytest.raises(ProviderDown):
+        await listen(endpoint(), request(stream=False))
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -433,6 +505,26 @@ async def hang(reader: asyncio.StreamReader) -> None:
     await reader.read()
 
 
+@pytest.mark.parametrize("window", [31, 15, -15])
+async def test_others_run_while_a_packed_answer_is_unpacked(window: int):
+    body = b"\n" * 2_000_000 + frames({"text": "x" * 4_000_000}, "end")
+    name = b"gzip" if window > 15 else b"deflate"
+
+    async def answer(_: Any, writer: asyncio.StreamWriter) -> None:
+        packer = zlib.compressobj(wbits=window)
+        packed = packer.compress(body) + packer.flush()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n" % len(packed))
+        writer.write(b"Content-Encoding: %b\r\n\r\n" % name + packed)
+        await writer.drain()
+
+    counted = [0]
+    async with server(answer) as url:
+        ticking = asyncio.create_task(turns(counted))
+        assert said(await listen(local(url), request())) == "x" * 4_000_000
+        ticking.cancel()
+    assert counted[0] >= len(body) / 65_536
+
+
 async def test_a_whole_answer_over_a_real_connection():
     async def answer(_: Any, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED)
@@ -443,6 +535,32 @@ async def test_a_whole_answer_over_a_real_connection():
 
     async with server(answer) as url:
         assert said(await listen(local(url), request())) == "Hello"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("encoding", [b"br", b"zstd", b"gzip, br"])
+async def test_a_packing_nobody_asked_for_is_named(encoding: bytes, streams: bool):
+    match = "unsupported content encoding .*" + encoding.decode()[-2:]
+
+    async def answer(_: Any, writer: asyncio.StreamWriter) -> None:
+        head = HEAD + b"Content-Encoding: " + encoding + b"\r\n"
+        writer.write(head + b"Content-Length: 4\r\n\r\n\x8b\x00\x80!")
+
+    async with server(answer) as url:
+        with pytest.raises(BadResponse, match=match):
+            await listen(local(url), request(stream=streams))
+
+
+@pytest.mark.parametrize("status", [b"500 Oops", b"429 Slow"])
+async def test_an_error_that_is_packed_so_keeps_its_status(status: bytes):
+    async def answer(_: Any, writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 " + status + b"\r\nContent-Encoding: br\r\n"
+        writer.write(head + b"Content-Length: 4\r\n\r\n\x8b\x00\x80!")
+
+    async with server(answer) as url:
+        with pytest.raises(RateLimited) as caught:
+            await listen(local(url), request())
+    assert caught.value.detail == f"{status[:3].decode()} 0"
 
 
 @pytest.mark.parametrize(
@@ -512,8 +630,8 @@ async def test_each_time_limit_hangs_up_and_says_which(
     assert caught.value.detail.startswith(said)
 
 
-async def test_no_connection_in_time_is_a_timeout():
-    """The listening socket's queue is full, so nobody takes the connection."""
+async def test_a_full_pool_of_connections_is_our_own_error():
+    """It says nothing of the provider, which has not been asked."""
     busy = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
@@ -521,14 +639,52 @@ async def test_no_connection_in_time_is_a_timeout():
         busy.set()
         await hang(reader)
 
-    with override_settings(LLM_MAX_CONNECTIONS=1, LLM_CONNECT_TIMEOUT=0.05):
+    with override_settings(LLM_MAX_CONNECTIONS=1, LLM_CONNECTION_WAIT=0.05):
+        async with server(answer) as url:
+            first, second = Call(), Call()
+            reading = asyncio.ensure_future(listen(local(url), request(), first))
+            await busy.wait()
+            with pytest.raises(NoFreeConnection) as caught:
+                await listen(local(url), request(), second)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+    assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
+    assert caught.value.provider == ""
+    assert (first.has_slot, second.has_slot) == (True, False)
+    assert second.started_at == 0  # no request of which a row would tell
+
+
+async def test_who_waits_for_a_connection_gets_the_next_that_is_free():
+    busy, free = asyncio.Event(), asyncio.Event()
+    asked = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        nonlocal asked
+        asked += 1
+        writer.write(CHUNKED)
+        busy.set()
+        await free.wait()
+        writer.write(chunk(ANSWER))
+        writer.write(b"0\r\n\r\n")
+
+    with override_settings(LLM_MAX_CONNECTIONS=1):
         async with server(answer) as url:
             first = asyncio.ensure_future(listen(local(url), request()))
             await busy.wait()
-            with pytest.raises(ProviderTimeout, match="in time"):
-                await listen(local(url), request())
-            first.cancel()
-            await asyncio.gather(first, return_exceptions=True)
+            second = asyncio.ensure_future(listen(local(url), request()))
+            while not connections.slots().waiting:
+                await asyncio.sleep(0)
+            assert asked == 1
+            free.set()
+            assert said(await first) == said(await second) == "Hello"
+    assert asked == 2
+
+
+async def test_a_connection_is_free_again_whatever_became_of_the_request():
+    with override_settings(LLM_MAX_CONNECTIONS=1, LLM_CONNECTION_WAIT=0.05):
+        for _ in range(2):
+            with pytest.raises(ProviderDown):
+                await listen(local("http://127.0.0.1:1"), request())
 
 
 async def test_closing_the_generator_hangs_up():

@@ -92,13 +92,13 @@ async def server(
         await connections.aclose()
 
 
-async def asked(url: str) -> exchange.Answer:
-    message = httpx.Request("GET", url)
+async def asked(url: str, method: str = "GET") -> exchange.Answer:
+    message = httpx.Request(method, url)
     return await exchange.ask(connections.client(private=True), message, streams=True)
 
 
-async def read(url: str) -> bytes:
-    answer = await asked(url)
+async def read(url: str, method: str = "GET") -> bytes:
+    answer = await asked(url, method)
     try:
         return await answer.rest()
     finally:
@@ -257,6 +257,91 @@ async def test_cancelling_a_read_loses_nothing():
         await answer.aclose()
 
 
+# Connections that are reused
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """As a host that closes an idle connection while a request is on its way."""
+    writer.close()
+
+
+async def reset(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+def keeping(seconds: int) -> Write:
+    head = b"OK\r\nKeep-Alive: timeout=%d, max=100\r\n" % seconds
+    return cut(sized(TEXT).replace(b"OK\r\n", head, 1), 100_000)
+
+
+@pytest.mark.parametrize("closes", [hang_up, reset])
+async def test_a_reused_connection_that_closes_is_replaced_by_a_fresh_one(
+    closes: Write,
+):
+    ordinary = cut(sized(TEXT), 1000)
+    async with server(ordinary, closes, ordinary) as (url, asked_on):
+        assert await read(url, "POST") == TEXT
+        assert await read(url, "POST") == TEXT
+    assert asked_on == [1, 1, 2]
+
+
+async def test_a_request_is_sent_again_once_and_no_more():
+    ordinary = cut(sized(TEXT), 1000)
+    async with server(ordinary, hang_up, hang_up) as (url, asked_on):
+        assert await read(url, "POST") == TEXT
+        with pytest.raises(ProviderDown):
+            await read(url, "POST")
+    assert asked_on == [1, 1, 2]
+
+
+async def test_a_fresh_connection_that_closes_has_failed():
+    async with server(hang_up, cut(sized(TEXT), 1000)) as (url, asked_on):
+        with pytest.raises(ProviderDown):
+            await read(url, "POST")
+    assert asked_on == [1]
+
+
+async def test_what_has_begun_to_be_answered_is_not_sent_again():
+    async def begin(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-")
+        await writer.drain()
+        writer.close()
+
+    async with server(cut(sized(TEXT), 1000), begin) as (url, asked_on):
+        assert await read(url, "POST") == TEXT
+        with pytest.raises(ProviderDown):
+            await read(url, "POST")
+    assert asked_on == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, 4),
+        ("max=100", 4),
+        ("timeout=abc", 4),
+        ("timeout=60, max=1000", 59),
+        ("Timeout=5", 4),
+        ("timeout=30", 29),
+        ("timeout=3", 2),
+        ("timeout=4", 2),
+        ("timeout=1", 0),
+        ("timeout=0", 0),
+        ("timeout=99999999999999999999", 59),
+    ],
+)
+def test_how_long_an_idle_connection_is_kept(header: str | None, seconds: float):
+    assert connections.idle_time_of(header) == seconds
+
+
+async def test_a_host_may_say_how_long_it_keeps_idle_connections():
+    answers = [keeping(60), keeping(60), keeping(1), keeping(1), keeping(1)]
+    async with server(*answers) as (url, asked_on):
+        for _ in answers:
+            assert await read(url, "POST") == TEXT
+    assert asked_on == [1, 2, 2, 3, 4]
+
+
 # Who is slow
 
 
@@ -313,7 +398,7 @@ OF_AIOHTTP = ("_OF_AN_ANSWER", "_OF_CONTENT", "_OF_A_CONNECTION")
 async def test_this_aiohttp_is_as_we_know_it():
     """A name of its own that is gone costs speed and memory, and nothing tells."""
     async with server(cut(sized(TEXT), 4096)) as (url, _):
-        session = connections.client(private=True)._transport._session
+        session = connections.client(private=True)._transport.session()
         async with session.get(url) as answer:
             of = (answer, answer.content, answer.content._protocol)
             for names, owner in zip(OF_AIOHTTP, of, strict=True):

@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from django.core import checks
 from django.core.exceptions import FieldError, ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import models
+from django.db import connection, models, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +17,7 @@ from llm.checks import check_ring, check_secrets
 from llm.encrypted import (
     MASK,
     EncryptedTextField,
+    OriginChanged,
     Secret,
     SecretUnavailable,
     decrypt,
@@ -28,7 +29,8 @@ from llm.encrypted import (
     scrub,
     stored_texts,
 )
-from llm.models import ApiKey, Provider
+from llm.models import ApiKey, LanguageModel, Provider
+from tools.models import HttpTool, Tool
 
 PLANTED = "sk-planted-0123456789-wxyz"
 COLUMN = ApiKey._meta.get_field("secret")
@@ -122,7 +124,7 @@ def test_scrubbing_takes_out_the_secrets_and_what_looks_like_one(text, secrets, 
 
 def test_the_database_holds_no_plain_text(provider: Provider):
     key = provider.keys.create(secret=PLANTED)
-    assert stored(key).startswith("f1:")
+    assert stored(key).startswith("f2:")
     assert PLANTED not in stored(key)
     assert ApiKey.objects.get().secret.reveal() == PLANTED
 
@@ -153,11 +155,116 @@ def test_the_hint_follows_the_secret_however_the_row_is_saved(provider: Provider
     assert ApiKey.objects.get(label="b").hint == "sk-…wxyz"
 
 
-def test_an_update_of_many_rows_encrypts_too(provider: Provider):
-    key = provider.keys.create(secret="old")
-    ApiKey.objects.update(secret=PLANTED)
-    assert PLANTED not in stored(key)
-    assert ApiKey.objects.get().secret.reveal() == PLANTED
+def test_an_update_of_many_rows_is_refused_as_each_secret_belongs_to_its_row(
+    provider: Provider,
+):
+    provider.keys.create(secret="old")
+    for value in (PLANTED, Secret.of(PLANTED)):
+        with pytest.raises(FieldError, match="save the row"), transaction.atomic():
+            ApiKey.objects.update(secret=value)
+    assert ApiKey.objects.get().secret.reveal() == "old"
+
+
+def put(key: ApiKey, text: str) -> None:
+    """Write the column past all code of ours."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE llm_apikey SET secret = %s WHERE id = %s", [text, key.pk]
+        )
+
+
+def test_what_is_moved_to_another_row_or_column_does_not_decrypt(provider: Provider):
+    mine = provider.keys.create(label="mine", secret=PLANTED)
+    other = provider.keys.create(label="other", secret="x")
+    put(other, stored(mine))
+    with pytest.raises(SecretUnavailable):
+        ApiKey.objects.get(pk=other.pk).secret.reveal()
+    tool = HttpTool(tool=Tool(), url="https://api.groq.com/x", secret_id=mine.secret_id)
+    tool.__dict__["secret_headers"] = Secret(stored(mine))
+    with pytest.raises(SecretUnavailable):
+        tool.secret_headers.reveal()
+    assert ApiKey.objects.get(pk=mine.pk).holds(PLANTED)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stays"),
+    [
+        ("https://a.example/v1", "https://a.example/v2", True),
+        ("https://a.example/v1", "https://A.EXAMPLE:443/v1", True),
+        ("https://a.example/v1", "https://a.example:8443/v1", False),
+        ("https://a.example/v1", "http://a.example/v1", False),
+        ("https://a.example/v1", "https://b.example/v1", False),
+        ("https://a.example/v1", "https://a.example.b.example/v1", False),
+        ("https://a.example/v1", "", False),
+        ("", "https://api.groq.com/openai/v1", True),
+        ("http://[::1]:8/v1", "http://[::1]:8/v2", True),
+        ("http://[::1]:8/v1", "http://[::2]:8/v1", False),
+    ],
+)
+def test_a_key_is_revealed_for_the_origin_it_was_entered_for_and_no_other(
+    provider: Provider, before: str, after: str, stays: bool
+):
+    provider.base_url = before
+    provider.save()
+    provider.keys.create(secret=PLANTED)
+    provider.base_url = after
+    provider.save()
+    key = ApiKey.objects.get()
+    assert key.holds(PLANTED) == stays
+    key.label = "saved as it is"
+    key.save()
+    assert ApiKey.objects.get().holds(PLANTED) == stays
+    if not stays:
+        with pytest.raises(OriginChanged):
+            key.secret.reveal()
+        provider.base_url = before
+        provider.save()
+        assert ApiKey.objects.get().holds(PLANTED)
+
+
+def test_a_key_is_bound_to_where_its_tokens_are_issued_too(provider: Provider):
+    azure = Provider.objects.create(
+        name="Azure",
+        kind="azure_openai",
+        base_url="https://a.openai.azure.com/openai/v1",
+        options={"tenant": "t", "client_id": "c"},
+    )
+    azure.keys.create(secret=PLANTED)
+    azure.options = {**azure.options, "authority": "https://thief.example"}
+    azure.save()
+    assert not azure.keys.get().holds(PLANTED)
+
+
+def test_a_secret_of_the_older_form_does_not_follow_a_changed_address(
+    provider: Provider,
+):
+    key = provider.keys.create(secret="x")
+    put(key, encrypt(PLANTED))
+    assert ApiKey.objects.get().holds(PLANTED)
+    provider.base_url = "https://thief.example/v1"
+    provider.save()
+    assert not ApiKey.objects.get().holds(PLANTED)
+    provider.base_url = ""
+    provider.save()
+    assert ApiKey.objects.get().holds(PLANTED)
+    assert stored(key).startswith("f2:")
+
+
+def test_headers_of_the_older_form_do_not_follow_a_changed_address(db):
+    row = HttpTool(tool=Tool.objects.create(name="t", kind="http"), url="https://a/x")
+    row.save()
+    text = encrypt('{"X-Key": "k"}')
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tools_httptool SET secret_headers = %s", [text])
+    row = HttpTool.objects.get()
+    assert row.revealed_headers() == {"X-Key": "k"}
+    row.url = "https://a/y"
+    row.save()
+    assert HttpTool.objects.get().revealed_headers() == {"X-Key": "k"}
+    row = HttpTool.objects.get()
+    row.url = "https://b/x"
+    row.save(update_fields=["url"])
+    assert HttpTool.objects.get().revealed_headers() == {}
 
 
 def test_rows_of_a_lost_ring_can_be_listed_and_mended(provider: Provider, settings):
@@ -211,6 +318,13 @@ def test_an_index_on_an_encrypted_column_is_an_error(options):
     assert "llm.E001" in [found.id for found in column.check()]
 
 
+def test_a_model_whose_rows_bind_nothing_is_an_error():
+    column = EncryptedTextField()
+    column.set_attributes_from_name("secret")
+    column.model = LanguageModel
+    assert "llm.E005" in [found.id for found in column.check()]
+
+
 def test_a_hint_that_a_new_row_would_empty_again_is_an_error(monkeypatch):
     assert COLUMN.check() == []
     monkeypatch.setattr(COLUMN, "hint_field", "last_error")
@@ -254,7 +368,8 @@ def test_a_rotation_goes_on_where_it_was_broken_off(provider, settings, ring):
     first = provider.keys.create(label="a", secret="aaa")
     provider.keys.create(label="b", secret="bbb")
     settings.ENCRYPTION_KEYS = [new, old]
-    ApiKey.objects.filter(pk=first.pk).update(secret=Secret(rotated(stored(first))))
+    first.refresh_from_db()
+    ApiKey.objects.filter(pk=first.pk).update(secret=rotated(first.secret))
     done = rotate(COLUMN)
     assert (done.rotated, done.already_newest) == (1, 1)
     again = rotate(COLUMN)
@@ -268,14 +383,43 @@ def test_a_rotation_never_writes_over_a_new_secret(
     key = provider.keys.create(secret="before")
     settings.ENCRYPTION_KEYS = [new, old]
 
-    def meanwhile(text: str) -> str:
-        ApiKey.objects.filter(pk=key.pk).update(secret="entered meanwhile")
-        return rotated(text)
+    def meanwhile(secret: Secret) -> Secret:
+        key.secret = "entered meanwhile"
+        key.save()
+        return rotated(secret)
 
     monkeypatch.setattr("llm.encrypted.rotated", meanwhile)
     done = rotate(COLUMN)
     assert (done.rotated, done.changed_meanwhile) == (0, 1)
     assert ApiKey.objects.get().holds("entered meanwhile")
+
+
+def test_a_rotation_rewrites_the_older_form(provider: Provider, settings, ring):
+    old, new = ring
+    key = provider.keys.create(secret="x")
+    put(key, encrypt(PLANTED))
+    settings.ENCRYPTION_KEYS = [new, old]
+    assert rotate(COLUMN).rotated == 1
+    assert stored(key).startswith("f2:")
+    settings.ENCRYPTION_KEYS = [new]
+    assert ApiKey.objects.get().holds(PLANTED)
+    assert rotate(COLUMN).already_newest == 1
+
+
+def test_a_rotation_keeps_for_which_origin_a_key_was_entered(
+    provider: Provider, settings, ring
+):
+    old, new = ring
+    provider.keys.create(secret=PLANTED)
+    provider.base_url = "https://thief.example/v1"
+    provider.save()
+    settings.ENCRYPTION_KEYS = [new, old]
+    assert rotate(COLUMN).rotated == 1
+    settings.ENCRYPTION_KEYS = [new]
+    assert not ApiKey.objects.get().holds(PLANTED)
+    provider.base_url = ""
+    provider.save()
+    assert ApiKey.objects.get().holds(PLANTED)
 
 
 def test_a_rotation_takes_as_many_queries_as_rows_and_batches(
@@ -359,6 +503,19 @@ def test_the_database_check_counts_what_cannot_be_decrypted(provider, settings):
     assert found.id == "llm.W001"
     assert found.msg == "1 of llm.ApiKey.secret cannot be decrypted."
     assert check_secrets(None) == []
+
+
+def test_the_database_check_counts_what_is_bound_to_no_address_yet(provider):
+    key = provider.keys.create(secret=PLANTED)
+    put(key, encrypt(PLANTED))
+    [found] = check_secrets(None, databases=["default"])
+    assert found.id == "llm.W002"
+    assert found.msg == "1 of llm.ApiKey.secret are not bound to their address yet."
+    call_command("rotate_keys", stdout=io.StringIO())
+    assert check_secrets(None, databases=["default"]) == []
+    provider.base_url = "https://elsewhere.example/v1"
+    provider.save()
+    assert check_secrets(None, databases=["default"]) == []  # it is not lost
 
 
 def test_the_database_check_waits_for_the_migration(db, monkeypatch):

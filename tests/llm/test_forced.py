@@ -46,7 +46,7 @@ async def ask(asked: Any, call: Call, choice: Any = "required") -> list[list[Del
     request = Request(
         model="a-model", items=[user_message("Hi")], tools=[LOOK], tool_choice=choice
     )
-    stream = policy.stream([asked], request, call, policy=Policy())
+    stream = policy.stream([asked], request, call, policy=Policy(attempts=1))
     async with aclosing(stream) as batches:
         return [batch async for batch in batches]
 

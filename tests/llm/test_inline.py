@@ -66,7 +66,7 @@ async def ask(way: Any, *items: dict[str, Any], call: Call | None = None, **opti
     """What the provider is sent, once all is fetched; LLMError where it is not."""
     call = call or Call()
     request = Request(model=way.model, items=items, issuer=None)
-    stream = policy.stream([way], request, call, policy=Policy(), **options)
+    stream = policy.stream([way], request, call, policy=Policy(attempts=1), **options)
     async with aclosing(stream) as batches:
         async for _ in batches:
             pass

@@ -104,11 +104,13 @@ class Conversation:
         self.items += question
         asked = itertools.chain(parties, itertools.repeat(parties[-1]))
         builder = ResponseBuilder(id="resp_1", model="m")
+        ended_output: int | None = None
         while True:
             before = len(self.items)
-            match next_step([*question, *builder.output], steps_left=9):
+            match next_step(builder.output, ended_output=ended_output, steps_left=9):
                 case Generate():
                     self._generate(next(asked), builder, wanted)
+                    ended_output = len(builder.output)
                 case CallTools(calls) if not wanted.stopped:
                     outputs = [
                         function_call_output(call["call_id"], wanted.output)

@@ -198,6 +198,10 @@ def test_a_host_that_lists_other_things_is_not_asked():
 
 def test_an_address_in_our_own_network_is_not_asked(provider: Provider):
     provider.base_url = "http://10.0.0.1/v1"
+    provider.save()
+    key = provider.keys.get()
+    key.secret = "gsk-entered-again"
+    key.save()
     with pytest.raises(BadRequest, match="lies in a private network"):
         model_sync.compare(provider)
 

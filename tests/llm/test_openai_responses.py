@@ -910,3 +910,137 @@ def test_a_receipt_that_was_cut_short_is_no_part_of_the_history():
     cut, whole = {**search, "status": "incomplete"}, {**search, "status": "completed"}
     told = CODEC.encode(request(user_message("Hi"), cut, whole))["input"]
     assert [item["status"] for item in told if "action" in item] == ["completed"]
+
+
+# Who is who
+
+
+def ogx(*calls: dict[str, Any]) -> list[dict[str, Any]]:
+    """Parallel calls as OGX tells them: all at one index, side by side."""
+    pieces = [
+        {**arguments(part), "item_id": call["id"]}
+        for call in calls
+        for part in (call["arguments"][:4], call["arguments"][4:])
+    ]
+    return [
+        START,
+        *(added(0, call) for call in calls),
+        *pieces,
+        *(done(0, call) for call in calls),
+        end(output=calls),
+    ]
+
+
+def a_call(number: int, place: str = "Paris") -> dict[str, Any]:
+    said = f'{{"city":"{place}"}}'
+    call_id = f"call_{number}"
+    return {**CALL, "id": f"fc_{number}", "call_id": call_id, "arguments": said}
+
+
+def called(deltas: list[Delta]) -> list[tuple[str, str]]:
+    """The calls that would be run."""
+    return [
+        (item["call_id"], item["arguments"])
+        for item in built(deltas).output
+        if item["type"] == "function_call" and item["status"] == "completed"
+    ]
+
+
+def test_parallel_calls_may_have_one_index():
+    calls = [a_call(1, "Paris"), a_call(2, "Rome"), a_call(3, "Oslo")]
+    deltas = told(*ogx(*calls))
+    assert called(deltas) == [
+        ("call_1", '{"city":"Paris"}'),
+        ("call_2", '{"city":"Rome"}'),
+        ("call_3", '{"city":"Oslo"}'),
+    ]
+    assert deltas[-1] == FinishDelta("tool_calls", "completed")
+
+
+def test_the_pieces_of_a_call_are_those_of_its_end():
+    wrong = [{**arguments('{"city":"Rome"}'), "item_id": "fc_1"}]
+    deltas = told(START, added(0, a_call(1)), *wrong, done(0, a_call(1)), end())
+    assert called(deltas) == [("call_1", '{"city":"Paris"}')]
+
+
+def test_a_call_that_the_end_does_not_know_is_never_run():
+    deltas = told(
+        START, added(0, a_call(1)), done(0, a_call(1)), added(0, a_call(2)),
+        end(output=[a_call(1)]),
+    )  # fmt: skip
+    assert called(deltas) == [("call_1", '{"city":"Paris"}')]
+
+
+def test_a_hosted_call_may_change_its_call_id():
+    search = {"type": "tool_search_call", "id": "ts_1", "call_id": "call_1"}
+    finished = {**search, "call_id": "call_2", "arguments": {"query": "x"}}
+    deltas = told(START, added(0, search), done(0, finished), end(output=[finished]))
+    assert [item["call_id"] for item in built(deltas).output] == ["call_2"]
+
+
+def test_a_call_without_an_end_of_its_own_counts_where_nothing_else_is_told():
+    pieces = {**arguments('{"city":"Rome"}'), "item_id": "fc_2"}
+    first = {**arguments('{"city":"Paris"}'), "item_id": "fc_1"}
+    deltas = told(START, added(0, a_call(1)), added(0, a_call(2)), pieces, first, end())
+    assert called(deltas) == [
+        ("call_1", '{"city":"Paris"}'),
+        ("call_2", '{"city":"Rome"}'),
+    ]
+
+
+CITIES = st.sampled_from(["Paris", "Rome", "Oslo", "Bonn"])
+
+
+@st.composite
+def tellings(draw: st.DrawFn) -> tuple[list[Any], list[tuple[str, str]]]:
+    """A response with parallel calls, told in an odd way, and its calls."""
+    places = draw(st.lists(CITIES, min_size=1, max_size=4))
+    calls = [a_call(n, place) for n, place in enumerate(places)]
+    ids_change = draw(st.booleans())
+    fresh = iter(range(1000))
+    tracks: list[list[Any]] = []
+    for number, call in enumerate(calls):
+
+        def named(fields: dict[str, Any]) -> dict[str, Any]:
+            return {**fields, "id": f"x{next(fresh)}"} if ids_change else fields
+
+        # Without ids that stay, deltas are known by their index alone.
+        index = st.just(number) if ids_change else st.integers(0, 4)
+        said = draw(st.sampled_from([call["arguments"], '{"city":"Nowhere"}', "", "{"]))
+        cuts = sorted(draw(st.sets(st.integers(0, len(said)), max_size=2)))
+        pieces = [said[a:b] for a, b in pairwise([0, *cuts, len(said)])]
+        item_id = {} if ids_change else {"item_id": call["id"]}
+        track: list[Any] = []
+        if ids_change or draw(st.booleans()):
+            again = draw(st.integers(1, 1 if ids_change else 2))
+            track += [added(draw(index), named(call)) for _ in range(again)]
+        track += [{**arguments(p, draw(index)), **item_id} for p in pieces]
+        if draw(st.booleans()):
+            kind = "response.function_call_arguments.done"
+            whole = {"arguments": call["arguments"], "output_index": draw(index)}
+            track.append({"type": kind, **whole, **item_id})
+        times = draw(st.integers(1, 2))
+        track += [done(draw(index), named(call)) for _ in range(times)]
+        tracks.append(track)
+    events: list[Any] = [START]
+    while left := [track for track in tracks if track]:
+        events.append(draw(st.sampled_from(left)).pop(0))
+    final = draw(st.permutations(calls)) if draw(st.booleans()) else []
+    events.append(end(output=final))
+    return events, [(call["call_id"], call["arguments"]) for call in calls]
+
+
+@given(tellings())
+def test_however_calls_are_told_they_are_the_same(telling: Any):
+    events, calls = telling
+    assert sorted(called(told(*events))) == sorted(calls)
+
+
+@given(tellings())
+def test_a_call_that_is_told_only_at_the_end_is_told(telling: Any):
+    events, calls = telling
+    *events, last = events
+    rest = [e for e in events if e["type"] != "response.output_item.done"]
+    output = [a_call(int(id[5:]), orjson.loads(said)["city"]) for id, said in calls]
+    last = end(output=output)
+    assert sorted(called(told(*rest, last))) == sorted(calls)

@@ -21,7 +21,14 @@ from llm import client, policy, retry, router
 from llm.adapt import addressed
 from llm.capabilities import capabilities_of
 from llm.client import Call
-from llm.errors import BadRequest, InvalidKey, LLMError, ProviderDown, RateLimited
+from llm.errors import (
+    BadRequest,
+    InvalidKey,
+    LLMError,
+    ProviderDown,
+    ProviderTimeout,
+    RateLimited,
+)
 from llm.models import LanguageModel, Provider
 from llm.providers import all_providers
 from llm.retry import Policy
@@ -32,7 +39,7 @@ from llm.wire.request import Request
 from .hosts import Host, breaks_off, calls, frames, refuses, route, route_at, says
 
 THRICE = Policy(attempts=3)
-ONCE = Policy()
+ONCE = Policy(attempts=1)
 
 
 @pytest.fixture(autouse=True)
@@ -98,12 +105,42 @@ async def test_what_was_asked_is_let_go_of_once_something_is_told(web):
 # Attempts
 
 
-async def test_nothing_is_repeated_unless_staff_wish_it(web):
-    host, call = Host(web, "a", refuses(429)), Call()
-    deltas, error = await listen(route(), call=call, policy=None)
+async def test_a_model_is_asked_three_times_where_staff_say_nothing(web):
+    host, call, waits = Host(web, "a", *[refuses(429)] * 3), Call(), Waits()
+    deltas, error = await listen(route(), call=call, policy=None, wait=waits)
     assert isinstance(error, RateLimited)
+    assert (len(host.asked), len(waits)) == (3, 2)
+    assert (deltas, [c.attempt for c in [*call.earlier, call]]) == ([], [1, 2, 3])
+
+
+async def test_nothing_is_repeated_where_staff_wish_one_attempt(web):
+    host, call = Host(web, "a", refuses(503)), Call()
+    wishes = {"retry": {"attempts": 1}}
+    await listen(route(defaults=wishes), call=call, policy=None)
+    assert (len(host.asked), call.earlier, call.attempt) == (1, (), 1)
+
+
+async def test_a_request_that_found_no_connection_is_repeated(web):
+    host = Host(web, "a", httpx.ConnectTimeout("x"), says("Hello"))
+    deltas, _ = await listen(route(), call=Call(), policy=None)
+    assert (text(deltas), len(host.asked)) == ("Hello", 2)
+
+
+@pytest.mark.parametrize(
+    "given_up",
+    [
+        ProviderTimeout(detail="Silent for 120 s."),
+        httpx.ReadTimeout("late"),
+        TimeoutError(),
+    ],
+    ids=["ours", "httpx", "system"],
+)
+async def test_a_request_given_up_for_its_time_is_not_repeated_unasked(web, given_up):
+    """It may still run at the provider, and cost what it costs."""
+    host = Host(web, "a", given_up)
+    _, error = await listen(route(), call=Call(), policy=None)
+    assert isinstance(error, ProviderTimeout)
     assert len(host.asked) == 1
-    assert (deltas, call.earlier, call.attempt) == ([], (), 1)
 
 
 async def test_a_models_own_policy_counts_where_the_caller_has_none(web):

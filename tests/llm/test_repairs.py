@@ -23,7 +23,7 @@ from llm.wire.request import Request
 from .canned import canned
 from .hosts import Host, breaks_off, refuses, route, route_at, says
 
-ONCE = Policy()
+ONCE = Policy(attempts=1)
 CALL = {
     "type": "function_call",
     "id": "fc_1",

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 import orjson
 import pytest
 from hypothesis import given
@@ -19,6 +22,7 @@ from llm.wire.deltas import (
     UsageDelta,
     merge,
 )
+from llm.wire.item_stream import Pieces
 from llm.wire.items import function_call_output
 from llm.wire.response import TERMINAL, ResponseBuilder
 
@@ -144,6 +148,61 @@ def test_merged_deltas_build_the_same_items(deltas):
         for made in (single, merged)
     ]
     assert strip[0] == strip[1]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda text: TextDelta(0, text),
+        lambda text: ReasoningDelta(0, text),
+        lambda text: ToolCallDelta(0, arguments=text),
+    ],
+)
+def test_what_is_merged_is_bounded_where_that_is_asked_for(said):
+    deltas = [said("x" * 100) for _ in range(1_000)]
+    assert merge(deltas) == [said("x" * 100_000)]
+    assert merge(deltas, 5_000) == [said("x" * 5_000)] * 20
+
+
+def test_a_long_read_becomes_events_of_some_length():
+    made = builder()
+    made.begin_call()
+    events = made.feed([TextDelta(0, "x" * 100) for _ in range(10_000)])
+    sizes = [len(e["delta"]) for e in events if "delta" in e]
+    assert sum(sizes) == 1_000_000
+    assert 10 < len(sizes) <= 100
+
+
+def test_a_long_text_waits_deflated_for_its_end():
+    """Of many that are open at once, and snapshots of it leave nothing behind."""
+    dice = random.Random(1)
+    words = ["".join(dice.choices("abcdefghij", k=7)) for _ in range(1_000)]
+    pieces = [" ".join(dice.choices(words, k=50)) for _ in range(5_000)]
+    text = "".join(pieces)
+    made = builder()
+    made.begin_call()
+    tracemalloc.start()
+    for piece in pieces:
+        made.feed([TextDelta(0, piece)])
+    [snapshot] = made.partial()
+    assert snapshot["content"][0]["text"] == text
+    del snapshot
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 0.7 * len(text)
+    assert made.open_length == len(text)
+    made.complete()
+    assert made.output[0]["content"][0]["text"] == text
+
+
+@given(st.lists(st.text(max_size=30).map(lambda t: t * 3_000), max_size=6))
+def test_a_text_of_any_length_is_put_together_again(pieces):
+    kept = Pieces()
+    for piece in pieces:
+        kept.append(piece)
+        kept.joined()
+    assert kept.joined() == "".join(pieces)
+    assert kept.length == sum(map(len, pieces))
 
 
 @given(batches)

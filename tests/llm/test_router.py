@@ -260,12 +260,16 @@ def test_an_address_is_the_rows_the_hosts_or_our_own(
 # Keys
 
 
-def test_resting_keys_count_once_they_have_rested(groq: Provider):
+def test_a_key_that_rests_comes_after_those_that_do_not(groq: Provider):
+    """It is still a way to the model: a call waits for it a little."""
     model, now = groq.models.create(name="llama"), timezone.now()
     ApiKey.objects.update(state="resting", rest_until=now + timedelta(minutes=1))
-    with pytest.raises(InvalidKey):
-        router.route_of(model)
-    ApiKey.objects.update(rest_until=now - timedelta(seconds=1))
+    assert router.route_of(model).endpoint.api_key == "gsk-groq"
+    groq.keys.create(label="other", secret="gsk-other")
+    assert router.route_of(model).endpoint.api_key == "gsk-other"
+    ApiKey.objects.filter(label="default").update(
+        rest_until=now - timedelta(seconds=1), weight=30_000
+    )
     assert router.route_of(model).endpoint.api_key == "gsk-groq"
 
 
@@ -362,6 +366,7 @@ def test_resolving_takes_two_queries_whatever_there_is(
         ({"options": {"headers": {"X-Y": "a\r\nZ: b"}}}, "options"),
         ({"options": {"headers": {"Authorization": "Bearer x"}}}, "options"),
         ({"options": {"headers": {"X-Goog-Api-Key": "x"}}}, "options"),
+        ({"options": {"headers": {"Host": "elsewhere.example"}}}, "options"),
         ({"options": {"timeout": float("inf")}}, "options"),
     ],
 )
@@ -442,7 +447,7 @@ def test_who_asks_the_same_holds_the_same(groq: Provider):
 def test_a_way_that_nobody_holds_is_gone(groq: Provider):
     groq.models.create(name="llama-3")
     route = router.resolve("llama-3")
-    place = (route.model_id, route.key_id)
+    place = (route.model_id, route.key_id, "openai_chat")
     assert router._held[place] is route
     del route
     assert place not in router._held

@@ -17,7 +17,6 @@ EVENTS = [
     ServerSentEvent(b"first"),
     ServerSentEvent(b"a\nb", "named", "7"),
     ServerSentEvent('"e\u2028\u0085ō…"'.encode(), "message", "7"),
-    ServerSentEvent(b"", "message", "7"),
     ServerSentEvent(b'{"a":1}', "error", "7"),
     ServerSentEvent(b"without a blank line", "message", "7"),
 ]
@@ -32,6 +31,15 @@ def feed(chunks: list[bytes]) -> list[ServerSentEvent]:
 def cut(data: bytes, cuts: set[int]) -> list[bytes]:
     borders = [0, *sorted(cuts), len(data)]
     return [data[a:b] for a, b in itertools.pairwise(borders)]
+
+
+@pytest.mark.parametrize("line", [b"data:", b"data: ", b"data", b"event: ping\ndata:"])
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_an_event_without_data_is_none(line: bytes, end: bytes):
+    event = ServerSentEvent(b"1")
+    assert feed([line + end]) == []
+    assert feed([b"data: 1" + end, line + end, b"data: 1" + end]) == [event, event]
+    assert feed([b"data: 1" + end + line + end + b"data: 1" + end]) == [event, event]
 
 
 def test_a_whole_stream_gives_its_events():
@@ -59,7 +67,6 @@ PLAIN_EVENTS = [
     ServerSentEvent(b"4\n5"),
     ServerSentEvent(b"6", "said"),
     ServerSentEvent(b"7"),
-    ServerSentEvent(b""),
     ServerSentEvent("ō…".encode(), "message", "8"),
     ServerSentEvent(b"9", "message", "8"),
     ServerSentEvent(b"10", "message", "8"),

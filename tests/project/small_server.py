@@ -1,7 +1,5 @@
 """A server of a few lines under `project.server.Server`, for test_server.py.
 
-    python -m tests.project.small_server [broken]
-
 Prints its port, and each hook as it comes.
 """
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file import ConfigError, dump, load
-from tools.models import Tool
+from tools.models import DeclaredTool, HttpTool, Tool
 
 pytestmark = pytest.mark.django_db
 
@@ -62,8 +65,10 @@ ENVIRONMENT = {"GROQ_KEY": "gsk-planted-0123456789"}
 
 @pytest.fixture(autouse=True)
 def _no_tools(db) -> None:
-    """A migrated database has a row for each tool that comes with the code."""
+    """A migrated database has a row for each tool that comes with the code, and for
+    each kind of tool that requests can bring."""
     Tool.objects.all().delete()
+    DeclaredTool.objects.all().delete()
 
 
 def document(text: str = FILE) -> dict:
@@ -203,7 +208,7 @@ def test_dumping_takes_a_fixed_number_of_queries(django_assert_max_num_queries):
             model.groups.add(Group.objects.create(name=f"g{number}{name}"))
             model.fallbacks.add(LanguageModel.objects.first())
         Tool.objects.create(name=f"t{number}")
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(12):
         dump()
 
 
@@ -577,3 +582,136 @@ def test_what_makes_no_sense_of_a_tool_is_told(line: str, told: str):
     with pytest.raises(ConfigError) as raised:
         load(document(f'[[tools]]\nname = "weather"\n{line}'), {})
     assert any(told in problem for problem in raised.value.problems)
+
+
+# Secrets and addresses
+
+
+HTTP_FILE = """
+[[tools]]
+name = "orders"
+kind = "http"
+description = "Looks up orders."
+
+  [tools.http]
+  url = "https://api.example/orders"
+  secret_headers = {X-Key = "env:ORDERS_KEY"}
+"""
+
+
+def test_keys_follow_an_address_that_the_file_changes():
+    load(document(), ENVIRONMENT)
+    provider = Provider.objects.get(name="Groq EU")
+    provider.keys.create(label="of staff", secret="gsk-of-staff")
+    elsewhere = FILE.replace(
+        'kind = "groq"', 'kind = "groq"\nbase_url = "https://eu.groq.example/v1"'
+    )
+    load(document(elsewhere), {})
+    provider = Provider.objects.get(name="Groq EU")
+    held = {key.label: key.secret.reveal() for key in provider.keys.all()}
+    assert held == {"default": ENVIRONMENT["GROQ_KEY"], "of staff": "gsk-of-staff"}
+    assert {key.entered_for for key in provider.keys.all()} == {
+        "https://eu.groq.example:443"
+    }
+
+
+def test_headers_follow_an_address_that_the_file_changes():
+    load(document(HTTP_FILE), {"ORDERS_KEY": "s3cret"})
+    elsewhere = HTTP_FILE.replace("api.example", "new.example")
+    report = load(document(elsewhere), {"ORDERS_KEY": "s3cret"})
+    assert [each for each in report.changes if "secret" in each] == []
+    [http] = HttpTool.objects.all()
+    assert http.url == "https://new.example/orders"
+    assert http.revealed_headers() == {"X-Key": "s3cret"}
+
+
+def test_a_file_brings_an_address_that_was_changed_back_with_its_secrets():
+    load(document(FILE + HTTP_FILE), {**ENVIRONMENT, "ORDERS_KEY": "s3cret"})
+    for row in (Provider.objects.get(name="Groq EU"), HttpTool.objects.get()):
+        name = "url" if isinstance(row, HttpTool) else "base_url"
+        setattr(row, name, "https://thief.example/v1")
+        row.save()
+    assert not ApiKey.objects.get().holds(ENVIRONMENT["GROQ_KEY"])
+    assert HttpTool.objects.get().revealed_headers() == {}
+    load(document(FILE + HTTP_FILE), {**ENVIRONMENT, "ORDERS_KEY": "s3cret"})
+    assert ApiKey.objects.get().holds(ENVIRONMENT["GROQ_KEY"])
+    assert HttpTool.objects.get().revealed_headers() == {"X-Key": "s3cret"}
+
+
+def manage(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    named = {"PARLEY_DATA": str(data), "PARLEY_READ_DOTENV": "false"}
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        env={"PATH": os.environ["PATH"], **named},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_file_can_be_loaded_before_the_first_start(tmp_path: Path):
+    file, data = tmp_path / "parley.toml", tmp_path / "data"
+    file.write_text('[[providers]]\nname = "Mine"\nkind = "openai"\n')
+    for arguments in (["load_config", str(file), "--dry-run"], ["dump_config"]):
+        done = manage(data, *arguments)
+        assert done.returncode == 1
+        assert done.stderr.startswith("CommandError: The database is not ready")
+    done = manage(data, "load_config", str(file))
+    assert (done.returncode, done.stdout) == (0, "providers[Mine]: created\n")
+    assert 'name = "Mine"' in manage(data, "dump_config").stdout
+
+
+# Declared tools
+
+DECLARED = """
+[[declared_tools]]
+kind = "mcp"
+allowed_for = "groups"
+groups = ["research"]
+
+[[declared_tools]]
+kind = "web_search"
+allowed_for = "nobody"
+"""
+
+
+def test_who_may_declare_tools_is_loaded_and_dumped(django_user_model):
+    DeclaredTool.objects.sync()
+    ada = django_user_model.objects.create_user("ada")
+    ada.groups.add(Group.objects.create(name="research"))
+    report = load(document(DECLARED), {})
+    assert report.changes == [
+        'declared_tools[mcp].allowed_for: "nobody" → "groups"',
+        'declared_tools[web_search].allowed_for: "everybody" → "nobody"',
+        "declared_tools[mcp].groups: now research",
+    ]
+    allowed = DeclaredTool.objects.kinds_for(ada)
+    assert "mcp" in allowed
+    assert "web_search" not in allowed
+    dumped = dump()
+    assert load(tomllib.loads(tomli_w.dumps(dumped)), {}).changes == []
+    DeclaredTool.objects.all().delete()
+    load(dumped, {})
+    assert dump() == dumped
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"kind": "telepathy"}, "declared_tools[telepathy]: there is no such kind; "),
+        ({"kind": "mcp", "allowed_for": "some"}, "declared_tools[mcp].allowed_for: "),
+        (
+            {"kind": "mcp", "allowed_for": "groups"},
+            "declared_tools[mcp].groups: name at least one group.",
+        ),
+        (
+            {"kind": "mcp", "groups": ["research"]},
+            'declared_tools[mcp].groups: they need allowed_for = "groups".',
+        ),
+    ],
+)
+def test_a_table_of_declared_tools_that_makes_no_sense_is_refused(table, problem):
+    with pytest.raises(ConfigError) as raised:
+        load({"declared_tools": [table]}, {})
+    assert str(raised.value.problems[0]).startswith(problem)
+    assert not DeclaredTool.objects.exists()

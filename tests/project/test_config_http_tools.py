@@ -80,7 +80,7 @@ def test_what_was_dumped_makes_the_same_rows_elsewhere():
     after = HttpTool.objects.values().get()
     row = HttpTool.objects.get()
     assert row.revealed_headers() == {"Authorization": "Bearer planted-4567"}
-    for changed in ("id", "tool_id", "secret_headers"):
+    for changed in ("id", "tool_id", "secret_id", "secret_headers"):
         del before[changed], after[changed]
     assert after == before
 

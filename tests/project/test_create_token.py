@@ -44,3 +44,12 @@ def test_a_user_who_left_gets_none():
     User.objects.create_user("carol", is_active=False)
     with pytest.raises(CommandError, match="There is no active user 'carol'"):
         create_token("carol")
+
+
+def test_a_token_declares_any_tool_only_where_that_is_said():
+    User.objects.create_user("alice")
+    for options, expected in (([], False), (["--declares-any-tool"], True)):
+        lines, _ = create_token("alice", *options)
+        found = AccessToken.objects.find(lines[-1])
+        assert found is not None
+        assert found.declares_any_tool is expected

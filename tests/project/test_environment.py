@@ -48,11 +48,14 @@ WRONG = [
     ("LLM_FIRST_BYTE_TIMEOUT", "nan", "'nan' is not a number of seconds above 0."),
     ("LLM_IDLE_TIMEOUT", "0", "'0' is not a number of seconds above 0."),
     ("LLM_MAX_CONNECTIONS", "0", "'0' is not a whole number above 0."),
+    ("LLM_CONNECTION_WAIT", "0", "'0' is not a number of seconds above 0."),
+    ("LLM_KEY_WAIT", "-1", "'-1' is not a number of seconds above 0."),
     ("LLM_PROVIDER", "skynet", "'skynet' is not one of "),
     ("LLM_TEMPERATURE", "2.5", "'2.5' is not a number from 0 to 2."),
     ("LLM_TEMPERATURE", "warm", "'warm' is not a number from 0 to 2."),
     ("LLM_TOTAL_TIMEOUT", "inf", "'inf' is not a number of seconds above 0."),
     ("LOG_LEVEL", "loud", "'loud' is not one of DEBUG, INFO, WARNING, ERROR."),
+    ("MAX_ANSWER_SIZE", "1MB", "'1MB' is not a whole number above 0."),
     ("MAX_INPUT_SIZE", "1MB", "'1MB' is not a whole number above 0."),
     ("PARLEY_DATA", "/proc/none/data", "cannot use /proc/none/data ("),
     ("PARLEY_READ_DOTENV", "x", "'x' is neither true nor false."),
@@ -68,6 +71,8 @@ WRONG = [
     ("TURN_CONCURRENCY", "1.5", "'1.5' is not a whole number above 0."),
     ("TURN_DEADLINE", "x", "'x' is not a number of seconds above 0."),
     ("TURN_MAX_STEPS", "ten", "'ten' is not a whole number above 0."),
+    ("MAX_TURNS_PER_MESSAGE", "0", "'0' is not a whole number above 0."),
+    ("MAX_COST_PER_MESSAGE", "-1", "'-1' is not a number from 0 to 1e+06."),
     ("BACKGROUND_TOOL_TIMEOUT", "1h", "'1h' is not a number of seconds above 0."),
     ("MAX_UPLOAD_COUNT", "0", "'0' is not a whole number above 0."),
     ("MAX_UPLOAD_SIZE", "1GB", "'1GB' is not a whole number above 0."),
@@ -79,6 +84,9 @@ WRONG = [
     ("PUBLIC_URL", "parley.org", "'parley.org' is no address; write"),
     ("QUESTION_EXPIRES", "later", "'later' is not a number of seconds above 0."),
     ("UPLOAD_QUOTA", "lots", "'lots' is not a whole number above 0."),
+    ("USER_BYTES_PER_MINUTE", "1GB", "'1GB' is not a whole number; 0 means no limit."),
+    ("USER_REQUESTS_PER_MINUTE", "-1", "'-1' is not a whole number; 0 means no limit."),
+    ("USER_TOKENS_PER_MINUTE", "1.5", "'1.5' is not a whole number; 0 means no limit."),
 ]
 # Any text will do; what `serve` makes of HOST and the password is tested there.
 FREE = {"HOST", "SECRET_KEY", "SYSTEM_PROMPT", "PARLEY_ADMIN_PASSWORD"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -253,3 +254,48 @@ def test_the_temperature_is_an_option_of_the_default_model(settings: Any):
     first_start()
     options = dict(LanguageModel.objects.values_list("name", "options"))
     assert options == {"big": {"temperature": 0.2}, "demo": {}}
+
+
+# Keys, and addresses that staff have set
+
+
+def test_a_key_of_the_environment_stays_with_the_address_it_was_for(settings: Any):
+    settings.ACCOUNTS = [OPENAI]
+    first_start()
+    provider = Provider.objects.get()
+    provider.base_url = "https://thief.example/v1"
+    provider.save()
+    for api_key in ("sk-first-0123456789", "sk-second-012345678"):
+        settings.ACCOUNTS = [replace(OPENAI, api_key=api_key)]
+        first_start()
+        assert not ApiKey.objects.get().holds(api_key)
+    provider.base_url = ""
+    provider.save()
+    assert ApiKey.objects.get().holds("sk-second-012345678")
+
+
+def test_a_new_key_goes_nowhere_but_where_the_environment_says(settings: Any):
+    Provider.objects.create(
+        name="openai", kind="openai", base_url="https://thief.example/v1"
+    )
+    settings.ACCOUNTS = [OPENAI]
+    first_start()
+    assert not ApiKey.objects.get().holds(OPENAI.api_key)
+    settings.ACCOUNTS = [replace(OPENAI, base_url="https://proxy.example/v1")]
+    first_start()
+    assert ApiKey.objects.get().holds(OPENAI.api_key)
+    assert ApiKey.objects.get().entered_for == "https://proxy.example:443"
+
+
+def test_a_new_key_goes_where_staff_entered_one_last(settings: Any):
+    settings.ACCOUNTS = [OPENAI]
+    first_start()
+    provider = Provider.objects.get()
+    provider.base_url = "https://proxy.example/v1"
+    provider.save()
+    key = ApiKey.objects.get()
+    key.secret = OPENAI.api_key
+    key.save()
+    settings.ACCOUNTS = [replace(OPENAI, api_key="sk-second-012345678")]
+    first_start()
+    assert ApiKey.objects.get().holds("sk-second-012345678")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
+import zlib
 from collections.abc import AsyncGenerator, Iterator
 from io import BytesIO
 from typing import Any
@@ -13,6 +15,7 @@ from django.core.signals import request_finished, request_started
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 
+from conversations.admission import request_size
 from project.handler import Handler
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,6 +34,10 @@ def plain(request: HttpRequest) -> HttpResponse:
     response["X-Said"] = "é"
     response.set_cookie("a", "b")
     return response
+
+
+def measured(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(f"{request_size(request)}")
 
 
 def broken(request: HttpRequest) -> HttpResponse:
@@ -56,7 +63,7 @@ def endless(request: HttpRequest) -> StreamingHttpResponse:
 
 
 urlpatterns = [
-    path(f"{view.__name__}/", view) for view in (plain, broken, file, endless)
+    path(f"{view.__name__}/", view) for view in (plain, measured, broken, file, endless)
 ]
 
 
@@ -111,6 +118,17 @@ async def _ask(
     return told
 
 
+@pytest.mark.parametrize("announced", [(), [(b"content-length", b"5")]])
+async def test_the_size_of_a_body_is_what_was_read(announced: Any) -> None:
+    _, body = await _ask(
+        "measured",
+        {"type": "http.request", "body": b"abc", "more_body": True},
+        {"type": "http.request", "body": b"de"},
+        headers=announced,
+    )
+    assert body["body"] == b"5"
+
+
 async def test_all_of_a_request_happens_in_one_thread() -> None:
     start, body = await _ask(
         "plain",
@@ -162,4 +180,48 @@ async def test_what_is_too_long_is_refused_as_soon_as_that_is_seen(
     assert start["status"] == 413
     text = b"Request Entity Too Large: A request may be at most 10 bytes long."
     assert body["body"] == text
+    assert seen == []
+
+
+PACKED = {
+    b"gzip": gzip.compress(b"abc" * 1_000),
+    b"deflate": zlib.compress(b"abc" * 1_000),
+    b"identity": b"abc" * 1_000,
+}
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_a_packed_body_is_unpacked_as_it_comes(encoding: bytes, size: int):
+    body = PACKED[encoding]
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    messages = [
+        {"type": "http.request", "body": piece, "more_body": True} for piece in pieces
+    ]
+    last = {"type": "http.request", "body": b""}
+    headers = [
+        (b"content-encoding", encoding),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    told = await _ask("plain", *messages, last, headers=headers)
+    assert told[1]["body"] == (b"abc" * 1_000)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        (b"br", b"x", 415),
+        (b"gzip", b"x", 400),
+        (b"gzip", gzip.compress(b"x", mtime=0)[:-2], 400),
+        (b"gzip", gzip.compress(b"x" * 50_000_000), 413),
+        (b"gzip", gzip.compress(b"x" * 600_000) * 2, 413),
+    ],
+)
+async def test_a_body_that_cannot_be_unpacked_is_refused(
+    encoding: bytes, body: bytes, status: int
+):
+    message = {"type": "http.request", "body": body}
+    headers = [(b"content-encoding", encoding)]
+    told = await _ask("plain", message, headers=headers)
+    assert told[0]["status"] == status
     assert seen == []

@@ -31,7 +31,12 @@ def test_ready_when_nothing_is_missing(client: Client):
     assert answer.status_code == 200
     assert answer.json() == {
         "status": "ready",
-        "checks": {"database": "ok", "migrations": "ok", "draining": "no"},
+        "checks": {
+            "database": "ok",
+            "migrations": "ok",
+            "storage": "ok",
+            "draining": "no",
+        },
     }
 
 

@@ -6,8 +6,10 @@ import asyncio
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.interfaces import IPushProducer
 
 from project.inbox import Inbox
+from project.transport import PromptConnection
 
 _STEPS = st.lists(st.sampled_from(("put", "receive", "give up")), max_size=40)
 
@@ -67,3 +69,31 @@ async def test_it_begins_with_what_had_come_before() -> None:
     inbox = Inbox(["connect", "hello"])
     assert [await inbox.receive(), await inbox.receive()] == ["connect", "hello"]
     assert inbox.empty()
+
+
+class _Connection:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def pauseProducing(self) -> None:
+        self.calls.append("pause")
+
+    def resumeProducing(self) -> None:
+        self.calls.append("resume")
+
+
+async def test_a_connection_is_not_read_while_messages_wait() -> None:
+    connection = _Connection()
+    inbox = Inbox(source=connection)
+    inbox.put_nowait(1)
+    assert connection.calls == []
+    for number in (2, 3):  # the third was read together with the second
+        inbox.put_nowait(number)
+    assert connection.calls == ["pause"]
+    assert [await inbox.receive() for _ in range(2)] == [1, 2]
+    assert connection.calls == ["pause", "resume"]
+    assert await inbox.receive() == 3
+
+
+def test_a_connection_of_twisted_is_a_source() -> None:
+    assert IPushProducer.implementedBy(PromptConnection)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -13,18 +15,29 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.project.small_server import MAX_BODY
 from tests.serving import BASE, Deadline
 
+# The server's modules import Django models, which need the settings first.
+PROGRAM = """
+import runpy
+import django
+
+django.setup()
+runpy.run_module("tests.project.small_server", run_name="__main__")
+"""
+
 
 class Small:
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.project.small_server", *arguments],
+            [sys.executable, "-c", PROGRAM, *arguments],
             cwd=BASE,
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -211,15 +224,20 @@ def test_messages_of_any_length_arrive_whole(run: Callable[..., Small]) -> None:
     server.end()
 
 
-def test_who_reads_slowly_is_told_all_of_it(run: Callable[..., Small]) -> None:
-    """More than the system's buffers hold waits in ours."""
+async def test_who_reads_slowly_is_told_all_of_it(run: Callable[..., Small]) -> None:
+    """More than all buffers hold: the server reads on as the client does."""
     server = run()
     texts = [str(number) * 10_000 for number in range(1_000)]
     url = server.url.replace("http", "ws")
-    with connect(url, max_size=None, max_queue=1) as socket:
+
+    async def send_all() -> None:
         for text in texts:
-            socket.send(text)
-        assert [socket.recv() for _ in texts] == texts
+            await socket.send(text)
+
+    async with connect_async(url, max_size=None, max_queue=1) as socket:
+        sending = asyncio.create_task(send_all())
+        assert [await socket.recv() for _ in texts] == texts
+        await sending
     server.process.send_signal(signal.SIGTERM)
     server.end()
 

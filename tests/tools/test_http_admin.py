@@ -303,7 +303,10 @@ def server_beside(answer: bytes | Answer) -> Iterator[str]:
 def test_an_http_tool_that_is_off_can_be_tried(admin_client, things):
     Tool.objects.filter(pk=things.pk).update(enabled=False)
     with server_beside(ok(b'{"name": "Rex"}', "application/json")) as url:
-        HttpTool.objects.update(url=url, networks="127.0.0.0/8")
+        http = HttpTool.objects.get()
+        http.url, http.networks = url, "127.0.0.0/8"
+        http.set_secret_headers({"Authorization": f"Bearer {PLANTED}"})
+        http.save()
         text = run(admin_client, "things", id="7")
         assert '{\n  "name": "Rex"\n}' in text
         assert "INFO tools.http.call tool things: 200, 15 bytes" in text

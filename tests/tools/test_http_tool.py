@@ -477,7 +477,7 @@ def test_what_is_wrong_is_not_saved(db, field, value):
     assert set(caught.value.message_dict) == {field}
 
 
-def test_what_is_left_empty_is_an_object():
+def test_what_is_left_empty_is_an_object(db):
     http = HttpTool(url=f"{HOST}/things", headers=[], places=None)
     http.full_clean(exclude=["tool"])
     assert (http.headers, http.places) == ({}, {})
@@ -569,6 +569,42 @@ async def test_an_error_status_is_a_failed_call():
     assert told.output == (
         'Error: the server answered 404 Not Found: {"error": "no such thing"}'
     )
+
+
+@pytest.mark.timeout(60)  # of a megabyte, an hour if it is gone through for each tag
+@pytest.mark.parametrize("unit", [b"<script>", b"<style ", b"<", b"<b>"])
+async def test_an_error_page_made_to_be_slow_is_an_error_like_any_other(unit: bytes):
+    page = b"Sorry. " + unit * (1_000_000 // len(unit))
+    said = answer("500 Oops", page, "Content-Type: text/html")
+    async with serving(said) as server:
+        told = await outcome(http_tool(server.url("/{id}")), id="7")
+    assert told.state == "failed"
+    assert told.output.startswith(
+        "Error: the server answered 500 Internal Server Error: Sorry."
+    )
+    assert len(told.output) < 500
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "hex"])
+async def test_an_encoding_of_no_page_is_read_as_utf_8(charset: str):
+    page = "é".encode() + b"-" + b"a" * 500_000
+    said = answer("200 OK", page, f"Content-Type: text/plain; charset={charset}")
+    async with serving(said) as server:
+        told = await outcome(http_tool(server.url("/{id}")), id="7")
+    assert (told.state, told.output[:3]) == ("completed", "é-a")
+
+
+async def test_json_of_too_many_values_is_no_json_but_text():
+    body = b"[" + b"[]," * 300_000 + b"0]"
+    said = answer("200 OK", body, "Content-Type: application/json")
+    async with serving(said) as server:
+        told = await outcome(http_tool(server.url("/{id}")), id="7")
+        pointed = await outcome(http_tool(server.url("/{id}"), pointer="/0"), id="7")
+    assert told.state == "completed"
+    assert told.output.startswith("[[],[],")
+    assert pointed.state == "failed"
+    assert "it has more than 250,000 values" in pointed.output
 
 
 async def test_arguments_are_checked_before_anything_is_sent():

@@ -8,7 +8,7 @@ from django.db import IntegrityError
 
 from tools import models, registry
 from tools.apps import sync_tools
-from tools.models import Tool
+from tools.models import HttpTool, Tool
 from tools.registry import python_tools, tool, tool_of
 
 pytestmark = pytest.mark.django_db
@@ -157,3 +157,44 @@ def test_a_tool_and_what_models_are_told_of_it_are_made_once(code):
     changed = Tool.objects.get(name="buy").used()
     assert changed.definition["description"] == "Mine."
     assert first.definition["description"] == "Buy it."
+
+
+# Asking first
+
+
+@pytest.mark.parametrize(
+    ("method", "policy"),
+    [
+        ("GET", None),
+        ("HEAD", None),
+        ("POST", "always"),
+        ("PUT", "always"),
+        ("PATCH", "always"),
+        ("DELETE", "always"),
+    ],
+)
+def test_an_http_tool_that_may_change_something_asks_until_staff_say_otherwise(
+    db: None, method: str, policy: str | None
+):
+    row = Tool.objects.create(name="t", kind="http", description="T.")
+    HttpTool.objects.create(tool=row, method=method, url="https://a.test/x")
+
+    def asks() -> str | None:
+        approval = Tool.objects.available(None)["t"].approval
+        return approval and approval.policy
+
+    assert asks() == policy
+    Tool.objects.filter(name="t").update(runs_unasked=True)
+    assert asks() is None
+    row = Tool.objects.get(name="t")
+    assert row in Tool.objects.unreviewed()
+    row.approval = "first"
+    row.save()
+    assert asks() == "first"
+    assert not Tool.objects.unreviewed().exists()
+    row.approval = "never"
+    row.save(update_fields=["approval"])
+    assert asks() is None
+    row.approval = ""
+    row.save()
+    assert asks() == policy

@@ -400,3 +400,17 @@ def test_who_may_not_add_tools_imports_none(client, django_user_model):
     client.force_login(django_user_model.objects.create_user("ada", is_staff=True))
     assert client.get(IMPORT).status_code == 403
     assert client.post(IMPORT, picked("POST /pets")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("a: [" * 1_000_000, "nested more than 200 levels deep"),
+        ("a: " + "[" * 5_000 + "]" * 5_000, "nested more than 200 levels deep"),
+        ("a: [" + "1," * 300_000 + "1]", "more than 250,000 values"),
+        ('{"a": [' + "[]," * 300_000 + "1]}", "more than 250,000 values"),
+    ],
+)
+def test_a_document_made_to_be_slow_or_deep_is_refused(document: str, problem: str):
+    with pytest.raises(InvalidDocument, match=problem):
+        read_document(document)

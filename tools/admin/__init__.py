@@ -1,6 +1,7 @@
 from __future__ import annotations
 
+from tools.admin.declared_tool import DeclaredToolAdmin
 from tools.admin.tool import ToolAdmin
 from tools.mcp.admin import McpServerAdmin
 
-__all__ = ["McpServerAdmin", "ToolAdmin"]
+__all__ = ["DeclaredToolAdmin", "McpServerAdmin", "ToolAdmin"]

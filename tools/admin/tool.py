@@ -22,8 +22,21 @@ from tools.admin.shown import pretty
 from tools.admin.versions import VersionsAdmin
 from tools.forms import ToolForm
 from tools.hosted import PRESETS
-from tools.models import WITH, Tool, ToolVersion
+from tools.models import WITH, HttpTool, Tool, ToolVersion
 from tools.versions import snapshot_of
+
+MAX_NAMED = 20  # tools in one message
+
+
+class UnaskedFilter(admin.SimpleListFilter):
+    title = _("side effects")
+    parameter_name = "unasked"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("1", _("runs without approval (existing tool)"))]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.unreviewed() if self.value() else queryset
 
 
 @admin.register(Tool)
@@ -48,6 +61,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         "group_names",
     ]
     list_filter = [
+        UnaskedFilter,
         "enabled",
         "is_missing",
         "kind",
@@ -62,6 +76,10 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)
         return rows.select_related(*WITH).prefetch_related("groups")
+
+    def secrets_not_sent(self, obj: Tool) -> list[str]:
+        http = HttpTool.objects.filter(tool=obj).first()
+        return http.secrets_not_sent if http else []
 
     # The page, by kind
 
@@ -110,8 +128,25 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         return super().has_delete_permission(request, obj)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        if request.method == "GET":
+            self._name_unreviewed(request)
         may_add = {"may_add": self.has_add_permission(request)}
         return super().changelist_view(request, {**(extra_context or {}), **may_add})
+
+    def _name_unreviewed(self, request: HttpRequest) -> None:
+        names = list(Tool.objects.unreviewed().values_list("name", flat=True))
+        if not names:
+            return
+        text = ngettext(
+            "%(count)d existing tool has side effects and runs without approval:"
+            " %(names)s. Choose its approval policy.",
+            "%(count)d existing tools have side effects and run without approval:"
+            " %(names)s. Choose the approval policy of each.",
+            len(names),
+        )
+        shown = ", ".join(names[:MAX_NAMED]) + (" …" if len(names) > MAX_NAMED else "")
+        told = {"count": len(names), "names": shown}
+        self.message_user(request, text % told, messages.WARNING)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

@@ -16,13 +16,16 @@ from typing import Any, Literal
 import orjson
 
 from llm.encrypted import MASK
+from llm.wire import bounded_json
 from llm.wire.json_pointer import steps_of
 from tools.errors import ToolError
 from tools.http.exchange import Fetched
+from tools.http.html import visible_text
 
 ReadAs = Literal["auto", "json", "text"]
 
 MAX_EXCERPT = 400  # characters of an error's body
+MAX_PAGE = 100_000  # characters of an error's page that are searched for its text
 SHORTEST_HIDDEN = 6  # characters of a secret; a shorter one would be found everywhere
 
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -37,7 +40,19 @@ _TELLING_HEADERS = (
 _TEXT_TYPES = re.compile(
     r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
 )
-_NOT_SHOWN = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.I)
+#: Encodings of the web, by Python's names. Python knows others that no page is written
+#: in, and "punycode" takes time that grows with the square of the text.
+#: https://encoding.spec.whatwg.org/#names-and-labels
+_ENCODINGS = frozenset(
+    {
+        *("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"),
+        *(f"iso8859-{part}" for part in range(1, 17)),
+        *(f"cp{page}" for page in (866, 874, 932, 949, 950, *range(1250, 1259))),
+        *("koi8-r", "koi8-u", "mac-roman", "mac-cyrillic"),
+        *("gb2312", "gbk", "gb18030", "big5", "big5hkscs"),
+        *("euc_jp", "iso2022_jp", "shift_jis", "euc_kr"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +106,7 @@ def _by_type(fetched: Fetched, secrets: Collection[str]) -> Any:
     text = _text(fetched, secrets)
     if fetched.content_type.endswith(("/json", "+json")):
         try:
-            return orjson.loads(text)
+            return bounded_json.loads(text.encode(errors="replace"))
         except orjson.JSONDecodeError:
             return text  # the label is wrong, the text may still be of use
     return text
@@ -108,19 +123,30 @@ def _is_text(fetched: Fetched) -> bool:
 
 
 def _text(fetched: Fetched, secrets: Collection[str]) -> str:
-    try:
-        codec = codecs.lookup(fetched.charset or "utf-8-sig").name
-        text = fetched.body.decode(codec, "replace")
-    except (LookupError, ValueError):  # no such encoding, or none of text
-        text = fetched.body.decode("utf-8-sig", "replace")
+    text = fetched.body.decode(_encoding(fetched.charset), "replace")
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text
 
 
-def _json(text: str) -> Any:
+def _encoding(charset: str) -> str:
     try:
-        return orjson.loads(text)
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        name = ""
+    return name if name in _ENCODINGS and name != "utf-8" else "utf-8-sig"
+
+
+def _json(text: str) -> Any:
+    return json_of(text.encode(errors="replace"))
+
+
+def json_of(body: bytes) -> Any:
+    """Raises ToolError."""
+    try:
+        return bounded_json.loads(body)
+    except bounded_json.TooManyValues as exc:
+        raise ToolError(f"the server's JSON is too large: {exc.msg}.") from exc
     except orjson.JSONDecodeError as exc:
         raise ToolError("the server answered with something that is no JSON.") from exc
 
@@ -142,9 +168,9 @@ def _failure(fetched: Fetched, secrets: Collection[str]) -> str:
     said = f"the server answered {_status(fetched.status)}"
     if not _is_text(fetched):
         return f"{said}."
-    text = _text(fetched, secrets)
+    text = _text(fetched, secrets)[:MAX_PAGE]
     if "html" in fetched.content_type:
-        text = _NOT_SHOWN.sub(" ", text)
+        text = visible_text(text)
     excerpt = " ".join(text.split())
     if len(excerpt) > MAX_EXCERPT:
         excerpt = f"{excerpt[:MAX_EXCERPT]}…"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from llm.addresses import Network
 from llm.encrypted import Secret, SecretUnavailable
+from llm.off_loop import run_off_loop
 from tools.errors import FetchError, FetchTimeout, ToolError, Unreachable
 from tools.http.answer import Reading, hidden_texts, result_of
 from tools.http.definition import Definition, Place, request_of
@@ -44,7 +45,7 @@ class HttpCall:
         fetched = await self._fetch(request)
         if self.later and fetched.status == ACCEPTED:
             return self._accepted(fetched, self.later, bool(callback))
-        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+        return await self._result(fetched, secret_headers)
 
     async def poll(self, context: Context, job: str) -> Any:
         """The result of a call that was accepted, or Accepted while there is none."""
@@ -57,7 +58,12 @@ class HttpCall:
             return Accepted(job, self.later.after)
         if is_pending(fetched, self.later):
             return Accepted(job, wait_of(fetched, self.later))
-        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+        return await self._result(fetched, secret_headers)
+
+    async def _result(self, fetched: Fetched, secret_headers: Mapping[str, str]) -> Any:
+        secrets = hidden_texts(secret_headers)
+        size = len(fetched.body)
+        return await run_off_loop(size, result_of, fetched, self.reading, secrets)
 
     def _callback(self, context: Context) -> tuple[Place, str] | None:
         if self.later is None or self.later.callback is None:

@@ -21,7 +21,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import orjson
 
 from tools.errors import AddressRefused, ToolError
-from tools.http.answer import pointed
+from tools.http.answer import json_of, pointed
 from tools.http.definition import ACCEPT, Place
 from tools.http.exchange import Fetched, Request
 
@@ -54,7 +54,7 @@ def job_of(fetched: Fetched, later: Later) -> str:
     if not later.job_pointer:
         named = fetched.headers.get("location", "")
     else:
-        named = _text(pointed(_json(fetched), later.job_pointer))
+        named = _text(pointed(json_of(fetched.body), later.job_pointer))
         if later.job_url:
             url = later.job_url.replace("{id}", quote(named, safe="", errors="replace"))
             return _kept(url, fetched.url)
@@ -67,7 +67,7 @@ def is_pending(fetched: Fetched, later: Later) -> bool:
         return True
     if not later.state_pointer or fetched.status >= 300:
         return False
-    return _text(pointed(_json(fetched), later.state_pointer)) in later.pending
+    return _text(pointed(json_of(fetched.body), later.state_pointer)) in later.pending
 
 
 def wait_of(fetched: Fetched, later: Later, now: datetime | None = None) -> float:
@@ -121,13 +121,6 @@ def _seconds(text: str, now: datetime) -> float | None:
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     return (at - now).total_seconds()
-
-
-def _json(fetched: Fetched) -> Any:
-    try:
-        return orjson.loads(fetched.body)
-    except orjson.JSONDecodeError as exc:
-        raise ToolError("the server answered with something that is no JSON.") from exc
 
 
 def _text(value: Any) -> str:

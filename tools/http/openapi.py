@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urljoin
 
+from llm.wire.bounded_json import MAX_VALUES, TooManyValues, check_values
 from llm.wire.json_pointer import spelled
 from tools.errors import InvalidDocument
 from tools.http.checks import url_problems
@@ -24,6 +25,7 @@ from tools.http.openapi_schema import Reader
 from tools.parameters import schema_mistakes
 
 MAX_DOCUMENT = 5 * 1024 * 1024  # bytes
+MAX_DEPTH = 200  # levels
 MAX_DESCRIPTION = 1000  # characters; OpenAI takes 1024
 MAX_NAME = 64
 
@@ -52,7 +54,7 @@ class Operation:
 def read_document(text: str) -> dict[str, Any]:
     """Raises InvalidDocument."""
     try:
-        document = json.loads(text) if text.lstrip()[:1] == "{" else _yaml(text)
+        document = _json(text) if text.lstrip()[:1] == "{" else _yaml(text)
     except (ValueError, RecursionError) as exc:
         raise InvalidDocument(f"This cannot be read: {exc}.") from exc
     if not isinstance(document, dict):
@@ -354,13 +356,15 @@ def _tool_name(text: str) -> str:
 
 def _with_unique_names(found: list[Operation]) -> list[Operation]:
     taken: set[str] = set()
+    numbers: dict[str, int] = {}  # the next to try, of each name that came before
     unique = []
     for each in found:
-        name, number = each.name, 2
+        name, number = each.name, numbers.get(each.name, 2)
         while name in taken:
             suffix = f"_{number}"
             name, number = f"{each.name[: MAX_NAME - len(suffix)]}{suffix}", number + 1
         taken.add(name)
+        numbers[each.name] = number
         unique.append(replace(each, name=name))
     return unique
 
@@ -370,6 +374,32 @@ def _line(text: Any, limit: int) -> str:
 
 
 # YAML
+
+
+def _json(text: str) -> Any:
+    """Raises ValueError."""
+    try:
+        check_values(text.encode(errors="replace"))
+    except TooManyValues as exc:
+        raise ValueError(exc.msg) from exc
+    return json.loads(text)
+
+
+def _check_nodes(events: Iterable[Any]) -> None:
+    """Raises ValueError. The library's loader is C that calls itself at each level:
+    a million of them take the process down."""
+    from yaml.events import CollectionEndEvent, CollectionStartEvent
+
+    depth = 0
+    for number, event in enumerate(events):
+        if isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+        if number > MAX_VALUES:
+            raise ValueError(f"it has more than {MAX_VALUES:,} values")
 
 
 def _yaml(text: str) -> Any:
@@ -395,6 +425,7 @@ def _yaml(text: str) -> Any:
         list("tTfF"),
     )
     try:
+        _check_nodes(yaml.parse(text, Loader))
         return yaml.load(text, Loader)
     except yaml.YAMLError as exc:
         raise ValueError(str(exc).partition("\n")[0]) from exc

@@ -17,6 +17,7 @@ from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
 from llm.forms import ObjectField, StrictJSONField
+from llm.secret_rows import why_not_sent
 from tools.forms import SecretHeadersForm
 from tools.mcp.admin_sign_in import SignInAdmin
 from tools.mcp.look import look
@@ -58,6 +59,14 @@ class McpServerForm(SecretHeadersForm):
             "allowed_tools": forms.Textarea({"rows": 2, **_CODE}),
             "networks": forms.Textarea({"rows": 2, **_CODE}),
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        row = self.instance
+        why = why_not_sent(row.oauth_secret, row.secret_origin("oauth_secret"))
+        if why and "oauth_secret" in self.fields:
+            warning = format_html('<strong class="tool-bad">{}</strong>', why)
+            self.fields["oauth_secret"].help_text = warning
 
 
 @admin.register(McpServer)
@@ -188,7 +197,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         """With what is wrong there."""
         gone = McpServer._meta.get_field("is_missing").help_text
         wrong = row.error or (gone if row.is_missing else "")
-        told = [(wrong,)] if wrong else []
+        told = [(each,) for each in [wrong, *row.secrets_not_sent] if each]
         small = format_html_join("", '<small class="tool-bad">{}</small>', told)
         return format_html("{}{}", self.where(row), small)
 

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from llm.secret_rows import why_not_sent
 from tools.errors import ToolError
 from tools.mcp.errors import SignInFailed
 from tools.mcp.kept import told
@@ -111,6 +112,8 @@ class SignInAdmin(admin.ModelAdmin):
             return "–"
         if not row.is_signed_in:
             return str(_("nobody"))
+        if why := why_not_sent(row.sign_in, row.secret_origin("sign_in")):
+            return why
         who = row.signed_in_by or _("somebody who is gone")
         return f"{who}, {row.signed_in_at:%Y-%m-%d %H:%M}"
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from tools.mcp.definitions import Definition, namespaced
 from tools.mcp.session import Session
-from tools.mcp.spec import Server
+from tools.mcp.spec import Pin, Server
 from tools.registry import Context, Tool
 
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Session]] = (
@@ -31,19 +31,26 @@ class McpCall:
     server: Server
     tool: str  # the server's own name
     digest: str = ""  # of the definition that staff approved; "" for any
+    pin: Pin | None = None  # says whether any process has seen another definition
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
+        if self.pin:
+            await self.pin.check(self.digest)
         session = session_of(self.server)
         return await session.call(self.tool, arguments, context, self.digest)
 
 
-def tool_of(server: Server, definition: Definition, name: str = "") -> Tool:
+def tool_of(
+    server: Server, definition: Definition, name: str = "", pin: Pin | None = None
+) -> Tool:
     """As a turn uses it, pinned to this definition. Nothing is asked of the server."""
     return Tool(
         name=name or namespaced(server.name, definition.name),
         description=definition.description,
         parameters=definition.parameters,
-        call=McpCall(server=server, tool=definition.name, digest=definition.digest),
+        call=McpCall(
+            server=server, tool=definition.name, digest=definition.digest, pin=pin
+        ),
         replay=definition.replay,
         label=definition.title,
         source=f"MCP server {server.title}",

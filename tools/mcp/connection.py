@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import mcp_types as types
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -24,7 +22,8 @@ from llm.wire.mending import mended_json
 from tools.mcp.auth import auth_of
 from tools.mcp.definitions import Definition
 from tools.mcp.network import MAX_MESSAGE, Health, http_client
-from tools.mcp.spec import Program, Server
+from tools.mcp.pipes import over_pipes
+from tools.mcp.spec import Server
 from tools.registry import Answer
 
 MAX_PAGES = 100  # of a listing
@@ -127,7 +126,7 @@ def _wire(model: Any) -> dict[str, Any]:
 
 def _transport(server: Server, health: Health) -> Any:
     if server.program:
-        return _over_pipes(server.program)
+        return over_pipes(server.program, health)
     return _over_http(server, health)
 
 
@@ -140,22 +139,6 @@ async def _over_http(server: Server, health: Health) -> AsyncIterator[Any]:
         ) as streams,
     ):
         yield streams
-
-
-@asynccontextmanager
-async def _over_pipes(program: Program) -> AsyncIterator[Any]:
-    # What it writes to stderr may quote what people wrote.
-    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  (it never blocks)
-        async with stdio_client(
-            StdioServerParameters(
-                command=program.command,
-                args=list(program.arguments),
-                env=dict(program.environment),
-                cwd=program.folder,
-            ),
-            errlog=nowhere,
-        ) as streams:
-            yield streams
 
 
 def _version() -> str:

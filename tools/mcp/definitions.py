@@ -65,9 +65,14 @@ class Definition:
         return orjson.dumps(told, option=orjson.OPT_INDENT_2, default=dict).decode()
 
     @property
+    def reads_only(self) -> bool:
+        """As far as the server says. Staff approve it with the rest."""
+        return self.annotations.get("readOnlyHint") is True
+
+    @property
     def replay(self) -> Replay:
         """What the server says a crash may repeat. Staff approve it with the rest."""
-        if self.annotations.get("readOnlyHint") is True:
+        if self.reads_only:
             return "safe"
         return (
             "idempotent" if self.annotations.get("idempotentHint") is True else "once"

@@ -6,22 +6,24 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
-from llm.encrypted import SecretUnavailable
+from llm.bound_secrets import Binding
+from llm.database_thread import run_in_database_thread
+from llm.encrypted import OriginChanged, SecretUnavailable
 from tools.errors import FetchError, ToolError
 from tools.mcp.definitions import Definition
-from tools.mcp.errors import McpError, SignInFailed
+from tools.mcp.errors import HeldBack, McpError, SignInFailed
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from tools.mcp.rows import McpServer
+    from tools.mcp.rows import McpServer, McpTool
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class RowStore:
 
     server_id: int
     since: datetime | None  # when somebody signed in; None if nobody did
+    binding: Binding  # of the tokens, as long as the server stays where it is
 
     async def load(self) -> Mapping[str, Any]:
         """Raises SignInFailed where the key that encrypts it is lost."""
@@ -64,7 +67,9 @@ class RowStore:
     async def save(self, state: Mapping[str, Any]) -> None:
         from tools.mcp.oauth_rows import sign_in_columns
 
-        await self._update(**sign_in_columns(state))
+        columns = sign_in_columns(state)
+        secret = columns["sign_in"].bound_to(self.binding)
+        await self._update(**{**columns, "sign_in": secret})
 
     async def claim(self) -> bool:
         return bool(await _asked(self._claim))
@@ -76,7 +81,13 @@ class RowStore:
         if (row := self._rows().first()) is None or not row.sign_in:
             return {}
         try:
-            state: dict[str, Any] = json.loads(row.sign_in.reveal())
+            stored = replace(row.sign_in, binding=self.binding)
+            state: dict[str, Any] = json.loads(stored.reveal())
+        except OriginChanged as exc:
+            raise SignInFailed(
+                "the address of this MCP server changed after a member of staff signed"
+                " in; they must sign in again."
+            ) from exc
         except SecretUnavailable as exc:
             raise SignInFailed(
                 "the tokens of this MCP server cannot be read; somebody of the staff"
@@ -125,6 +136,31 @@ class RowNotice:
 
         if row := McpServer.objects.filter(pk=self.server_id).first():
             act(row)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPin:
+    """Reads a tool's row before each call.
+
+    A session's own listing may be minutes old; the row shows at once what the session
+    of any other process, or a test of the connection, has seen since.
+    """
+
+    pin_id: int
+
+    async def check(self, digest: str) -> None:
+        row = await run_in_database_thread(self._load)
+        if row is None:
+            raise HeldBack("the staff no longer allow this tool.")
+        if row.difference == row.Difference.GONE:
+            raise HeldBack("the tool's server no longer offers this tool.")
+        if row.difference or row.pinned.digest != digest:
+            raise HeldBack
+
+    def _load(self) -> McpTool | None:
+        from tools.mcp.rows import McpTool
+
+        return McpTool.objects.filter(pk=self.pin_id).first()
 
 
 def told(failure: ToolError) -> str:

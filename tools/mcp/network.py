@@ -19,6 +19,9 @@ import orjson
 from yarl import URL
 
 from llm.encrypted import SecretUnavailable
+from llm.off_loop import run_off_loop
+from llm.wire import bounded_json
+from llm.wire.sse import SSEDecoder
 from tools.errors import (
     AnswerTooLarge,
     BrokenAnswer,
@@ -31,7 +34,8 @@ from tools.http.exchange import Limits
 from tools.mcp.errors import NotConnected
 from tools.mcp.spec import Server
 
-MAX_MESSAGE = 20 * 1024 * 1024  # bytes of one answer, or of one event
+#: Bytes of one answer, event or line. The SDK reads each in one go on the event loop.
+MAX_MESSAGE = 8 * 1024 * 1024
 _LIMITS = Limits()
 _SESSION_ID = "mcp-session-id"
 
@@ -42,6 +46,8 @@ class Health:
     def __init__(self) -> None:
         self.status = 0  # of the last answer that was an error
         self.is_gone = False  # the server says that it does not know the session
+        #: Of the last answer that was cut off. The SDK only says that one ended early.
+        self.too_large: AnswerTooLarge | None = None
 
     @property
     def is_doubtful(self) -> bool:
@@ -91,7 +97,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         response = httpx2.Response(
             status_code=answer.status,
             headers=answer.headers,
-            stream=_Limited(answer),
+            stream=_Limited(answer, self._health),
             extensions=answer.extensions,
         )
         self._note(request, response)
@@ -142,29 +148,73 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """An answer's body, which may be endless only where it is a stream of events."""
+    """An answer's body, which may be endless only where it is a stream of events.
 
-    def __init__(self, answer: httpcore2.Response) -> None:
+    The SDK parses a message on the event loop, so its values are counted before.
+    """
+
+    def __init__(self, answer: httpcore2.Response, health: Health) -> None:
         self._answer = answer
+        self._health = health
         self._is_endless = any(
             name.lower() == b"content-type" and value.startswith(b"text/event-stream")
             for name, value in answer.headers
         )
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        size = 0
+        pass_on = _whole if not self._is_endless else _events
         with _told():
             async with aclosing(_chunks(self._answer.stream)) as chunks:
-                async for chunk in chunks:
-                    size += len(chunk)
-                    if size > MAX_MESSAGE and not self._is_endless:
-                        raise AnswerTooLarge(
-                            f"the answer is larger than {MAX_MESSAGE:,} bytes."
-                        )
-                    yield chunk
+                try:
+                    async for chunk in pass_on(chunks):
+                        yield chunk
+                except AnswerTooLarge as exc:
+                    self._health.too_large = exc
+                    raise
 
     async def aclose(self) -> None:
         await self._answer.aclose()
+
+
+async def _whole(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_MESSAGE:
+            raise too_large()
+    whole = bytes(body)
+    await check_message(whole)
+    yield whole
+
+
+def too_large() -> AnswerTooLarge:
+    return AnswerTooLarge(f"the answer is larger than {MAX_MESSAGE:,} bytes.")
+
+
+async def check_message(message: bytes) -> None:
+    """Raises AnswerTooLarge for more values than are parsed."""
+    await run_off_loop(len(message), _check_values, message)
+
+
+async def _events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    decoder = SSEDecoder()
+    async for chunk in chunks:
+        await run_off_loop(decoder.waiting, _check_events, decoder, chunk)
+        if decoder.waiting > MAX_MESSAGE:
+            raise too_large()
+        yield chunk
+
+
+def _check_events(decoder: SSEDecoder, chunk: bytes) -> None:
+    for event in decoder.feed(chunk):
+        _check_values(event.data)
+
+
+def _check_values(message: bytes) -> None:
+    try:
+        bounded_json.check_values(message)
+    except bounded_json.TooManyValues as exc:
+        raise AnswerTooLarge(f"the answer is too large: {exc.msg}.") from exc
 
 
 async def _chunks(stream: Any) -> AsyncGenerator[bytes, None]:

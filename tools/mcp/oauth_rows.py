@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -13,13 +13,15 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm.encrypted import EncryptedTextField, Secret
+from llm.bound_secrets import Binding, canonical_origin
+from llm.encrypted import EncryptedTextField, Secret, binding_of
+from llm.secret_rows import SecretRow
 from tools.http.checks import url_problems
 from tools.mcp.kept import RowStore
 from tools.mcp.spec import AuthorizationCode, ClientCredentials
 
 
-class OAuthClient(models.Model):
+class OAuthClient(SecretRow):
     class Flow(models.TextChoices):
         MACHINE = "machine", _("client credentials")
         PERSON = "person", _("somebody of the staff signs in")
@@ -95,6 +97,12 @@ class OAuthClient(models.Model):
         if is_machine and not self.oauth_secret:
             _wrong_in("oauth_secret", _("Enter the secret of this client."))
 
+    def oauth_origin(self, url: str) -> str:
+        """Of a client and its tokens: the authorization server's and the server's own,
+        which names the former where staff do not."""
+        origins = [canonical_origin(url), canonical_origin(self.oauth_issuer)]
+        return " ".join(filter(None, origins))
+
     def _header_names(self) -> list[str]:
         names: list[str] = getattr(self, "secret_names", [])
         return names
@@ -111,13 +119,17 @@ class OAuthClient(models.Model):
             case self.Flow.PERSON:
                 return AuthorizationCode(
                     redirect_uri=NOWHERE,
-                    store=RowStore(self.pk, self.signed_in_at),
+                    store=RowStore(self.pk, self.signed_in_at, self._sign_in_binding()),
                     client_id=self.oauth_client_id,
                     client_secret=self.oauth_secret or None,
                     issuer=self.oauth_issuer,
                     scope=self.oauth_scope,
                 )
         return None
+
+    def _sign_in_binding(self) -> Binding:
+        column = cast(EncryptedTextField, self._meta.get_field("sign_in"))
+        return binding_of(column, self)
 
     # The sign-in of a person
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from llm.wire import bounded_json
 from tools.errors import ToolError
 
 Part = dict[str, Any]
@@ -88,14 +89,28 @@ def _resource(resource: Mapping[str, Any]) -> Iterator[Part]:
 
 def _structured(value: Any, parts: list[Part]) -> list[Part]:
     """Nothing where a text says the same, as the standard advises servers to do."""
-    if any(part["type"] == "input_text" and _says(part, value) for part in parts):
+    said = _unwrapped(value)
+    texts = [part["text"] for part in parts if part["type"] == "input_text"]
+    if any(text == said or _says(text, value, said) for text in texts):
         return []
+    if isinstance(said, list) and len(said) == len(texts):
+        pairs = zip(texts, said, strict=True)
+        if all(text == value or _says(text, value) for text, value in pairs):
+            return []  # one text for each
     return [_text(orjson.dumps(value).decode())]
 
 
-def _says(part: Part, value: Any) -> bool:
+def _unwrapped(value: Any) -> Any:
+    """What a tool of FastMCP returned: it wraps all but objects, and tells the bare
+    value as text."""
+    if isinstance(value, dict) and value.keys() == {"result"}:
+        return value["result"]
+    return value
+
+
+def _says(text: str, *values: Any) -> bool:
     try:
-        return bool(orjson.loads(part["text"]) == value)
+        return bounded_json.loads(text.encode(errors="replace")) in values
     except orjson.JSONDecodeError:
         return False
 

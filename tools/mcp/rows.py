@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -18,11 +19,12 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from llm.secret_rows import why_not_sent
 from tools import registry
 from tools.http.checks import read_networks, url_problems
 from tools.mcp.client import tool_of
 from tools.mcp.definitions import Definition, namespaced
-from tools.mcp.kept import RowNotice
+from tools.mcp.kept import RowNotice, RowPin
 from tools.mcp.oauth_rows import OAuthClient
 from tools.mcp.pins import Comparison, compare
 from tools.mcp.programs import programs
@@ -178,6 +180,26 @@ class McpServer(SecretHeaders, OAuthClient):
         Tool.objects.filter(Q(mcp__server=self) | Q(mcp_server=self)).delete()
         return super().delete(*args, **kwargs)
 
+    def secret_origin(self, column: str) -> str:
+        if column == "secret_headers":
+            return super().secret_origin(column)
+        return self.oauth_origin(self.url)
+
+    @property
+    def secrets_not_sent(self) -> list[str]:
+        oauth = [
+            ("oauth_secret", _("Client secret"), self.oauth_secret),
+            ("sign_in", _("Sign-in"), self.sign_in),
+        ]
+        return [
+            *super().secrets_not_sent,
+            *(
+                f"{name}: {why}"
+                for column, name, secret in oauth
+                if (why := why_not_sent(secret, self.secret_origin(column)))
+            ),
+        ]
+
     @property
     def spec(self) -> Server:
         """As it is connected to. Raises LookupError where its program is gone."""
@@ -322,12 +344,16 @@ class McpServer(SecretHeaders, OAuthClient):
         tool = self.hosted_tool
         if not (self.enabled and self.hosted and tool and tool.definition):
             return None
-        if not tool.definition["allowed_tools"]:
+        names = set(tool.definition["allowed_tools"])
+        pins = self.tools.filter(remote_name__in=names).select_related("tool")
+        allowed = [each.remote_name for each in pins if each.runs_at_providers]
+        if not allowed:
             return None
         authorization, secret = _parted(self.revealed_headers())
         headers = {**self.headers, **secret}
         return {
             **tool.definition,
+            "allowed_tools": allowed,
             **({"authorization": authorization} if authorization else {}),
             **({"headers": headers} if headers else {}),
         }
@@ -383,7 +409,18 @@ class McpTool(models.Model):
             return None
         if not spec.allows(self.remote_name):
             return None
-        return tool_of(spec, self.pinned, self.tool.name)
+        pinned = self.pinned
+        tool = tool_of(spec, pinned, self.tool.name, RowPin(self.pk))
+        approval = self.tool.usual_approval(reads_only=pinned.reads_only)
+        return replace(tool, approval=approval)
+
+    @property
+    def runs_at_providers(self) -> bool:
+        """Whether a provider may be told of it: it asks nobody before it calls."""
+        asks = self.tool.approval or self.tool.usual_approval(
+            reads_only=self.pinned.reads_only
+        )
+        return not self.difference and (not asks or asks == Tool.Approve.NEVER)
 
 
 _MISSING = "Write the address of the server."

@@ -101,11 +101,11 @@ class Session:
         back.
         """
         if not self.server.allows(tool):
-            raise HeldBack("the staff do not allow this tool any more.")
+            raise HeldBack("the staff no longer allow this tool.")
 
         async def asked(opened: _Open) -> Mapping[str, Any]:
             if digest:
-                self._check(await self._listing(opened), tool, digest)
+                await self._verify(opened, tool, digest)
             return await _call(opened.client, tool, arguments, context)
 
         return result_of(await self._run(asked, context))
@@ -175,7 +175,9 @@ class Session:
         if is_lost or opened.health.is_gone or (is_alone and opened.health.is_doubtful):
             opened.end.set()
             await _ended(opened.owner)
-        return (opened.fall or failure) if is_lost else failure
+        if not is_lost:
+            return failure
+        return opened.health.too_large or opened.fall or failure
 
     @contextmanager
     def _busy(self, context: Context) -> Iterator[None]:
@@ -218,6 +220,16 @@ class Session:
             with suppress(ToolError):  # it is in the log, and told to who calls next
                 await self.tools()
 
+    async def _verify(self, opened: _Open, tool: str, digest: str) -> None:
+        """Raises HeldBack unless the server lists the tool under this digest."""
+        cached = opened.listing
+        listing = await self._listing(opened)
+        if listing is cached and digest not in {each.digest for each in listing}:
+            # The listing may be older than the staff's approval.
+            opened.listing = None
+            listing = await self._listing(opened)
+        self._check(listing, tool, digest)
+
     def _check(self, listing: tuple[Definition, ...], tool: str, digest: str) -> None:
         live = next((each for each in listing if each.name == tool), None)
         if live is not None and live.digest == digest:
@@ -228,7 +240,7 @@ class Session:
             "changed" if live else "gone",
         )
         if live is None:
-            raise HeldBack("the tool's server does not offer this tool any more.")
+            raise HeldBack("the tool's server no longer offers this tool.")
         raise HeldBack
 
     async def _question(self, question: Mapping[str, Any]) -> Answer:

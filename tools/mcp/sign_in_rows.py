@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from llm.encrypted import EncryptedTextField, Secret, SecretUnavailable
+from llm.secret_rows import SecretRow
 from tools.mcp.errors import SignInFailed
 from tools.mcp.rows import McpServer
 
@@ -52,7 +53,7 @@ class McpSignInQuerySet(models.QuerySet["McpSignIn"]):
         return row.server, secrets
 
 
-class McpSignIn(models.Model):
+class McpSignIn(SecretRow):
     server = models.ForeignKey(McpServer, models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
     state = models.CharField(max_length=64, unique=True)  # its digest
@@ -72,6 +73,9 @@ class McpSignIn(models.Model):
 
     def __str__(self) -> str:
         return f"{self.server}: {self.user}"
+
+    def secret_origin(self, column: str) -> str:
+        return self.server.secret_origin("sign_in")
 
 
 _UNKNOWN = (

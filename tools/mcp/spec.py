@@ -52,6 +52,14 @@ class Notice(Protocol):
         ...
 
 
+class Pin(Protocol):
+    """The stored approval of one tool, which all processes share."""
+
+    async def check(self, digest: str) -> None:
+        """Raises HeldBack where a tool of this digest is not what staff approved."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A server that is a program of ours, spoken to over its standard streams.

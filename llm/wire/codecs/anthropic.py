@@ -183,6 +183,9 @@ class _Body:
             prompt.cache(is_single=len(messages) == 1 and not self._earlier)
             if not prompt.system and self._tools.tools:
                 self._tools.tools[-1] = {**self._tools.tools[-1], **CACHED}
+        if self._request.prefill:
+            begun = [text_block(self._request.prefill)]
+            messages = [*messages, {"role": "assistant", "content": begun}]
         told = {**output, "format": None if isinstance(form, str) else form}
         config = {name: value for name, value in told.items() if value is not None}
         return {

@@ -5,12 +5,13 @@ Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from llm.wire.bounded_json import forgiving
+from llm.wire.counts import amount, count
 from llm.wire.deltas import TextDelta, UsageDelta
 from llm.wire.mending import mended
 
@@ -39,7 +40,7 @@ class Block:
             given = orjson.loads(self.text)
         except orjson.JSONDecodeError:
             try:
-                given = json.loads(self.text)  # half a surrogate pair, escaped
+                given = forgiving(self.text)  # half a surrogate pair, escaped
             except ValueError:
                 return None
         return given if isinstance(given, dict) else None
@@ -53,17 +54,16 @@ class Block:
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
     """Anthropic's counts in canonical meaning; its own object stays in `raw`."""
-    read = usage.get("input_tokens")
-    cached = usage.get("cache_read_input_tokens")
-    written = usage.get("cache_creation_input_tokens")
-    details = usage.get("output_tokens_details") or {}
+    read = count(usage, "input_tokens")
+    cached = count(usage, "cache_read_input_tokens")
+    written = count(usage, "cache_creation_input_tokens")
     return UsageDelta(
         # `input_tokens` are only those behind the last cache breakpoint.
         input_tokens=None if read is None else read + (cached or 0) + (written or 0),
-        output_tokens=usage.get("output_tokens"),
+        output_tokens=count(usage, "output_tokens"),
         cached_tokens=cached,
         cache_write_tokens=written,
-        reasoning_tokens=details.get("thinking_tokens"),
-        cost=usage.get("cost"),  # OpenRouter's
+        reasoning_tokens=count(usage.get("output_tokens_details"), "thinking_tokens"),
+        cost=amount(usage, "cost"),  # OpenRouter's
         raw=usage,
     )

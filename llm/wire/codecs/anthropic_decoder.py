@@ -33,6 +33,7 @@ from llm.wire.codecs.anthropic_receipts import (
     uncalled,
 )
 from llm.wire.deltas import (
+    ENDED,
     AnnotationDelta,
     CloseDelta,
     Delta,
@@ -79,6 +80,7 @@ class AnthropicDecoder:
         "_receipts",
         "_spoke",
         "_stop",
+        "_unread",
         "_usage",
     )
 
@@ -91,6 +93,7 @@ class AnthropicDecoder:
         self._latest: int | None = None  # the item that blocks ride with
         self._kept: list[dict[str, Any]] = []  # its blocks
         self._carried: list[dict[str, Any]] = []  # those before the first item
+        self._unread: list[int] = []  # calls whose input is no object
         self._container: str | None = None
         self._usage: dict[str, Any] = {}
         self._stop: str | None = None
@@ -145,7 +148,7 @@ class AnthropicDecoder:
         for index, block in enumerate(content):
             yield from self._begin(index, block)
             yield from self._end(index)
-        self._stop = body.get("stop_reason")
+        self._stopped_for(body)
         self._told(body)
         yield from self._finish()
 
@@ -164,7 +167,7 @@ class AnthropicDecoder:
 
     def _message_changed(self, data: dict[str, Any]) -> Iterator[Delta]:
         delta = data.get("delta") or {}
-        self._stop = delta.get("stop_reason") or self._stop
+        self._stopped_for(delta)
         self._told(delta)
         yield from self._counted(data.get("usage"))
 
@@ -285,11 +288,11 @@ class AnthropicDecoder:
         yield CloseDelta(key)
 
     def _call(self, block: Block) -> Iterator[Delta]:
-        """A call of ours. One whose input cannot be read was cut short."""
+        """A call of ours. Why one cannot be read, only the end of the answer tells."""
         if block.text:
             given = block.input()
             if given is None:
-                yield CloseDelta(block.key, complete=False)
+                self._unread.append(block.key)
                 return
             block.raw["input"] = given
         elif given := block.raw.get("input"):  # all of it came at the start
@@ -363,8 +366,12 @@ class AnthropicDecoder:
         if container := message.get("container"):
             self._container = container.get("id")
 
-    def _counted(self, usage: dict[str, Any] | None) -> Iterator[Delta]:
-        if usage:
+    def _stopped_for(self, message: dict[str, Any]) -> None:
+        if reason := message.get("stop_reason"):
+            self._stop = str(reason)
+
+    def _counted(self, usage: Any) -> Iterator[Delta]:
+        if usage and isinstance(usage, dict):
             counts = {k: v for k, v in usage.items() if v is not None}
             self._usage = {**self._usage, **counts}
             yield usage_of(self._usage)
@@ -374,6 +381,7 @@ class AnthropicDecoder:
         for index in list(self._blocks):
             yield from self._end(index)
         yield from self._end_message()
+        yield from self._end_unread()
         if self._container and self._latest is not None:
             yield self._proof(self._latest)
         for key, receipt in self._receipts.values():
@@ -381,7 +389,18 @@ class AnthropicDecoder:
         if self._stop == "refusal" and not self._spoke:
             yield RefusalDelta(_REFUSAL, self._details.get("explanation") or _REFUSED)
             yield CloseDelta(_REFUSAL)
-        yield FinishDelta(_FINISH.get(self._stop or "", "stop"), self._stop)
+        yield FinishDelta(self._reason(), self._stop)
+
+    def _end_unread(self) -> Iterator[Delta]:
+        """Input that cannot be read is the model's mistake where the host has ended
+        the answer: its call is whole, and its output says so. Anywhere else it was cut
+        short."""
+        complete = bool(self._stop) and self._reason() in ENDED
+        for key in self._unread:
+            yield CloseDelta(key, complete=complete)
+
+    def _reason(self) -> FinishReason:
+        return _FINISH.get(self._stop or "", "stop")
 
 
 def _json(event: ServerSentEvent) -> dict[str, Any]:

@@ -12,8 +12,11 @@ from typing import Any
 
 import orjson
 
+from llm.errors import BadResponse
 from llm.wire.deltas import CloseDelta, Delta, ItemDelta, ProofDelta, ToolCallDelta
 
+#: Of one answer. Each entry may go on with any of them, so all are looked at.
+MAX_CALLS = 1_000
 #: Fields of an entry that must go back as they are; Gemini's, and LiteLLM's name.
 _OPAQUE = ("extra_content", "provider_specific_fields")
 
@@ -33,6 +36,8 @@ class Calls:
         piece = _Piece(entry)
         call = self._find(piece)
         if call is None:
+            if len(self._calls) >= MAX_CALLS:
+                raise BadResponse(detail=f"More than {MAX_CALLS:,} tool calls.")
             call = _Call(len(self._calls), piece.index)
             self._calls.append(call)
         return call.add(piece)
@@ -40,11 +45,14 @@ class Calls:
     def are_whole(self) -> bool:
         return all(call.is_whole() for call in self._calls)
 
-    def close(self) -> Iterator[Delta]:
+    def close(self, *, ended: bool) -> Iterator[Delta]:
+        """Arguments that cannot be read are the model's mistake where the host has
+        `ended` the answer: their call is whole, and its output says so. Anywhere else
+        they were cut short."""
         for call in self._calls:
             if call.custom:
                 yield call.custom_item()
-            elif not call.is_whole():
+            elif not ended and not call.is_whole():
                 yield CloseDelta(call.key, complete=False)
 
     def _find(self, piece: _Piece) -> _Call | None:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import orjson
 
 from llm.errors import BadResponse, CutOff, ProviderDown
+from llm.wire.bounded_json import MAX_VALUES, check_values
 from llm.wire.classify import classify_error
 from llm.wire.codecs.chat_calls import Calls
 from llm.wire.codecs.chat_reasoning import (
@@ -35,7 +36,9 @@ from llm.wire.codecs.chat_reasoning import (
     words,
 )
 from llm.wire.codecs.chat_receipts import executed
+from llm.wire.counts import amount, count
 from llm.wire.deltas import (
+    ENDED,
     AnnotationDelta,
     Delta,
     FinishDelta,
@@ -46,6 +49,7 @@ from llm.wire.deltas import (
     RefusalDelta,
     StartDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from llm.wire.mending import mended
@@ -85,6 +89,7 @@ class ChatDecoder:
         "_echo",
         "_finish",
         "_garbled",
+        "_has_answer",
         "_in_text",
         "_native",
         "_raw",
@@ -108,11 +113,14 @@ class ChatDecoder:
         self._native: str | None = None  # the upstream's own reason
         self._done = False
         self._garbled = b""
+        self._has_answer = False  # text, a refusal or a call, however little
 
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error inside the stream."""
         if self._garbled:
             raise BadResponse(detail=_excerpt(self._garbled))
+        if len(event.data) > MAX_VALUES:
+            check_values(event.data)
         try:
             chunk = orjson.loads(event.data)
         except orjson.JSONDecodeError:
@@ -128,7 +136,9 @@ class ChatDecoder:
             return ()
         text = self._plain_text(chunk) if self._in_text else None
         if text is None:
-            return list(self._chunk(chunk))
+            deltas = list(self._chunk(chunk))
+            self._has_answer = self._has_answer or any(map(_is_answer, deltas))
+            return deltas
         return (TextDelta(TEXT, text),) if text else ()
 
     def plain(self, data: Any) -> tuple[str, Callable[[str], Delta]] | None:
@@ -144,9 +154,12 @@ class ChatDecoder:
         yield from self._cite()
         yield from self._prove()
         if self._calls:
-            yield from self._calls.close()
+            ended = bool(self._finish) and self._reason() in ENDED
+            yield from self._calls.close(ended=ended)
         if self._finish is None and not self._done:
             raise CutOff(detail="The stream ended before its finish_reason.")
+        if self._finish is None and not self._has_answer:
+            raise BadResponse(detail="The stream ended without an answer.")
         if self._finish in _FAILED:
             raise ProviderDown(detail=f"finish_reason: {self._finish}")
         yield FinishDelta(self._reason(), self._finish)
@@ -160,9 +173,9 @@ class ChatDecoder:
         yield from self._head(body)
         choice = choices[0]
         yield from self._message(choice.get("message") or {})
-        self._finish = choice.get("finish_reason")
-        self._native = choice.get("native_finish_reason")
-        self._done = True
+        self._finish = _reason_of(choice, "finish_reason")
+        self._native = _reason_of(choice, "native_finish_reason")
+        self._done = self._has_answer = True
         yield from self.close()
 
     # Chunks
@@ -200,8 +213,8 @@ class ChatDecoder:
                 continue  # only the first of n answers is ours
             # `message` repeats the whole text at Perplexity; only `delta` is new.
             yield from self._message(choice.get("delta") or {})
-            self._native = choice.get("native_finish_reason") or self._native
-            if reason := choice.get("finish_reason"):
+            self._native = _reason_of(choice, "native_finish_reason") or self._native
+            if reason := _reason_of(choice, "finish_reason"):
                 self._finish = reason
                 yield FinishDelta(self._reason(), reason)  # so far
 
@@ -413,6 +426,15 @@ class ChatDecoder:
         return _finish(raw) or ("tool_calls" if self._calls else "stop")
 
 
+def _is_answer(delta: Delta) -> bool:
+    match delta:
+        case TextDelta(text=text) | RefusalDelta(text=text):
+            return bool(text)
+        case ToolCallDelta() | ItemDelta():
+            return True
+    return False
+
+
 def _forgiven(event: ServerSentEvent) -> Any:
     """The data as JSON after all, or as the text that it is."""
     try:
@@ -423,32 +445,34 @@ def _forgiven(event: ServerSentEvent) -> Any:
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
     """A host's `usage` in canonical meaning; its own object stays in `raw`."""
-    into = usage.get("prompt_tokens_details") or {}
-    out = usage.get("completion_tokens_details") or {}
-    read, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    into = usage.get("prompt_tokens_details")
+    out = usage.get("completion_tokens_details")
+    read, written = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
     cached = _first(
-        _count(into, "cached_tokens"),
-        _count(usage, "prompt_cache_hit_tokens"),  # DeepSeek
-        _count(usage, "cached_tokens"),  # Together
-        _count(usage, "cache_read_input_tokens"),
+        count(into, "cached_tokens"),
+        count(usage, "prompt_cache_hit_tokens"),  # DeepSeek
+        count(usage, "cached_tokens"),  # Together
+        count(usage, "cache_read_input_tokens"),
     )
-    reasoned = _first(
-        _count(out, "reasoning_tokens"), _count(usage, "reasoning_tokens")
-    )
+    reasoned = _first(count(out, "reasoning_tokens"), count(usage, "reasoning_tokens"))
     if read is not None and cached and cached > read:
         read += cached  # Grok on Azure counts them apart
-    if written is not None and reasoned:
-        total = _count(usage, "total_tokens")
-        apart = (_count(usage, "prompt_tokens") or 0) + written + reasoned
-        if total == apart or (total is None and reasoned > written):
-            written += reasoned  # xAI counts them apart
+    total = count(usage, "total_tokens")
+    if written is not None and total is None and reasoned and reasoned > written:
+        written += reasoned  # counted apart, and no total says so
+    elif written is not None and total is not None:
+        # xAI counts reasoning apart, Gemini's copy of this API does not tell it at all.
+        # Mistral counts what it heard apart from the prompt: that was not written.
+        heard = count(into, "audio_tokens") or 0
+        heard = heard if heard > (read or 0) else 0
+        written += max(0, total - (read or 0) - heard - written)
     return UsageDelta(
         input_tokens=read,
         output_tokens=written,
         cached_tokens=cached,
         cache_write_tokens=_first(
-            _count(into, "cache_write_tokens"),
-            _count(usage, "cache_creation_input_tokens"),
+            count(into, "cache_write_tokens"),
+            count(usage, "cache_creation_input_tokens"),
         ),
         reasoning_tokens=reasoned,
         cost=_cost(usage),
@@ -474,13 +498,14 @@ def _citation(given: dict[str, Any], url: str) -> dict[str, Any]:
     }
 
 
+def _reason_of(choice: dict[str, Any], name: str) -> str | None:
+    """What is no text is a reason too, and an unknown one."""
+    value = choice.get(name)
+    return None if value is None else str(value or "")
+
+
 def _finish(raw: str) -> FinishReason | None:
     return _FINISH.get(raw.lower())
-
-
-def _count(usage: dict[str, Any], name: str) -> int | None:
-    value = usage.get(name)
-    return int(value) if isinstance(value, int | float) else None
 
 
 def _first(*values: int | None) -> int | None:
@@ -489,13 +514,15 @@ def _first(*values: int | None) -> int | None:
 
 def _cost(usage: dict[str, Any]) -> float | None:
     """USD: OpenRouter's number, Perplexity's object, xAI's ticks of 1e-10."""
-    cost = usage.get("cost")
-    if isinstance(cost, dict):
-        cost = cost.get("total_cost")
-    if isinstance(cost, int | float):
+    told = usage.get("cost")
+    if isinstance(told, dict):
+        cost = amount(told, "total_cost")
+    else:
+        cost = amount(usage, "cost")
+    if cost is not None:
         return float(cost)
-    ticks = usage.get("cost_in_usd_ticks")
-    return ticks / 1e10 if isinstance(ticks, int | float) and ticks else None
+    ticks = amount(usage, "cost_in_usd_ticks")
+    return ticks / 1e10 if ticks else None
 
 
 def _excerpt(data: bytes) -> str:

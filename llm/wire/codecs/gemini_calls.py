@@ -38,7 +38,8 @@ class StreamedCall:
         call = part["functionCall"]
         self._call = {k: call[k] for k in ("id", "name") if call.get(k)}
         self._open = ""  # path of the text that goes on
-        self.arguments: dict[str, Any] = {}
+        self._pieces: list[str] = []  # of that text
+        self._arguments: dict[str, Any] = {}
 
     def feed(self, part: Part) -> bool:
         """True where this piece is the last. Raises BadResponse for a bad path."""
@@ -47,10 +48,15 @@ class StreamedCall:
         call = part["functionCall"] or {}
         if id := call.get("id"):
             self._call["id"] = id
-        self.arguments |= call.get("args") or {}
+        self._arguments |= call.get("args") or {}
         for piece in call.get("partialArgs") or ():
             self._set(piece)
         return not call.get("willContinue")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        self._close_text()
+        return self._arguments
 
     def part(self) -> Part:
         """The part as the model would have said it in one piece."""
@@ -61,16 +67,29 @@ class StreamedCall:
 
     def _set(self, piece: dict[str, Any]) -> None:
         path = piece.get("jsonPath") or ""
+        value = _value(piece)
+        goes_on = bool(path) and path == self._open and isinstance(value, str)
+        if not goes_on:
+            self._close_text()
+            self._put(path, value)
+        # Joined when it is over: megabytes may come in pieces of a few characters.
+        self._pieces.append(value if isinstance(value, str) else "")
+        self._open = path
+        if not piece.get("willContinue"):
+            self._close_text()
+
+    def _close_text(self) -> None:
+        if len(self._pieces) > 1:
+            self._put(self._open, "".join(self._pieces))
+        self._open, self._pieces = "", []
+
+    def _put(self, path: str, value: Any) -> None:
         steps = _steps(path)
-        place: Any = self.arguments
+        place: Any = self._arguments
         for step, following in pairwise(steps):
             place = _within(place, step, [] if isinstance(following, int) else {})
-        last = steps[-1]
-        value = _value(piece)
-        goes_on = path == self._open and isinstance(value, str)
-        before = _within(place, last, "" if goes_on else value)
-        place[last] = before + value if goes_on else value
-        self._open = path if piece.get("willContinue") else ""
+        _within(place, steps[-1], value)
+        place[steps[-1]] = value
 
 
 def _steps(path: str) -> list[str | int]:

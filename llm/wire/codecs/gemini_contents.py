@@ -36,7 +36,7 @@ NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 _OPENING: Part = {"text": "…"}
 #: Not for this wire.
 _LEFT_OUT = RECEIPTS | {"reasoning"}
-_DATA_URL = re.compile(r"data:([^;,]*)([^,]*),", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^,]*)?),", re.IGNORECASE)
 #: Of the many kinds of text Gemini knows few by name.
 _TEXT = re.compile(r"application/(x-)?(json|xml|yaml|toml|javascript|sh)\b")
 #: What an output may hold inside; anything else is shown behind it.

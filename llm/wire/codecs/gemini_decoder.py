@@ -28,6 +28,7 @@ from llm.wire.classify import classify_error
 from llm.wire.codecs.gemini_calls import StreamedCall, call_name, json_text
 from llm.wire.codecs.gemini_parts import Part, Parts
 from llm.wire.codecs.gemini_receipts import Receipts, citations, image_of, recited
+from llm.wire.counts import count
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,
@@ -167,7 +168,9 @@ class GeminiDecoder:
             if not candidate.get("index"):
                 yield from self._candidate(candidate)
         usage = data.get("usageMetadata")
-        if usage and any(name.endswith("TokenCount") for name in usage):
+        if isinstance(usage, dict) and any(
+            name.endswith("TokenCount") for name in usage
+        ):
             self._usage = usage
             if not self._usage_told:  # whoever stops early has been told the prompt's
                 self._usage_told = True
@@ -354,13 +357,13 @@ class GeminiDecoder:
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
     """Every field is said: what is missing is 0, and not what it was before."""
-    prompt = usage.get("promptTokenCount") or 0
-    tools = usage.get("toolUsePromptTokenCount") or 0
-    thoughts = usage.get("thoughtsTokenCount") or 0
+    prompt = count(usage, "promptTokenCount") or 0
+    tools = count(usage, "toolUsePromptTokenCount") or 0
+    thoughts = count(usage, "thoughtsTokenCount") or 0
     return UsageDelta(
         input_tokens=prompt + tools,
-        output_tokens=(usage.get("candidatesTokenCount") or 0) + thoughts,
-        cached_tokens=usage.get("cachedContentTokenCount") or 0,
+        output_tokens=(count(usage, "candidatesTokenCount") or 0) + thoughts,
+        cached_tokens=count(usage, "cachedContentTokenCount") or 0,
         reasoning_tokens=thoughts,
         raw=usage,
     )

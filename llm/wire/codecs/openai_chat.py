@@ -78,6 +78,10 @@ class OpenAIChatCodec:
     merge_system: bool = False  # one system message, in front (strict templates)
     image_urls: bool = True  # images by address, besides those sent along
     files: bool = False
+    #: What marks a last message of the assistant as the beginning of the answer: fields
+    #: of that message, and of the body.
+    prefill_message: Mapping[str, Any] = field(default_factory=dict)
+    prefill_fields: Mapping[str, Any] = field(default_factory=dict)
     call_id_length: int | None = None  # Mistral: 9 letters and digits, nothing else
 
     strict_tools: bool = False  # knows `strict`
@@ -97,7 +101,7 @@ class OpenAIChatCodec:
     def encode(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.deployment or request.model,
-            "messages": messages(request, self),
+            "messages": [*messages(request, self), *self._prefill(request)],
             **self._delivery(request),
             **self._tools(request),
             **self._sampling(request),
@@ -109,7 +113,8 @@ class OpenAIChatCodec:
             for name, value in body.items()
             if value is not None and name not in self.drops
         }
-        return {**self._defaults(request), **known, **request.extra}
+        begun = self.prefill_fields if request.prefill else {}
+        return {**self._defaults(request), **known, **begun, **request.extra}
 
     def degraded(self, request: Request) -> list[str]:
         """What was asked for and goes unheard, or is only approximated; by option."""
@@ -154,6 +159,12 @@ class OpenAIChatCodec:
         return self.image_urls and part["type"] == "input_image"
 
     # The body
+
+    def _prefill(self, request: Request) -> list[dict[str, Any]]:
+        if not request.prefill:
+            return []
+        begun = {"role": "assistant", "content": request.prefill}
+        return [{**begun, **self.prefill_message}]
 
     def _defaults(self, request: Request) -> dict[str, Any]:
         defaults = dict(self.defaults)

@@ -1,9 +1,9 @@
 """The Responses API: OpenAI's own, Azure's, xAI's and that of compatible servers.
 
-In: a `Request` becomes the JSON body of `POST {base}/responses`, always stateless
-(`store: false`). Out: the answer, streamed or whole, becomes deltas
-(`responses_decoder`). Our canonical items have this shape already, so a host differs by
-what it takes and by little else; the codec's fields say how.
+In: a `Request` becomes the JSON body of `POST {base}/responses`, stateless (`store:
+false`) unless it is answered in the background. Out: the answer, streamed or whole,
+becomes deltas (`responses_decoder`). Our canonical items have this shape already, so a
+host differs by what it takes and by little else; the codec's fields say how.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from llm.errors import BadRequest, LLMError
 from llm.wire.classify import classify
@@ -62,7 +63,15 @@ class OpenAIResponsesCodec:
     deployment: str = ""  # goes by this name there, whatever the model's is: Azure
 
     def path(self, request: Request) -> str:
-        return "/responses"
+        if request.resumes is None:
+            return "/responses"
+        # From its first event: what was kept of it is compared, and told once.
+        wanted = self._include(request, self._input(request))
+        query = urlencode([("stream", "true"), *(("include[]", w) for w in wanted)])
+        return f"/responses/{quote(request.resumes.id, safe='')}?{query}"
+
+    def cancel_path(self, response_id: str) -> str:
+        return f"/responses/{quote(response_id, safe='')}/cancel"
 
     def encode(self, request: Request) -> dict[str, Any]:
         _refuse_unsayable(request)
@@ -72,13 +81,14 @@ class OpenAIResponsesCodec:
             **self._sampling(request),
             **self._tools(request),
             **self._extras(request),
+            "background": request.in_background or None,
             "reasoning": self._reasoning(request) or None,
             "text": self._text(request) or None,
         }
         body: dict[str, Any] = {
             "model": self.deployment or request.model,
             "input": wire.items,
-            "store": False,
+            "store": request.in_background,
             "stream": request.stream,
             **{name: value for name, value in known.items() if value is not None},
         }

@@ -1,11 +1,14 @@
 """The events of one response, or a whole one, to deltas.
 
-* Items are told apart by `output_index` alone: GitHub Copilot changes ids with every
-  event.
+* Items are known by `item_id`, then by `call_id`, then by `output_index`: GitHub
+  Copilot changes ids with every event, OGX gives parallel calls one index. An id or an
+  index that leads to an item of another type or another call leads nowhere.
 * `output_item.done` is the truth about an item. What it has and no delta said (text of
-  servers that do not stream, arguments sent whole) is said then, and never twice.
+  servers that do not stream, arguments sent whole) is said then, and never twice; what
+  deltas said of a call's arguments counts for nothing where it says something else.
 * The terminal event is the truth about the rest, but its `output` may be empty
-  (ChatGPT-Codex); then what was streamed counts.
+  (ChatGPT-Codex); then what was streamed counts. A call that neither it nor a `done`
+  has is never run.
 * Each finished item is its own proof: it goes back to its maker as it came.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming
@@ -18,8 +21,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from llm.errors import BadResponse, CutOff, LLMError, ProviderDown
 from llm.wire.classify import classify_error
+from llm.wire.counts import amount, count
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,
@@ -53,15 +59,33 @@ class _Item:
 
     key: int
     type: str = ""  # empty before the item itself has been seen
-    id: str = ""
+    call_id: str = ""
+    is_confirmed: bool = False  # its id has come in a second event
+    raw: dict[str, Any] | None = None  # as it was when it was done
     phase: str | None = None
     named: bool = False  # a call whose name has been said
-    done: bool = False
+    #: Arguments that are not told yet: it is not sure that they are this call's.
+    held: list[str] = field(default_factory=list)
     annotations: int = 0  # said so far
     #: What deltas have said, by kind and part.
     heard: defaultdict[tuple[str, int], list[str]] = field(
         default_factory=lambda: defaultdict(list)
     )
+
+    @property
+    def done(self) -> bool:
+        return self.raw is not None
+
+    def fits(self, fields: Mapping[str, Any]) -> bool:
+        """Whether `fields` may be this item.
+
+        OpenAI changes the call_id of a tool_search_call when it is done.
+        """
+        if self.type != fields["type"]:
+            return not self.type
+        theirs = fields.get("call_id")
+        is_call = self.type == "function_call" and theirs and self.call_id
+        return not is_call or theirs == self.call_id
 
     def missing(self, kind: str, whole: str, part: int | None = None) -> str:
         """What `whole` has beyond the deltas of this kind (and part)."""
@@ -76,10 +100,12 @@ _Teller = Callable[["ResponsesDecoder", dict[str, Any]], list[Delta] | Iterator[
 
 
 class ResponsesDecoder:
-    """Events of one response in, deltas out. `output_index` names an item."""
+    """Events of one response in, deltas out."""
 
     def __init__(self) -> None:
         self._items: dict[int, _Item] = {}  # by output_index, the latest of each
+        self._ids: dict[str, _Item] = {}  # the latest of each
+        self._indexes_repeat = False  # of items that are open side by side
         self._all: list[_Item] = []
         self._current: _Item | None = None  # the message or reasoning being told
         self._start = StartDelta()
@@ -91,7 +117,7 @@ class ResponsesDecoder:
         data = _json(event)
         type = data.get("type")
         if type == "response.output_text.delta":  # nearly all there is: no detours
-            item = self._items.get(data.get("output_index", 0)) or self._new(data)
+            item = self._ids.get(data.get("item_id", "")) or self._item(data)
             text = data.get("delta") or ""
             item.heard["text", data.get("content_index", 0)].append(text)
             self._current = item
@@ -121,7 +147,8 @@ class ResponsesDecoder:
         self._ended = True
         yield from self._started(response)
         yield from self._untold(response.get("output") or [])
-        if usage := response.get("usage"):
+        usage = response.get("usage")
+        if usage and isinstance(usage, dict):
             yield _usage(usage)
         yield self._finish(response)
 
@@ -134,9 +161,11 @@ class ResponsesDecoder:
         fields = data.get("item")
         if not fields or "type" not in fields:
             return []  # some hosts announce nothing with null
-        item = self._items.get(data.get("output_index", 0))
-        if item is None or item.type:
-            item = self._new(data)
+        item = self._known(fields)
+        if item is not None and item.type:
+            return []  # announced already
+        if item is None:
+            item = self._announced(data)
         self._begin(item, fields)
         match item.type:
             case "message":
@@ -171,20 +200,31 @@ class ResponsesDecoder:
         return [ReasoningDelta(item.key, data.get("delta") or "", "text", part)]
 
     def _arguments(self, data: dict[str, Any]) -> list[Delta]:
-        item = self._hear(data, "arguments", 0)
-        return [ToolCallDelta(item.key, arguments=data.get("delta") or "")]
+        item = self._item(data)
+        text = data.get("delta") or ""
+        if item.done:
+            return []
+        if self._indexes_repeat:
+            item.held.append(text)
+            return []
+        item.heard["arguments", 0].append(text)
+        return [ToolCallDelta(item.key, arguments=text)]
 
     def _arguments_done(self, data: dict[str, Any]) -> list[Delta]:
         """LM Studio sends the arguments here and nowhere before."""
         item = self._item(data)
-        rest = item.missing("arguments", data.get("arguments") or "")
+        whole = data.get("arguments") or ""
+        if self._indexes_repeat:
+            item.held = [whole] if whole else item.held
+            return []
+        rest = item.missing("arguments", whole)
         return self._arguments({**data, "delta": rest}) if rest else []
 
     def _done(self, data: dict[str, Any]) -> list[Delta]:
         fields = data.get("item")
         if not fields or "type" not in fields:
             return []
-        item = self._item(data)
+        item = self._known(fields) or self._by_index(data, fields) or self._new(data)
         return [] if item.done else self._complete(item, fields)
 
     def _terminal(self, data: dict[str, Any]) -> Iterator[Delta]:
@@ -223,10 +263,52 @@ class ResponsesDecoder:
         item = _Item(len(self._all))
         self._all.append(item)
         self._items[data.get("output_index", 0)] = item
+        if id := _name(data, "item_id"):
+            self._ids[id] = item
         return item
 
-    def _item(self, data: dict[str, Any]) -> _Item:
-        return self._items.get(data.get("output_index", 0)) or self._new(data)
+    def _item(self, data: Mapping[str, Any]) -> _Item:
+        """The item that an event is about which does not hold it."""
+        id = _name(data, "item_id")
+        if id and (item := self._ids.get(id)):
+            item.is_confirmed = True
+            return item
+        item = self._items.get(data.get("output_index", 0))
+        if item is None or (id and item.is_confirmed and item.type):
+            return self._new(data)  # that one has an id which does not change
+        return item
+
+    def _known(self, fields: Mapping[str, Any]) -> _Item | None:
+        """The item that `fields` are, by its id or the call's."""
+        item = self._ids.get(_name(fields, "id"))
+        if item is not None and item.fits(fields):
+            item.is_confirmed = True
+            return item
+        if call_id := _name(fields, "call_id"):
+            same = (each for each in self._all if each.call_id == call_id)
+            return next((each for each in same if each.fits(fields)), None)
+        return None
+
+    def _by_index(
+        self, data: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> _Item | None:
+        item = self._items.get(data.get("output_index", 0))
+        if item is None or not item.fits(fields):
+            return None
+        if item.raw is not None:
+            return item if _same(item.raw, fields) else None
+        is_another = item.is_confirmed and item.type and fields.get("id")
+        return None if is_another else item
+
+    def _announced(self, data: Mapping[str, Any]) -> _Item:
+        """The item that is announced, which deltas may have begun."""
+        item = self._items.get(data.get("output_index", 0))
+        if item is None:
+            return self._new(data)
+        if not item.type and item.fits(data["item"]):
+            return item
+        self._indexes_repeat |= not item.done and item.type == "function_call"
+        return self._new(data)
 
     def _hear(self, data: dict[str, Any], kind: str, part: int) -> _Item:
         item = self._item(data)
@@ -235,7 +317,9 @@ class ResponsesDecoder:
 
     def _begin(self, item: _Item, fields: dict[str, Any]) -> None:
         item.type = fields["type"]
-        item.id = fields.get("id") or item.id
+        if id := _name(fields, "id"):
+            self._ids[id] = item
+        item.call_id = _name(fields, "call_id") or item.call_id
         item.phase = fields.get("phase") or item.phase
 
     def _named(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
@@ -248,7 +332,7 @@ class ResponsesDecoder:
     def _complete(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
         """What is not said yet of an item that is done, its proof and its end."""
         self._begin(item, fields)
-        item.done = True
+        item.raw = fields
         proof = ProofDelta(item.key, fields)
         match item.type:
             case "message":
@@ -262,7 +346,8 @@ class ResponsesDecoder:
                 opened = ItemDelta(item.key, _receipt(fields, done=False))
                 return [opened, proof, ItemDelta(item.key, receipt, done=True)]
         complete = fields.get("status") != "incomplete"
-        return [*deltas, proof, CloseDelta(item.key, complete)]
+        corrected = _corrected(item, fields)
+        return [*deltas, proof, CloseDelta(item.key, complete, corrected)]
 
     def _over(self, item: _Item) -> bool:
         """True where another item has begun since: this one takes no more text.
@@ -309,7 +394,9 @@ class ResponsesDecoder:
 
     def _call_rest(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
         deltas = self._named(item, fields)
-        if rest := item.missing("arguments", fields.get("arguments") or ""):
+        whole = fields.get("arguments") or "".join(item.held)
+        if rest := item.missing("arguments", whole):
+            item.heard["arguments", 0].append(rest)
             deltas.append(ToolCallDelta(item.key, arguments=rest))
         return deltas
 
@@ -324,26 +411,46 @@ class ResponsesDecoder:
 
     def _untold(self, output: list[dict[str, Any]]) -> list[Delta]:
         """Items of the finished response that were not streamed, or not whole."""
-        told = len(self._all)
-        if told >= len(output) and all(item.done for item in self._all):
-            return []
-        deltas: list[Delta] = []
+        streamed, deltas = list(self._all), list[Delta]()
+        all_done = len(streamed) >= len(output) and all(i.done for i in streamed)
+        repeated: list[_Item] = []
         for position, fields in enumerate(output):
-            item = self._same(position, fields, told)
-            if item is None:
-                item = self._new({"output_index": -1})
+            item = self._repeated(position, fields, streamed, repeated)
+            if item is None and all_done and fields["type"] != "function_call":
+                continue  # by another id and in another place
+            item = item or self._new({"output_index": -1})
+            repeated.append(item)
             if not item.done:
                 deltas += self._complete(item, fields)
+        for item in self._all:
+            if item.type == "function_call" and not item.done:
+                deltas += self._left_open(item, complete=not output)
         return deltas
 
-    def _same(self, position: int, fields: dict[str, Any], told: int) -> _Item | None:
-        """The streamed item that `fields` repeats: by id, else by place and type."""
-        for item in self._all[:told]:
-            if item.id and item.id == fields.get("id"):
+    def _repeated(
+        self,
+        position: int,
+        fields: dict[str, Any],
+        streamed: list[_Item],
+        repeated: list[_Item],
+    ) -> _Item | None:
+        """The streamed item that `fields` repeats: by its ids, else by its place."""
+        if (item := self._known(fields)) is not None and item not in repeated:
+            return item
+        if position < len(streamed):
+            item = streamed[position]
+            if item.fits(fields) and item not in repeated:
                 return item
-        if position < told and self._all[position].type in ("", fields["type"]):
-            return self._all[position]
         return None
+
+    def _left_open(self, item: _Item, *, complete: bool) -> list[Delta]:
+        """A call without a `done`: of a host that tells none, or one that is none."""
+        deltas: list[Delta] = []
+        if item.held:
+            deltas.append(ToolCallDelta(item.key, arguments="".join(item.held)))
+        if not complete:
+            deltas.append(CloseDelta(item.key, complete=False))
+        return deltas
 
     def _finish(self, response: dict[str, Any]) -> FinishDelta:
         """How it ended. Raises LLMError for an answer that failed."""
@@ -353,14 +460,15 @@ class ResponsesDecoder:
             case "cancelled":
                 raise ProviderDown(detail="The provider cancelled the response.")
             case "incomplete":
-                details = response.get("incomplete_details") or {}
-                reason = details.get("reason") or ""
-                return FinishDelta(_INCOMPLETE.get(reason, "length"), "incomplete")
+                details = response.get("incomplete_details")
+                reason = details.get("reason") if isinstance(details, dict) else None
+                meaning = _INCOMPLETE.get(str(reason), "length")
+                return FinishDelta(meaning, "incomplete")
             case "completed":
                 calls = any(item.type == "function_call" for item in self._all)
                 return FinishDelta("tool_calls" if calls else "stop", "completed")
             case status:  # queued, in_progress: it goes on in the background
-                return FinishDelta("stop", status)
+                return FinishDelta("stop", str(status))
 
 
 def _json(event: ServerSentEvent) -> dict[str, Any]:
@@ -382,6 +490,29 @@ def _error_of(data: dict[str, Any]) -> LLMError:
     return classify_error({k: v for k, v in data.items() if v != "error"})
 
 
+def _name(fields: Mapping[str, Any], kind: str) -> str:
+    """An id; "" where there is none, or something that is no text."""
+    value = fields.get(kind)
+    return value if isinstance(value, str) else ""
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both are one item, whatever id a host gave it this time."""
+    return {**one, "id": ""} == {**other, "id": ""}
+
+
+def _corrected(item: _Item, fields: Mapping[str, Any]) -> str | None:
+    """The arguments of a call, where its deltas said something else."""
+    whole: str | None = fields.get("arguments")
+    said = "".join(item.heard.get(("arguments", 0), ()))
+    if item.type != "function_call" or not whole or whole == said:
+        return None
+    try:
+        return None if orjson.loads(whole) == orjson.loads(said) else whole
+    except (orjson.JSONDecodeError, TypeError):
+        return whole
+
+
 def _annotation(told: Any) -> Any:
     """xAI tells some pages without the place, which the standard demands."""
     if not isinstance(told, dict) or told.get("type") != "url_citation":
@@ -399,17 +530,21 @@ def _receipt(fields: dict[str, Any], *, done: bool) -> Item:
 
 
 def _usage(usage: dict[str, Any]) -> UsageDelta:
-    read = usage.get("input_tokens_details") or {}
-    written = usage.get("output_tokens_details") or {}
-    cost = usage.get("cost")
-    if (ticks := usage.get("cost_in_usd_ticks")) is not None:
+    read = usage.get("input_tokens_details")
+    written = usage.get("output_tokens_details")
+    cost = amount(usage, "cost")
+    if (ticks := amount(usage, "cost_in_usd_ticks")) is not None:
         cost = ticks * _USD_PER_TICK
+    prompt, output = count(usage, "input_tokens"), count(usage, "output_tokens")
+    total = count(usage, "total_tokens")
+    if output is not None and total is not None:  # more than it tells of
+        output = max(output, total - (prompt or 0))
     return UsageDelta(
-        input_tokens=usage.get("input_tokens"),
-        output_tokens=usage.get("output_tokens"),
-        cached_tokens=read.get("cached_tokens"),
-        cache_write_tokens=read.get("cache_write_tokens"),
-        reasoning_tokens=written.get("reasoning_tokens"),
+        input_tokens=prompt,
+        output_tokens=output,
+        cached_tokens=count(read, "cached_tokens"),
+        cache_write_tokens=count(read, "cache_write_tokens"),
+        reasoning_tokens=count(written, "reasoning_tokens"),
         cost=cost,
         raw=usage,
     )

@@ -74,10 +74,12 @@ def _check_choice(
 ) -> None:
     tools = body.get("tools") or []
     kinds = {tool.get("type") for tool in tools}
-    known = {*server_tools, *map(_declared, tools)}
-    known |= {n for t in tools if t.get("type") == SERVER_TOOLS for n in t["names"]}
+    known = {*map(_declared, tools)}
+    own = [tool for tool in tools if tool.get("type") == SERVER_TOOLS]
+    known |= {name for tool in own for name in tool.get("names") or ()}
     for kind, name in chosen:
-        if (kind not in kinds) if name is None else (name not in known):
+        is_declared = name in known or name in server_tools  # which may be all
+        if (kind not in kinds) if name is None else not is_declared:
             shown = (name or kind)[:64]
             raise wrong("tool_choice", f"there is no {shown!r} among the tools.")
     if not known and _is_forced(body.get("tool_choice")) and not tools:

@@ -8,6 +8,7 @@ from llm.wire.facades.shapes import (
     Check,
     array,
     boolean,
+    closed,
     filled,
     mapping,
     number,
@@ -25,7 +26,14 @@ Choice = tuple[str, str | None]
 text_part = record({"text": string}, ["text"])
 names = array(filled)
 schema_form = record({"name": filled, "schema": mapping, "strict": boolean})
-parley = record({"buffer_tool_calls": boolean, "receipts": boolean})
+#: Ours alone, so a field that is not known is a mistake.
+parley = closed(
+    {
+        "buffer_tool_calls": boolean,
+        "ignore_invalid_options": boolean,
+        "receipts": boolean,
+    }
+)
 _NO_LOGPROBS = "log probabilities are not supported."
 no_logprobs = refused(_NO_LOGPROBS, (None, False))
 EFFORTS = word("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -53,7 +61,7 @@ OPENAI: dict[str, Check] = {
 }
 
 
-server_tool = record({"names": names}, ["names"])
+server_tool = closed({"names": names}, "type")
 described = {"name": filled, "description": string, "strict": boolean}
 flat_function = record({**described, "parameters": mapping}, ["name"])
 flat_custom = record({**described, "format": mapping}, ["name"])

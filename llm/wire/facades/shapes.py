@@ -158,6 +158,20 @@ def record(checks: Mapping[str, Check], needed: Collection[str] = ()) -> Check:
     return lets(object_of(checks, needed))(check)
 
 
+def closed(checks: Mapping[str, Check], *others: str) -> Check:
+    """An object with these fields and `others`, and none besides."""
+    open_record = record(checks)
+
+    def check(value: Any, where: str) -> None:
+        open_record(value, where)
+        for name in value:
+            if name not in checks and name not in others:
+                known = ", ".join(checks)
+                raise wrong(f"{where}.{name[:_SHOWN]}", f"not known; {known} are.")
+
+    return lets({**object_of(checks), "additionalProperties": False})(check)
+
+
 def fields(
     body: Mapping[str, Any], checks: Mapping[str, Check], needed: Collection[str]
 ) -> None:

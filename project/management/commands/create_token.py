@@ -44,6 +44,11 @@ class Command(BaseCommand):
             default=[],
             help="an address or network it may be used from; everywhere without any",
         )
+        add(
+            "--declares-any-tool",
+            action="store_true",
+            help="its requests may declare tools that its user's groups may not",
+        )
         add("--days", type=int, help="how long it is valid; for ever without it")
         add("--requests-per-minute", type=int, metavar="N")
         add("--tokens-per-minute", type=int, metavar="N")
@@ -77,6 +82,7 @@ class Command(BaseCommand):
             "tokens_per_minute": options["tokens_per_minute"],
             "budget": _amount(options["budget"]),
             "budget_period": options["period"],
+            "declares_any_tool": options["declares_any_tool"],
         }
         row = AccessToken(user=owner, label=label, **limits)
         row.draw()

@@ -8,6 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from project.config_file import ConfigError, load
+from project.environment import ConfigurationError
+from project.preparation import has_migrations, prepare_database
 
 
 class Command(BaseCommand):
@@ -30,9 +32,11 @@ class Command(BaseCommand):
     def handle(
         self, *, file: Path, allow_literal_keys: bool, dry_run: bool, **options: Any
     ) -> None:
+        told = _read(file)
+        _prepare(dry_run)
         try:
             report = load(
-                _read(file),
+                told,
                 os.environ,
                 allow_literal_keys=allow_literal_keys,
                 dry_run=dry_run,
@@ -45,6 +49,19 @@ class Command(BaseCommand):
             self.stdout.write("Nothing to do.")
         elif dry_run:
             self.stdout.write("Nothing was changed: --dry-run.")
+
+
+def _prepare(dry_run: bool) -> None:
+    try:
+        if not dry_run:
+            prepare_database()
+        elif has_migrations():
+            raise CommandError(
+                "The database is not ready: start the server once, or load the file"
+                " without --dry-run."
+            )
+    except ConfigurationError as exc:
+        raise CommandError(str(exc)) from exc
 
 
 def _read(file: Path) -> dict[str, Any]:

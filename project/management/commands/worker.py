@@ -39,6 +39,7 @@ class Command(BaseCommand):
         from conversations import engine
         from llm import client
         from project import memory
+        from project.watchdog import Watchdog
         from tools.mcp import client as mcp
 
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -53,12 +54,14 @@ class Command(BaseCommand):
             loop.add_signal_handler(number, stop, number)
         await engine.start(works=True)
         loop.run_in_executor(None, memory.settle)
+        watchdog = Watchdog(loop)
         self.stdout.write("Parley works; Ctrl-C stops it.")
         self.stdout.flush()
         try:
             await stopped.wait()
             await engine.drain()
         finally:
+            watchdog.close()
             await mcp.close_all()
             await client.aclose()
 

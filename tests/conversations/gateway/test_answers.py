@@ -241,6 +241,27 @@ def test_receipts_tell_what_our_tools_did(gateway: Gateway, store: bool):
     assert kinds[-3:] == ["function_call", "function_call_output", "message"]
 
 
+@pytest.mark.parametrize("store", [False, True])
+def test_all_our_tools_may_be_offered_and_few_be_called(gateway: Gateway, store: bool):
+    question = "What is the weather in Paris, and what time is it there?"
+    asked: Any = {"store": store, "tools": [{"type": "parley:tools"}]}
+    asked["parley"] = {"receipts": True}
+
+    def outputs(**fields: Any) -> list[str]:
+        told = gateway.respond(question, **asked, **fields)
+        assert told["max_tool_calls"] == fields.get("max_tool_calls")
+        kind = "function_call_output"
+        return [item["output"] for item in told["output"] if item["type"] == kind]
+
+    free = outputs()
+    assert len(free) == 2
+    assert not any(output.startswith("Error") for output in free)
+    first, second, *others = outputs(max_tool_calls=1)
+    assert first == free[0]
+    assert second.startswith("Error: there is no tool named")
+    assert all(other.startswith("Error") for other in others)
+
+
 def test_a_chat_client_never_sees_a_call_of_ours(gateway: Gateway):
     chunks = gateway.openai().chat.completions.create(
         model=FAST,

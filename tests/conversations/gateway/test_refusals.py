@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.conversations.gateway.programs import FAST, Gateway, text_of
@@ -99,6 +103,81 @@ def test_a_field_that_makes_no_sense(gateway: Gateway, path: str, wrong: Any):
     status, _, message = told(gateway.post(path, {**BODIES[path], **wrong}), path)
     assert status in (400, 404), message
     assert message
+
+
+@EVERY_API
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"parley": {"recipts": True}}, "parley.recipts"),
+        ({"parley.recipts": True}, "parley.recipts"),
+        ({"tools": [{"type": "parley:tools", "nmaes": []}]}, "tools[0].nmaes"),
+    ],
+)
+def test_a_typo_in_what_is_said_to_us_is_told_with_its_place(
+    gateway: Gateway, path: str, wrong: Any, place: str
+):
+    status, _, message = told(gateway.post(path, {**BODIES[path], **wrong}), path)
+    assert status == 400
+    assert place in message
+
+
+def deflated(data: bytes) -> bytes:
+    bare = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return bare.compress(data) + bare.flush()
+
+
+PACKED = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress}
+
+
+@EVERY_API
+@pytest.mark.parametrize("encoding", [*PACKED, "identity", "bare deflate"])
+def test_a_packed_body_is_unpacked(gateway: Gateway, path: str, encoding: str):
+    pack = {**PACKED, "identity": bytes, "bare deflate": deflated}[encoding]
+    headers = {"Content-Encoding": encoding.removeprefix("bare ")}
+    body = pack(json.dumps(BODIES[path]).encode())
+    assert gateway.post(path, body, **headers).status_code == 200
+
+
+@EVERY_API
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "nonsense"])
+def test_another_packing_is_refused(gateway: Gateway, path: str, encoding: str):
+    answer = gateway.post(path, b"{}", **{"Content-Encoding": encoding})
+    status, _, message = told(answer, path)
+    assert status == 415
+    assert "gzip" in message
+    assert "gzip" in answer.headers["accept-encoding"]
+
+
+@EVERY_API
+def test_no_more_is_unpacked_than_a_message_may_have(gateway: Gateway, path: str):
+    bomb = gzip.compress(b" " * 200_000_000)
+    answer = gateway.post(path, bomb, **{"Content-Encoding": "gzip"})
+    assert told(answer, path)[0] == 413
+
+
+@EVERY_API
+@pytest.mark.parametrize("body", [b"{}", gzip.compress(b"{}", mtime=0)[:-9], b""])
+def test_a_body_that_cannot_be_unpacked(gateway: Gateway, path: str, body: bytes):
+    answer = gateway.post(path, body, **{"Content-Encoding": "gzip"})
+    status, _, message = told(answer, path)
+    assert status == 400
+    if body:
+        assert message == "The gzip body is truncated or damaged."
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    "path", ["/chat/completions", "/responses", "/responses/x", "/messages", "/models"]
+)
+def test_an_address_without_its_beginning_says_so(
+    gateway: Gateway, path: str, method: str
+):
+    url = f"{gateway.server.url}{path}"
+    answer = httpx.request(method, url, json={}, timeout=60)
+    status, _, message = told(answer, path)
+    assert status == 404
+    assert f"'/v1{path}'" in message
 
 
 def test_what_is_known_and_not_supported_is_named(gateway: Gateway):

@@ -75,6 +75,18 @@ async def test_nonsense_is_answered_and_harms_nobody(gateway: Gateway):
         assert text_of(events[-1]["response"]) == "fine"
 
 
+async def test_a_message_of_too_many_values_is_refused_and_not_parsed(
+    gateway: Gateway,
+):
+    async with gateway.socket() as socket:
+        [refusal] = await ask(socket, [[]] * 300_000)
+        assert (refusal["type"], refusal["status"]) == ("error", 413)
+        assert refusal["error"]["code"] == "request_too_large"
+        assert "more than 250,000 values" in refusal["error"]["message"]
+        events = await ask(socket, "Reply with exactly: fine", store=False)
+        assert text_of(events[-1]["response"]) == "fine"
+
+
 async def test_without_a_token_nobody_comes_in(gateway: Gateway):
     with pytest.raises(InvalidStatus):
         async with connect(f"{gateway.server.ws_url}/v1/responses"):

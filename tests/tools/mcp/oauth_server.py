@@ -29,6 +29,7 @@ from mcp.server.auth.settings import (
     RevocationOptions,
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp_types import ToolAnnotations
 from pydantic import AnyHttpUrl
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -171,7 +172,7 @@ class SignInServer:
             ),
         )
 
-        @server.tool()
+        @server.tool(annotations=ToolAnnotations(read_only_hint=True))
         def whoami() -> str:
             """Say who is signed in."""
             return "Ada"

@@ -195,6 +195,48 @@ class Forgetful(OnLoopback):
         self.known.clear()
 
 
+@dataclass
+class Versioned(Forgetful):
+    """A server that changes what its tool does, without a word."""
+
+    version: int = 1
+    calls: int = 0
+
+    async def answer(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        match message.get("method"):
+            case "tools/list":
+                tool = {
+                    "name": "pay",
+                    "description": f"Version {self.version}.",
+                    "inputSchema": {"type": "object"},
+                }
+                return _said(message, {"tools": [tool]})
+            case "tools/call":
+                self.calls += 1
+                text = f"version {self.version}"
+                return _said(message, {"content": [{"type": "text", "text": text}]})
+        return await super().answer(request)
+
+
+@dataclass
+class Lavish(Forgetful):
+    """A server whose tool returns more values than are parsed."""
+
+    in_events: bool = False
+
+    async def answer(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("method") != "tools/call":
+            return await super().answer(request)
+        values = [[]] * 300_000
+        answer = _said(message, {"content": [], "structuredContent": {"a": values}})
+        if not self.in_events:
+            return answer
+        body = b"event: message\ndata: " + bytes(answer.body) + b"\n\n"
+        return Response(body, media_type="text/event-stream")
+
+
 def _said(
     message: dict[str, Any],
     result: dict[str, Any],

@@ -84,8 +84,17 @@ async def test_an_endless_answer_is_cut_off_unless_it_is_a_stream_of_events(
     async with serving(ok(b"x" * 101)) as server, client() as http:
         with pytest.raises(AnswerTooLarge):
             await http.get(server.url())
-    async with serving(ok(b"x" * 101, "text/event-stream")) as server, client() as http:
-        assert len((await http.get(server.url())).content) == 101
+    events = b"data: 1\n\n" * 20
+    async with serving(ok(events, "text/event-stream")) as server, client() as http:
+        assert (await http.get(server.url())).content == events
+
+
+async def test_an_endless_event_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(network, "MAX_MESSAGE", 100)
+    event = b"data: " + b"x" * 100
+    async with serving(ok(event, "text/event-stream")) as server, client() as http:
+        with pytest.raises(AnswerTooLarge):
+            await http.get(server.url())
 
 
 async def test_a_packed_answer_that_nobody_asked_for_is_refused():

@@ -34,6 +34,30 @@ def test_structured_content_is_told_once():
     assert said(structuredContent=None) == "null"
 
 
+@pytest.mark.parametrize(
+    ("texts", "result"),
+    [
+        (["sunny"], "sunny"),
+        ([""], ""),
+        (["5"], 5),
+        (["5"], "5"),
+        (["true"], True),
+        (["a", "b"], ["a", "b"]),
+        (["a", '{"n":1}'], ["a", {"n": 1}]),
+        (['["a","b"]'], ["a", "b"]),
+        (["null"], None),
+    ],
+)
+def test_what_fastmcp_wraps_is_told_once(texts: list[str], result: Any):
+    told = said(*map(text, texts), structuredContent={"result": result})
+    assert told == "\n\n".join(texts)
+
+
+def test_another_result_is_told_too():
+    told = said(text("sunny"), structuredContent={"result": "rain"})
+    assert told == 'sunny\n\n{"result":"rain"}'
+
+
 def test_an_error_is_raised_in_the_tools_words():
     with pytest.raises(ToolError, match="no such city"):
         said(text("no such city"), isError=True)

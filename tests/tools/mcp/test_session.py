@@ -5,23 +5,29 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db.backends.signals import connection_created
 
 from tests.tools.mcp.servers import (
     LOOPBACK,
     TIME,
     Forgetful,
+    Lavish,
     Running,
+    Versioned,
     everything,
     running,
 )
-from tools.errors import AddressRefused, ToolError
+from tools.errors import AddressRefused, AnswerTooLarge, ToolError
 from tools.mcp import session as sessions
 from tools.mcp.client import close_all, session_of, short_session, tool_of
 from tools.mcp.definitions import Definition
 from tools.mcp.errors import ConnectionLost, HeldBack, NotConnected, SignInFailed
+from tools.mcp.look import look
 from tools.mcp.rows import McpServer
 from tools.mcp.session import Session
 from tools.mcp.spec import Program, Server
+from tools.models import Tool as Tools
 from tools.registry import Answer, Context, Tool
 
 
@@ -36,6 +42,10 @@ async def ours() -> AsyncIterator[Running]:
     async with running(Running()) as server:
         yield server
         await close_all()
+
+
+async def in_thread(act: Any, *given: Any) -> Any:
+    return await sync_to_async(act)(*given)
 
 
 async def tools_of(server: Server) -> dict[str, Tool]:
@@ -63,7 +73,7 @@ async def test_tools_are_listed_as_tools_of_ours(ours: Running):
 async def test_a_result_is_what_the_tool_said_and_its_structure_is_not_said_twice(
     ours: Running,
 ):
-    assert await call(ours.spec(), "add", a=1, b=2) == '3\n\n{"result":3}'
+    assert await call(ours.spec(), "add", a=1, b=2) == "3"
     [picture] = await call(ours.spec(), "draw")
     assert picture["type"] == "input_image"
     assert picture["image_url"].startswith("data:image/png;base64,iVBOR")
@@ -161,8 +171,68 @@ async def test_a_tool_that_changed_is_held_back(ours: Running):
     session = session_of(ours.spec())
     with pytest.raises(HeldBack, match="waits for the staff's approval"):
         await session.call("add", {"a": 1, "b": 2}, Context(), digest="another")
-    with pytest.raises(HeldBack, match="not offer this tool any more"):
+    with pytest.raises(HeldBack, match="no longer offers this tool"):
         await session.call("gone", {}, Context(), digest="any")
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_change_that_another_process_saw_holds_the_tool_back_at_once():
+    async with running(Versioned()) as server:
+        row = await McpServer.objects.acreate(
+            name="ours", url=server.spec().url, networks="127.0.0.0/8"
+        )
+        await in_thread(look, row)
+        await in_thread(row.approve, ["pay"], None)
+
+        async def used() -> Tool:
+            return (await in_thread(Tools.objects.available, None))["ours__pay"]
+
+        tool = await used()
+        assert await tool.call(Context(), {}) == "version 1"
+
+        server.version = 2  # and it tells nobody
+        await in_thread(look, row)  # as staff do, in any other process
+        with pytest.raises(HeldBack, match="waits for the staff's approval"):
+            await tool.call(Context(), {})
+        with pytest.raises(HeldBack):
+            await (await used()).call(Context(), {})
+        assert server.calls == 1
+
+        await in_thread(row.approve, ["pay"], None)
+        with pytest.raises(HeldBack):  # of a turn that began before the approval
+            await tool.call(Context(), {})
+        # This session listed version 1 a moment ago, and asks again.
+        assert await (await used()).call(Context(), {}) == "version 2"
+
+        await in_thread(Tools.objects.filter(name="ours__pay").delete)
+        with pytest.raises(HeldBack, match="no longer allow this tool"):
+            await tool.call(Context(), {})
+        assert server.calls == 2
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_call_opens_no_connection_to_the_database():
+    opened: list[Any] = []
+
+    def note(connection: Any, **_: Any) -> None:
+        opened.append(connection)
+
+    async with running(Versioned()) as server:
+        row = await McpServer.objects.acreate(
+            name="ours", url=server.spec().url, networks="127.0.0.0/8"
+        )
+        await in_thread(look, row)
+        await in_thread(row.approve, ["pay"], None)
+        tool = (await in_thread(Tools.objects.available, None))["ours__pay"]
+        await tool.call(Context(), {})
+        connection_created.connect(note)
+        try:
+            for _ in range(3):
+                await tool.call(Context(), {})
+        finally:
+            connection_created.disconnect(note)
+    assert server.calls == 4
+    assert not opened
 
 
 # Sessions
@@ -348,3 +418,12 @@ async def test_a_server_that_lets_nobody_in_is_said_so():
         server = Server(name="shut", url=web.url("/mcp"), networks=LOOPBACK)
         with pytest.raises(SignInFailed, match="HTTP 401"):
             await session_of(server).tools()
+
+
+@pytest.mark.parametrize("in_events", [False, True])
+async def test_a_result_of_too_many_values_is_refused_and_not_parsed(in_events: bool):
+    async with running(Lavish(in_events=in_events)) as server:
+        with pytest.raises(AnswerTooLarge, match="it has more than 250,000 values"):
+            await call(server.spec(), "hello")
+        assert "hello" in await tools_of(server.spec())
+        await close_all()

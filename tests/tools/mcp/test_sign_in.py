@@ -22,7 +22,6 @@ from pydantic import AnyUrl
 from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
 from tools.mcp.auth import revocations
 from tools.mcp.look import look, seen
-from tools.mcp.oauth_rows import sign_in_columns
 from tools.mcp.rows import McpServer
 from tools.mcp.sign_in_rows import McpSignIn
 
@@ -93,8 +92,8 @@ def sign_in(client: Client, row: McpServer, kind: str = "Agree") -> str:
 
 
 def expire(row: McpServer) -> None:
-    state = {**row.oauth().store._load(), "expires_at": 1.0}
-    McpServer.objects.update(**sign_in_columns(state))
+    store = row.oauth().store
+    async_to_sync(store.save)({**store._load(), "expires_at": 1.0})
 
 
 # Signing in
@@ -274,7 +273,7 @@ def test_another_issuer_is_shown_neither_secret_nor_tokens(admin_client: Client)
         sign_in(admin_client, row)
         McpServer.objects.update(oauth_issuer="https://login.elsewhere.example")
         told = text_of(admin_client.post(page(row), {"_sign_out": "1"}, follow=True))
-    assert "They were not revoked: the server does not name the issuer" in told
+    assert "They were not revoked: the address of this MCP server changed" in told
     assert server.accounts.access
 
 
@@ -363,9 +362,26 @@ def test_a_client_is_not_sent_elsewhere_by_a_server_that_changed_its_mind(
 ):
     back = come_back(sent_to(admin_client, row))
     with sign_in_server() as other:
+        begun = McpSignIn.objects.get().secrets.reveal()
         McpServer.objects.update(url=other.url)
+        sign_in = McpSignIn.objects.get()
+        sign_in.secrets = begun  # as if it were the same server that names another
+        sign_in.save()
         told = text_of(admin_client.get(back, follow=True))
     assert "another authorization server than before" in told
+    row.refresh_from_db()
+    assert not row.is_signed_in
+
+
+def test_a_sign_in_is_not_finished_at_another_address(
+    admin_client: Client, row: McpServer
+):
+    back = come_back(sent_to(admin_client, row))
+    with sign_in_server() as other:
+        McpServer.objects.update(url=other.url)
+        told = text_of(admin_client.get(back, follow=True))
+        assert "you have begun no such sign-in" in told
+        assert not other.accounts.access
     row.refresh_from_db()
     assert not row.is_signed_in
 

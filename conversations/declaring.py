@@ -1,0 +1,19 @@
+"""What options declare beside functions, held against what their user may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conversations.tokens import AccessToken
+from tools.declared_kinds import kinds_of_tools
+from tools.declared_tools import DeclaredTool, check_declared
+
+
+def check_kinds(
+    options: Mapping[str, Any], user: Any, token: AccessToken | None = None
+) -> None:
+    """Raises ToolNotAllowed. `token` is what the request came in with, if any."""
+    declared = list(kinds_of_tools(options.get("tools"), "options.tools"))
+    if declared and not (token and token.declares_any_tool):
+        check_declared(declared, DeclaredTool.objects.kinds_for(user))

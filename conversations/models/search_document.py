@@ -1,0 +1,37 @@
+"""A message as the full-text index knows it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from conversations.models.conversation import Conversation
+from conversations.models.item import Item
+from conversations.models.turn import Turn
+
+
+class SearchDocument(models.Model):
+    """Says whose a message in the full-text index is and where it stands.
+
+    Its tokens stand beside it: on SQLite in the FTS5 table `conversations_search`,
+    whose `rowid` is the item's, on PostgreSQL in a column `tokens` of type tsvector,
+    which Django does not know. A trigger deletes the row of FTS5 with this one; a
+    migration that alters this table on SQLite has to make the trigger again.
+    """
+
+    item = models.OneToOneField(
+        Item, models.CASCADE, primary_key=True, related_name="+"
+    )
+    turn = models.ForeignKey(Turn, models.CASCADE, related_name="+")
+    conversation = models.ForeignKey(Conversation, models.CASCADE, related_name="+")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="+", db_index=False
+    )
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["owner", "item"], name="conversations_search_owner")
+        ]
+
+    def __str__(self) -> str:
+        return str(self.item_id)

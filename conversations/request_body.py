@@ -1,0 +1,49 @@
+"""The body of an HTTP request over ASGI, unpacked as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
+
+from django.conf import settings
+
+from conversations.unpacking import Unpacker, encoding_of
+
+
+class HungUp(Exception):
+    """The caller has gone; nobody wants an answer."""
+
+
+class TooLong(ValueError):
+    """The body is longer than allowed as it was sent."""
+
+
+def content_encoding(headers: Mapping[bytes, bytes]) -> str:
+    """ "" where the body is sent as it is."""
+    return encoding_of(headers.get(b"content-encoding", b"").decode("latin-1"))
+
+
+async def read_pieces(
+    headers: Mapping[bytes, bytes],
+    receive: Callable[[], Awaitable[Any]],
+    limit: int,  # bytes as they are sent
+) -> AsyncGenerator[bytes, None]:
+    """Raises HungUp, TooLong, and what Unpacker does."""
+    encoding = content_encoding(headers)
+    unpacker = Unpacker(encoding, settings.MAX_INPUT_SIZE) if encoding else None
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLong
+    received, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        piece = message.get("body", b"")
+        received += len(piece)
+        if received > limit:
+            raise TooLong
+        yield unpacker.feed(piece) if unpacker else piece
+        more = message.get("more_body", False)
+    if unpacker:
+        unpacker.close()

@@ -1,0 +1,262 @@
+"""Delay of sign-in attempts after wrong passwords, on top of django-axes.
+
+django-axes counts failures of each pair of account and address in rows, so all
+processes count together. From the fifth failure on the pair must wait, and each further
+failure doubles the delay. Other addresses are not affected, so nobody locks an account
+out. A browser in which the account signed in before counts its own failures: it has a
+cookie that says so, and is not affected by somebody else who tries passwords at the
+same address.
+
+An address that failed with many names must wait as well, for minutes at the most. This
+delays who tries stolen passwords of many accounts. It does not apply to known browsers
+and to accounts that signed in from this address before, so nobody behind the same proxy
+locks them out.
+
+A refused attempt is neither counted nor checked against the password. Names that no
+user has are stored as keyed hashes: people type passwords where the name belongs.
+
+Of django-axes only these are used: its settings, its models, and `AXES_HANDLER` with
+the methods of `axes.handlers.base`.
+Source: https://django-axes.readthedocs.io/en/latest/8_reference.html
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any
+
+from axes.handlers.database import AxesDatabaseHandler
+from axes.models import AccessAttempt, AccessLog
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.signals import user_logged_in, user_login_failed
+from django.core import signing
+from django.db.models import Count, Max, Sum
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from conversations.addresses import client_address
+
+DELAY = 30  # seconds, after as many failures as are free of it
+LONGEST = 3600  # seconds
+NAMES = 20  # with which an address may fail before it is delayed
+NAMES_DELAY = 5  # seconds; each further `NAMES_STEP` names double it
+NAMES_STEP = 5
+NAMES_LONGEST = 300  # seconds
+BROWSER_KNOWN = timedelta(days=180)
+UNKNOWN_ADDRESS = "0.0.0.0"  # of a Unix socket, or where a proxy wrote nonsense
+_SALT = "conversations.sign_in_attempts:"
+
+logger = logging.getLogger("conversations.sign_in")
+
+Credentials = dict[str, Any] | None
+
+
+class AttemptHandler(AxesDatabaseHandler):
+    """The `AXES_HANDLER`: django-axes' rows, with delays that grow."""
+
+    def is_locked(self, request: HttpRequest, credentials: Credentials = None) -> bool:
+        is_refused = seconds_left(request, credentials) > 0
+        request.is_sign_in_refused = is_refused  # type: ignore[attr-defined]
+        return is_refused
+
+
+def seconds_left(request: HttpRequest, credentials: Credentials) -> float:
+    """Until this account may try again from this address."""
+    address = sign_in_address(request)
+    recent = AccessAttempt.objects.filter(
+        ip_address=address, attempt_time__gt=timezone.now() - settings.AXES_COOLOFF_TIME
+    )
+    counted = counted_name(request, credentials)
+    pair = recent.filter(username=counted).aggregate(
+        count=Sum("failures_since_start"), last=Max("attempt_time")
+    )
+    left = _left(_delay(pair["count"] or 0), pair["last"])
+    if _is_at_home(request, _typed_name(request, credentials), address):
+        return left
+    names = recent.aggregate(
+        count=Count("username", distinct=True), last=Max("attempt_time")
+    )
+    return max(left, _left(_delay_of_address(names["count"]), names["last"]))
+
+
+def _left(delay: int, last: Any) -> float:
+    if last is None:
+        return 0.0
+    return float(max(0.0, delay - (timezone.now() - last).total_seconds()))
+
+
+def _delay(failures: int) -> int:
+    """Seconds after the last of so many failures."""
+    beyond = failures - settings.AXES_FAILURE_LIMIT
+    if beyond < 0:
+        return 0
+    return int(min(LONGEST, DELAY * 2 ** min(beyond, 20)))
+
+
+def _delay_of_address(names: int) -> int:
+    """Seconds after the last failure of an address that failed with so many names."""
+    if names < NAMES:
+        return 0
+    doublings = min((names - NAMES) // NAMES_STEP, 20)
+    return int(min(NAMES_LONGEST, NAMES_DELAY * 2**doublings))
+
+
+def _is_at_home(request: HttpRequest, name: str, address: str) -> bool:
+    """Whether the account signed in with this browser or from this address before."""
+    if known_browser(request, name):
+        return True
+    return bool(AccessLog.objects.filter(username=name, ip_address=address).exists())
+
+
+# The log
+
+
+def log_failure(*, credentials: Any, request: Any = None, **_: Any) -> None:
+    """A receiver of `user_login_failed`."""
+    name = _name_in_log(_typed_name(request, credentials))
+    address = sign_in_address(request) if request else UNKNOWN_ADDRESS
+    if getattr(request, "is_sign_in_refused", False):
+        logger.warning(
+            "sign-in as %s from %s refused: too many failures", name, address
+        )
+    else:
+        logger.warning(
+            "sign-in as %s from %s failed: wrong name or password", name, address
+        )
+
+
+def log_success(*, request: Any, user: Any, **_: Any) -> None:
+    """A receiver of `user_logged_in`."""
+    name = user.get_username()
+    logger.info("sign-in as %r from %s", name, sign_in_address(request))
+    request.browser_to_remember = name
+
+
+user_login_failed.connect(log_failure)
+user_logged_in.connect(log_success)
+
+
+def _name_in_log(name: str) -> str:
+    return repr(name) if _is_known(name) else "an unknown name"
+
+
+def _is_known(name: str) -> bool:
+    users = get_user_model()._default_manager
+    field = get_user_model().USERNAME_FIELD
+    return bool(users.filter(**{field: name}).exists())
+
+
+# What django-axes asks: settings.AXES_*_CALLABLE
+
+
+def sign_in_address(request: HttpRequest) -> str:
+    """The caller's address, in a form that every database stores.
+
+    Of IPv6 it is the network of 64 bits: whoever has one address has all of them.
+    """
+    meta = request.META
+    told = client_address(
+        meta.get("REMOTE_ADDR") or "", meta.get("HTTP_X_FORWARDED_FOR") or ""
+    )
+    try:
+        address = ip_address(_without_port(told).partition("%")[0])
+    except ValueError:
+        return UNKNOWN_ADDRESS
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ip_network((address, 64), strict=False).network_address)
+
+
+def _without_port(address: str) -> str:
+    """Some proxies write `192.0.2.7:4711` and `[2001:db8::7]:4711`."""
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
+
+
+def counted_name(request: HttpRequest, credentials: Credentials) -> str:
+    """Whose failures they are: the account's, or those of one browser of its user.
+
+    A name that no user has is hashed with the server's secret key.
+    """
+    name = _typed_name(request, credentials)
+    if not _is_known(name):
+        digest = salted_hmac(f"{_SALT}name", name, algorithm="sha256").hexdigest()
+        return f"unknown name {digest[:32]}"
+    browser = known_browser(request, name)
+    return f"{name} (known browser {browser})" if browser else name
+
+
+def _typed_name(request: HttpRequest | None, credentials: Credentials) -> str:
+    told = credentials or getattr(request, "data", getattr(request, "POST", {}))
+    return str(told.get("username") or "").replace("\0", "")[:150]
+
+
+def refusal(
+    request: HttpRequest, response: Any = None, credentials: Any = None
+) -> HttpResponse:
+    seconds = max(1, math.ceil(seconds_left(request, credentials)))
+    message = f"Too many failed sign-ins. Try again in {in_words(seconds)}."
+    refused: HttpResponse
+    if "application/json" in request.headers.get("Accept", ""):
+        code = "too_many_sign_in_attempts"
+        error = {"message": message, "type": "too_many_requests", "code": code}
+        refused = JsonResponse({"error": {**error, "param": None}}, status=429)
+    else:
+        context = {"message": message}
+        refused = render(request, "registration/locked_out.html", context, status=429)
+    refused["Retry-After"] = str(seconds)
+    return refused
+
+
+def in_words(seconds: int) -> str:
+    for size, unit in ((3600, "hour"), (60, "minute")):
+        if seconds > size - size // 60:
+            count = math.ceil(seconds / size)
+            return f"{count} {unit}{'s' * (count > 1)}"
+    return f"{seconds} second{'s' * (seconds > 1)}"
+
+
+# Browsers in which somebody has signed in
+
+
+def known_browser(request: HttpRequest, name: str) -> str:
+    """The id of the browser, if `name` has signed in with it before; else ""."""
+    cookie = request.COOKIES.get(settings.BROWSER_COOKIE_NAME, "")
+    try:
+        return str(signing.loads(cookie, salt=_SALT + name, max_age=BROWSER_KNOWN))
+    except signing.BadSignature:
+        return ""
+
+
+def remember_browser(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Middleware that sets the cookie of `known_browser` after a sign-in."""
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        name: str | None = getattr(request, "browser_to_remember", None)
+        if name is not None and hasattr(response, "set_cookie"):
+            browser = known_browser(request, name) or secrets.token_hex(8)
+            response.set_cookie(
+                settings.BROWSER_COOKIE_NAME,
+                signing.dumps(browser, salt=_SALT + name),
+                max_age=BROWSER_KNOWN,
+                secure=settings.SESSION_COOKIE_SECURE,
+                httponly=True,
+                samesite="Lax",
+            )
+        return response
+
+    return respond

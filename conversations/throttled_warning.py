@@ -1,0 +1,36 @@
+"""A warning that is logged at most once a minute, however often its cause returns."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+
+PERIOD = 60.0  # seconds
+
+
+class ThrottledWarning:
+    """One line of the log. A Redis that refuses writes fails hundreds of times a minute
+    for one reason, and the lines about it would hide all others."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        message: str,
+        *,
+        period: float = PERIOD,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._logger = logger
+        self._message = message
+        self._period = period
+        self._clock = clock
+        self._logged_at = -math.inf
+
+    def log(self, *args: object) -> None:
+        now = self._clock()
+        if now - self._logged_at < self._period:
+            return
+        self._logged_at = now
+        self._logger.warning(self._message, *args)

@@ -1,0 +1,76 @@
+"""Bodies of requests that were sent compressed, unpacked as they come. Pure.
+
+A few kilobytes may be unpacked to gigabytes, so no more is unpacked than is allowed,
+whatever is still to come.
+
+Source: https://www.rfc-editor.org/rfc/rfc9110#name-content-encoding
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any  # zlib's own type has no public name
+
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS}
+_ZLIB = 0x78  # the first byte of a zlib stream with the usual window
+ACCEPTED = "gzip, deflate, identity"
+
+
+class UnknownEncoding(ValueError):
+    """The body is packed in a way that is not known here."""
+
+
+class Damaged(ValueError):
+    """The body cannot be decompressed."""
+
+
+class UnpackedTooLong(ValueError):
+    """The body is longer than allowed once it is unpacked."""
+
+
+class Unpacker:
+    """Takes the pieces of one body. `limit` is in bytes of what it holds."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        """Raises UnknownEncoding."""
+        self._encoding = encoding.strip().lower()
+        if self._encoding not in ("gzip", "x-gzip", "deflate"):
+            raise UnknownEncoding(self._encoding[:40])
+        self._left = limit
+        self._stream: Any = None
+
+    def feed(self, piece: bytes) -> bytes:
+        """Raises Damaged, UnpackedTooLong."""
+        unpacked: list[bytes] = []
+        while piece:
+            self._stream = self._stream or self._begun(piece)
+            try:
+                part = self._stream.decompress(piece, self._left + 1)
+            except zlib.error as exc:
+                raise Damaged(self._encoding) from exc
+            self._left -= len(part)
+            if self._left < 0:
+                raise UnpackedTooLong
+            unpacked.append(part)
+            piece = self._stream.unconsumed_tail
+            if self._stream.eof:  # another member of the same body may follow
+                piece, self._stream = self._stream.unused_data, None
+        return b"".join(unpacked)
+
+    def close(self) -> None:
+        """Raises Damaged where the end is missing."""
+        if self._stream is not None:
+            raise Damaged(self._encoding)
+
+    def _begun(self, piece: bytes) -> Any:
+        """Of "deflate" there are two kinds: with zlib's head, as it should be, and
+        without."""
+        bare = -zlib.MAX_WBITS
+        window = zlib.MAX_WBITS if piece[0] & 0x0F == _ZLIB & 0x0F else bare
+        return zlib.decompressobj(_WINDOWS.get(self._encoding, window))
+
+
+def encoding_of(value: str) -> str:
+    """What `Content-Encoding` says, "" where the body is as it is."""
+    named = value.strip().lower()
+    return "" if named == "identity" else named

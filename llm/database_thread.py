@@ -1,0 +1,24 @@
+"""Database access for asynchronous code that has no executor of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def run_in_database_thread(
+    function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Run it in asgiref's thread, whose connection stays open for the next call."""
+
+    def call() -> T:
+        close_old_connections()
+        return function(*args, **kwargs)
+
+    return await sync_to_async(call)()

@@ -1,0 +1,276 @@
+"""Which key each request of a call goes out with, and what its answer says of the key.
+
+A key rests by `Retry-After` where the provider limits it, is disabled where it is
+refused for good (401, 402), and rests for one model where that is forbidden (403).
+What is learned holds in this process at once and is written into the key's row, from
+which other processes read it within `key_pool.FRESH`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from llm import key_pool, router
+from llm.client import Call
+from llm.database_thread import run_in_database_thread
+from llm.errors import (
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    QuotaExhausted,
+    RateLimited,
+)
+from llm.key_pool import Key, KeyPool
+from llm.models import ApiKey
+from llm.provider import Route
+from llm.wire.items import Issuer, Item
+
+AVOIDED = 1.0  # seconds, of a key that was refused for no stated time
+QUOTA_REST = 600.0  # seconds, where a quota is used up and nobody says until when
+MODEL_REST = (
+    300.0  # seconds, where a key may not use a model; staff may have changed it
+)
+MAX_REST = 86_400.0  # seconds; what a host asks for beyond them is asked again
+_SPREAD = 0.1  # seconds over which calls that waited for a key go on
+
+Wait = Callable[[float], Awaitable[Any]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Disable:
+    """The key is refused for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RestForModel:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Avoid:
+    """Another key is better for a moment."""
+
+
+Verdict = Disable | Rest | RestForModel | Avoid
+
+
+def verdict_of(error: LLMError) -> Verdict | None:
+    """What a provider's error says of the key; None where it says nothing."""
+    status, told = error.upstream_status, min(error.retry_after or 0.0, MAX_REST)
+    match error:
+        case InvalidKey() | ModelNotAvailable() if status == 403:
+            return RestForModel(told or MODEL_REST)
+        case InvalidKey():
+            return Disable() if status else Avoid()  # else it was never sent
+        case QuotaExhausted():
+            return Disable() if status in (401, 402) else Rest(told or QUOTA_REST)
+        case RateLimited():
+            return Rest(told) if told else Avoid()
+    return None
+
+
+class KeySelection:
+    """The keys of one call, over all its requests."""
+
+    __slots__ = (
+        "_affinity",
+        "_now",
+        "_patience",
+        "_renewed",
+        "_tried",
+        "_unreadable",
+        "_wait",
+    )
+
+    def __init__(self, *, affinity: str, wait: Wait, now: Callable[[], float]) -> None:
+        self._affinity = affinity
+        self._wait = wait
+        self._now = now
+        self._patience: float = settings.LLM_KEY_WAIT  # seconds that are left
+        self._tried: frozenset[int] = _NONE
+        self._unreadable: frozenset[int] = _NONE
+        self._renewed: frozenset[int] = _NONE  # whose refused tokens were dropped
+
+    async def select(
+        self, route: Route, items: Sequence[Item], *, issuer: Issuer | None = None
+    ) -> Route:
+        """`route` by the key that the next request goes out with: that of `issuer`, or
+        of the proofs in `items`, where it may be used.
+
+        Waits while all keys rest, if that is not for long. Raises LLMError: RateLimited
+        with the time until the first has rested, InvalidKey.
+        """
+        if (pool := key_pool.pool_of(route)) is None:
+            return route
+        preferred = None
+        if len(pool) > 1:
+            issuers = _issuers(items) if issuer is None else [issuer]
+            preferred = _issuing_key(issuers, route)
+        while True:
+            if pool.is_stale:
+                await _reload(pool)
+            chosen = pool.choose(
+                route.model,
+                self._now(),
+                affinity=self._affinity,
+                preferred=preferred,
+                tried=self._tried,
+                without=self._unreadable,
+            )
+            if chosen is None:
+                await self._until_rested(pool, route)
+                continue
+            try:
+                return router.with_key(route, pool.provider, chosen)
+            except InvalidKey:
+                self._unreadable |= {chosen.pk}
+                if len(self._unreadable) == len(pool):
+                    raise
+
+    def has_other(self, route: Route) -> bool:
+        """Whether a key that was not tried may be used now."""
+        pool = key_pool.pool_of(route)
+        tried = self._tried | self._unreadable
+        return pool is not None and pool.has_other(route.model, self._now(), tried)
+
+    async def judge(self, route: Route, error: LLMError, call: Call) -> bool:
+        """Note what came of a request. True where it was refused for its key."""
+        pool, pk = key_pool.pool_of(route), route.key_id
+        if pool is None or pk is None or not call.started_at:
+            return False
+        self._tried |= {pk}
+        verdict, key = verdict_of(error), pool.get(pk)
+        if verdict is None or key is None:
+            return False
+        is_token = route.endpoint.credentials is not None and call.http_status == 401
+        if is_token and pk not in self._renewed:
+            # The token has expired early or was revoked; the next one may do.
+            self._renewed |= {pk}
+            self._tried -= {pk}
+            return True
+        await self._carry_out(verdict, pool, key, route.model, error)
+        return True
+
+    async def _until_rested(self, pool: KeyPool, route: Route) -> None:
+        refusal = pool.refusal(route.model, self._now(), without=self._unreadable)
+        delay = refusal.retry_after
+        if delay is None or delay > self._patience:
+            raise refusal
+        delay += random.random() * _SPREAD
+        self._patience -= delay
+        await self._wait(delay)
+
+    async def _carry_out(
+        self, verdict: Verdict, pool: KeyPool, key: Key, model: str, error: LLMError
+    ) -> None:
+        now = self._now()
+        reason = f"{error.code}: {error}"
+        rows = ApiKey.objects.filter(pk=key.row.pk, hint=key.row.hint)
+        at = datetime.fromtimestamp(now, UTC)
+        about = (key.row.label, pool.provider.name)
+        match verdict:
+            case Avoid():
+                key.avoid_until = now + AVOIDED
+                return
+            case Disable():
+                known = key.state.is_disabled
+                key.disable(reason, now)
+                if not known and await _write(pool, key, rows.disable, reason, at):
+                    text = "The key %r of the provider %r was disabled: %s"
+                    logger.error(text, *about, reason)
+            case Rest(seconds):
+                until = now + seconds
+                if until <= key.state.rests_until + _SPREAD:
+                    return  # another request has told that
+                key.rest(until, reason, now)
+                if await _write(pool, key, rows.rest, _time(until), reason, at):
+                    level = logging.INFO
+                    if isinstance(error, QuotaExhausted):
+                        level = logging.WARNING
+                    text = "The key %r of the provider %r rests for %.1f s: %s"
+                    logger.log(level, text, *about, seconds, reason)
+            case RestForModel(seconds):
+                until, known = now + seconds, key.state.rest_of(model, now) > 0
+                if known:
+                    return
+                key.rest_for_model(model, until, now)
+                arguments = (model, _time(until), reason, at)
+                if await _write(pool, key, rows.rest_for_model, *arguments):
+                    text = "The key %r of the provider %r rests for the model %r: %s"
+                    logger.warning(text, *about, model, reason)
+            case _:
+                assert_never(verdict)
+
+
+_NONE: frozenset[int] = frozenset()
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _issuers(items: Sequence[Item]) -> Iterator[Issuer]:
+    """Whose proofs stand in the history, the last first: they alone can read them."""
+    for item in reversed(items):
+        if issuer := (item.get("provider_data") or {}).get("issuer"):
+            yield issuer
+
+
+def _issuing_key(issuers: Iterable[Issuer], route: Route) -> int | None:
+    """The key of the first of them that is one of this account's."""
+    own = route.endpoint.issuer(route.model)
+    for issuer in issuers:
+        if issuer["provider"] != own["provider"]:
+            continue
+        provider, _, key = str(issuer["route"]).partition(":")
+        key = key.partition(":")[0]
+        if provider == str(route.provider_id) and key.isdecimal():
+            return int(key)
+    return None
+
+
+# The rows
+
+
+async def _write(
+    pool: KeyPool, key: Key, change: Callable[..., int], *arguments: Any
+) -> bool:
+    """True where a row was changed. Without a database the call goes on: what was
+    learned holds in this process."""
+    try:
+        changed = await run_in_database_thread(change, *arguments)
+    except DatabaseError as exc:
+        name = type(exc).__name__
+        logger.warning(
+            "the state of the key %r was not stored: %s", key.row.label, name
+        )
+        return False
+    if not changed:
+        # Another process was first, or staff have entered another key meanwhile.
+        key.trust_row()
+        await _reload(pool)
+    return bool(changed)
+
+
+async def _reload(pool: KeyPool) -> None:
+    pool.read_at = time.monotonic()  # those who come meanwhile need not read as well
+    try:
+        await run_in_database_thread(router.reload_keys, pool)
+    except DatabaseError as exc:
+        logger.warning("keys were not read again: %s", type(exc).__name__)

@@ -1,0 +1,98 @@
+"""Rows with stored secrets: a random identifier, and the origin of each secret."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from llm.bound_secrets import OriginChanged, SecretUnavailable
+from llm.encrypted import EncryptedTextField, Secret, binding_of
+
+
+class RandomUUID(models.Func):
+    """A random UUID that the database makes, for rows of processes that know none."""
+
+    template = "%(function)s()"
+    function = "gen_random_uuid"
+    output_field = models.UUIDField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "lower(hex(randomblob(16)))"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+
+class SecretRow(models.Model):
+    """A row whose secrets are bound to it and to the origin that they are sent to."""
+
+    secret_id = models.UUIDField(
+        default=uuid4, db_default=RandomUUID(), unique=True, editable=False
+    )
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, update_fields: Any = None, **kwargs: Any) -> None:
+        rebound = [] if self._state.adding else self._bind_older_secrets()
+        if update_fields is not None:
+            update_fields = {*update_fields, *rebound}
+        super().save(*args, update_fields=update_fields, **kwargs)
+
+    def secret_origin(self, column: str) -> str:
+        """Where the secret of this column is sent to, as the row says now."""
+        raise NotImplementedError
+
+    def _bind_older_secrets(self) -> list[str]:
+        """A secret of the form `f1:` is bound to no origin, and would follow the row to
+        another one: bind it to the origin that the row has had until now. Returns the
+        columns that are to be written."""
+        older = [
+            column
+            for column in encrypted_columns(type(self))
+            if is_unbound(self.__dict__.get(column.attname))
+        ]
+        before = older and type(self)._base_manager.filter(pk=self.pk).first()
+        rebound = []
+        for column in older if before else ():
+            secret = before.__dict__[column.attname]  # it may be bound by now
+            binding = binding_of(column, before)
+            if is_unbound(secret) and binding != binding_of(column, self):
+                with suppress(SecretUnavailable):  # what nobody can read stays
+                    secret = secret.bound_to(binding)
+                    rebound.append(column.name)
+            self.__dict__[column.attname] = secret
+        return rebound
+
+
+def why_not_sent(secret: Secret | None, origin: str) -> str:
+    """A sentence for staff, "" where it is sent to this origin."""
+    try:
+        if secret:
+            secret.reveal()
+    except OriginChanged as exc:
+        text = _(
+            "Not sent: entered for %(old)s, and the address is now %(new)s. Enter it"
+            " again to have it sent there."
+        )
+        return str(text) % {"old": exc.origin, "new": origin}
+    except SecretUnavailable:
+        return str(
+            _(
+                "Not sent: it cannot be decrypted. Restore ENCRYPTION_KEYS or enter it"
+                " again."
+            )
+        )
+    return ""
+
+
+def encrypted_columns(model: type[models.Model]) -> list[EncryptedTextField]:
+    columns = model._meta.concrete_fields
+    return [column for column in columns if isinstance(column, EncryptedTextField)]
+
+
+def is_unbound(value: Any) -> bool:
+    """Whether it is a stored secret of the form `f1:`."""
+    return isinstance(value, Secret) and not value.is_new and not value.is_bound

@@ -1,0 +1,157 @@
+// Leaves the formulas of a Markdown text that streams in as they are written.
+//
+// The parser would take the backslashes and underscores of LaTeX for its own. So all
+// signs of a formula are given to it as characters that mean nothing to it, and given
+// back where the text is shown (`unguarded`). The rules are those of the server
+// (conversations/markdown_math.py): tests/js/math_cases.json holds both to them.
+
+const CLOSERS = { "\\(": "\\)", "\\[": "\\]", $$: "$$" };
+const DOLLARS = /\$(?=[^\s$])[^$`\n]*(?<=\S)\$(?!\d)/y;
+const FENCE = /^ {0,3}(`{3,}|~{3,})/;
+const BLANK = /\n[ \t]*\n/g;
+const LONGEST = 4000; // characters of a formula that are waited for
+const LONGEST_INLINE = 200; // of one in single dollars, or of code in a line
+const GUARD = 0xf100; // of the private use area: 128 characters for those of ASCII
+
+const guard = (text) =>
+  text.replace(/[\n!-\/:-@[-`{-~]/g, (c) => String.fromCharCode(GUARD + c.charCodeAt(0)));
+
+/** The text as it was written. */
+export const unguarded = (text) =>
+  text.replace(/[\uf100-\uf17f]/g, (c) => String.fromCharCode(c.charCodeAt(0) - GUARD));
+
+/** Takes a text that grows and gives it guarded, as far as it is certain. */
+export class FormulaGuard {
+  #text = "";
+  #at = 0; // up to where the text has been given
+  #fence = ""; // that is open
+  #isOver = false;
+
+  /** What of the text can be given now: `text` is all of it up to now. */
+  push(text, isOver = false) {
+    this.#text = text;
+    this.#isOver = isOver;
+    const pieces = [];
+    for (let piece; (piece = this.#next()) !== null; ) pieces.push(piece);
+    return pieces.join("");
+  }
+
+  /** The next piece; null where the end of the text may still change it. */
+  #next() {
+    if (this.#at >= this.#text.length) return null;
+    if (this.#at === 0 || this.#text[this.#at - 1] === "\n") {
+      const line = this.#fenceLine();
+      if (line !== undefined) return line;
+    }
+    if (this.#fence) return this.#line();
+    switch (this.#text[this.#at]) {
+      case "`":
+        return this.#code();
+      case "\\":
+        return this.#backslash();
+      case "$":
+        return this.#dollars();
+      default:
+        return this.#plain();
+    }
+  }
+
+  /** Up to the next sign that may begin something. */
+  #plain() {
+    const rest = /[^`\\$\n]*\n?/y;
+    rest.lastIndex = this.#at;
+    return this.#take(rest.exec(this.#text)[0].length);
+  }
+
+  /** A line that opens or closes a fence, or may; undefined where it does neither. */
+  #fenceLine() {
+    const end = this.#text.indexOf("\n", this.#at);
+    const line = this.#text.slice(this.#at, end === -1 ? undefined : end);
+    if (end === -1 && !this.#isOver && /^ {0,3}(`{0,2}|~{0,2})$/.test(line)) return null;
+    const marks = FENCE.exec(line)?.[1];
+    if (!marks) return undefined;
+    if (end === -1 && !this.#isOver) return null;
+    if (!this.#fence) this.#fence = marks;
+    else if (marks[0] === this.#fence[0] && marks.length >= this.#fence.length)
+      this.#fence = "";
+    return this.#take(line.length + (end === -1 ? 0 : 1));
+  }
+
+  /** A line of a fence, of which no sign means anything. */
+  #line() {
+    const end = this.#text.indexOf("\n", this.#at);
+    const length = (end === -1 ? this.#text.length : end + 1) - this.#at;
+    return this.#take(length);
+  }
+
+  /** Code in a line: what looks like a formula there is none. */
+  #code() {
+    const run = /`+/y;
+    run.lastIndex = this.#at;
+    const marks = run.exec(this.#text)[0];
+    const from = this.#at + marks.length;
+    if (from === this.#text.length && !this.#isOver) return null;
+    const until = this.#paragraphEnd(LONGEST_INLINE);
+    const closing = new RegExp(`(?<!\`)${marks}(?!\`)`, "g");
+    closing.lastIndex = from;
+    const found = closing.exec(this.#text.slice(0, until.at));
+    if (found) return this.#take(found.index + marks.length - this.#at);
+    return until.isCertain ? this.#take(marks.length) : null;
+  }
+
+  #backslash() {
+    const pair = this.#text.slice(this.#at, this.#at + 2);
+    if (pair.length < 2) return this.#isOver ? this.#take(1) : null;
+    if (!(pair in CLOSERS)) return this.#take(2);
+    return this.#delimited(pair, pair[1]);
+  }
+
+  #dollars() {
+    const pair = this.#text.slice(this.#at, this.#at + 2);
+    if (pair.length < 2 && !this.#isOver) return null;
+    if (pair === "$$") return this.#delimited("$$", guard("$$"));
+    const before = this.#text.slice(Math.max(0, this.#at - 2), this.#at);
+    if (/[\p{L}\p{N}]$/u.test(before)) return this.#give(1, guard("$"));
+    DOLLARS.lastIndex = this.#at;
+    const found = DOLLARS.exec(this.#text);
+    const end = found ? this.#at + found[0].length : -1;
+    if (found && (end < this.#text.length || this.#isOver)) return this.#formula(end);
+    const line = this.#text.slice(this.#at, this.#at + LONGEST_INLINE);
+    const isCertain =
+      this.#isOver || line.includes("\n") || line.length === LONGEST_INLINE;
+    const isOpen = /^\$[^\s$`]/.test(line) && !/^\$[^$`]*(`|\$.)/.test(line);
+    return isCertain || !isOpen ? this.#give(1, guard("$")) : null;
+  }
+
+  /** A formula between two signs of two characters; `literal` where there is none. */
+  #delimited(opener, literal) {
+    const closer = CLOSERS[opener];
+    const until = this.#paragraphEnd(LONGEST);
+    const found = this.#text.slice(0, until.at).indexOf(closer, this.#at + 2);
+    if (found > this.#at + 2) return this.#formula(found + 2);
+    if (found === -1 && !until.isCertain) return null;
+    return this.#give(2, literal);
+  }
+
+  /** Where the paragraph ends, or `most` characters on, or the text up to now. */
+  #paragraphEnd(most) {
+    const end = Math.min(this.#at + most, this.#text.length);
+    BLANK.lastIndex = this.#at;
+    const blank = BLANK.exec(this.#text.slice(0, end));
+    if (blank) return { at: blank.index, isCertain: true };
+    return { at: end, isCertain: this.#isOver || end === this.#at + most };
+  }
+
+  #formula(end) {
+    return this.#give(end - this.#at, guard(this.#text.slice(this.#at, end)));
+  }
+
+  #take(length) {
+    return this.#give(length, this.#text.slice(this.#at, this.#at + length));
+  }
+
+  #give(length, piece) {
+    this.#at += length;
+    return piece;
+  }
+}

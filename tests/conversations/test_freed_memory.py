@@ -1,0 +1,129 @@
+"""Memory that large answers have taken goes back to the system."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+from django.test import Client
+
+from conversations import freed_memory
+from conversations.freed_memory import LARGE, THREAD, note_freed
+from conversations.models import Conversation, Item, Turn
+from llm.wire.items import user_message
+
+from .scene import a_user
+
+
+@pytest.fixture
+def given_back(monkeypatch):
+    """Told with each time, in which thread."""
+    threads = []
+    monkeypatch.setattr(freed_memory, "PAUSE", 0.1)
+    monkeypatch.setattr(
+        freed_memory, "give_back", lambda: threads.append(threading.current_thread())
+    )
+    return threads
+
+
+def settle():
+    for thread in threading.enumerate():
+        if thread.name == THREAD:
+            thread.join()
+
+
+def test_what_many_free_goes_back_once_and_in_a_thread(given_back):
+    for _ in range(10):
+        note_freed(LARGE)
+    settle()
+    [thread] = given_back
+    assert thread is not threading.main_thread()
+    note_freed(LARGE)
+    settle()
+    assert len(given_back) == 2
+
+
+def test_for_a_little_nobody_looks_through_the_heap(given_back):
+    note_freed(LARGE - 1)
+    settle()
+    assert given_back == []
+
+
+def a_turn(text: str) -> Turn:
+    conversation = Conversation.objects.create(owner=a_user("ada"))
+    turn = Turn.objects.create(conversation=conversation, status="completed")
+    Item.of(turn, 0, user_message(text), origin=Item.Origin.INPUT).save()
+    return turn
+
+
+class Node:
+    pass
+
+
+def test_large_cycles_are_collected(given_back):
+    one, other = Node(), Node()
+    one.other, other.one = other, one
+    gone = weakref.ref(one)
+    gc.disable()
+    try:
+        del one, other
+        assert gone() is not None
+        note_freed(LARGE)
+        settle()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("size", "times"), [(LARGE, 1), (10, 0)])
+def test_a_large_answer_of_the_api_is_given_back(given_back, size, times):
+    turn = a_turn("x" * size)
+    client = Client()
+    client.force_login(turn.conversation.owner)
+    response = client.get(f"/api/turns/{turn.pk}/")
+    assert response.status_code == 200
+    settle()
+    assert len(given_back) == times
+
+
+#: A block of 30 MB that is freed has glibc put those up to that size into the heap.
+_PROGRAM = """
+import sys
+from project.memory import share_heap
+
+def resident():
+    status = open("/proc/self/status").read()
+    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
+
+if sys.argv[1] == "shared":
+    share_heap()
+block = bytearray(30_000_000)
+del block
+blocks, pins = [], []
+for _ in range(20):
+    block = bytearray(4_000_000)
+    block[::4096] = b"x" * len(block[::4096])
+    blocks.append(block)
+    pins.append(bytes(5_000))
+del block
+held = resident()
+del blocks
+print(held - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
+def test_large_blocks_go_back_whatever_lies_behind_them():
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, "shared"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) >= 60  # MB, of 80

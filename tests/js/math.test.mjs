@@ -1,0 +1,51 @@
+// Formulas are found as on the server, however the text is cut.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+import { FormulaGuard, unguarded } from "../../static/js/math.js";
+
+const CASES = JSON.parse(readFileSync(new URL("math_cases.json", import.meta.url)));
+const GUARDED = /[\uf100-\uf17f]/;
+
+/** What is given for the text, pushed in pieces of `size` characters. */
+function given(text, size) {
+  const formulas = new FormulaGuard();
+  let all = "";
+  for (let end = size; end < text.length; end += size) all += formulas.push(text.slice(0, end));
+  return all + formulas.push(text, true);
+}
+
+/** The given text in which each formula is as it was written, and nothing is guarded. */
+function withFormulas(text, formulas) {
+  let rest = text;
+  for (const formula of formulas) {
+    const guarded = [...formula].map((c) => (/[\n!-/:-@[-`{-~]/.test(c) ? at(c) : c)).join("");
+    assert.ok(rest.includes(guarded), `${formula} is a formula`);
+    rest = rest.replace(guarded, "");
+  }
+  return rest;
+}
+
+const at = (c) => String.fromCharCode(0xf100 + c.charCodeAt(0));
+
+for (const { text, formulas } of CASES) {
+  test(`formulas of ${JSON.stringify(text)}`, () => {
+    const whole = given(text, text.length);
+    const rest = withFormulas(whole, formulas);
+    assert.ok(![...rest].some((c) => GUARDED.test(c) && c !== at("$")), "no others");
+    for (const size of [1, 2, 3, 7]) assert.equal(given(text, size), whole);
+  });
+}
+
+test("nothing is lost of a text without formulas", () => {
+  const text = "# A\n\n- b `c` **d**\n\n```py\nx = '$HOME'\n```\n\nend \\* of $5 text";
+  assert.equal(unguarded(given(text, 1)), text);
+});
+
+test("a formula that does not end is shown as text, before the answer is over", () => {
+  const formulas = new FormulaGuard();
+  const shown = formulas.push(`$x ${"y ".repeat(200)}`);
+  assert.ok(shown.length > 100);
+  assert.ok(formulas.push(`$x ${"y ".repeat(200)}\n\\[ ${"z ".repeat(4000)}`).length > 4000);
+});

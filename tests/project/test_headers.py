@@ -1,0 +1,118 @@
+"""What answers say to browsers and caches beside their bodies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+from django.test import Client
+
+from tests.conversations.scene import a_user, bearer, signed_in
+from tests.serving import BASE, ServerProcess
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def behind_https(code: str) -> str:
+    """What `code` prints over settings of a server behind a proxy."""
+    head = "import django; django.setup(); from django.conf import settings;"
+    return subprocess.run(
+        [sys.executable, "-c", head + code],
+        cwd=BASE,
+        env={
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "BEHIND_HTTPS": "true",
+            "PATH": "",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_behind_https_cookies_are_of_this_host_alone_and_http_is_left():
+    names = "SESSION_COOKIE_NAME", "CSRF_COOKIE_NAME", "BROWSER_COOKIE_NAME"
+    told = behind_https(
+        f"print(*[getattr(settings, name) for name in {names!r}]);"
+        "from django.test import Client;"
+        "here = {'Host': 'localhost'};"
+        "plain = Client(headers=here).get('/login/?a=b');"
+        "print(plain.status_code, plain['Location']);"
+        "there = {**here, 'X-Forwarded-Proto': 'https'};"
+        "secure = Client(headers=there).get('/login/');"
+        "print(secure.status_code, secure['Strict-Transport-Security']);"
+        "print(secure.cookies['__Host-csrftoken'].OutputString());"
+        "print(Client(headers=here).get('/healthz').status_code)"
+    ).splitlines()
+    assert told[0] == "__Host-sessionid __Host-csrftoken __Host-parley_browser"
+    assert told[1] == "301 https://localhost/login/?a=b"
+    assert told[2] == "200 max-age=31536000"
+    assert "Secure" in told[3]
+    assert "Path=/" in told[3]
+    assert "Domain" not in told[3]
+    assert told[4] == "200"
+
+
+@pytest.mark.parametrize("path", ["/api/models/", "/api/turns/x/", "/nothing/here/"])
+def test_no_json_is_stored_or_sniffed(path: str):
+    for client in (Client(), Client(headers=bearer(a_user("ada")))):
+        answer = client.get(path, headers={"Accept": "application/json"})
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert "camera=()" in answer["Permissions-Policy"]
+        if answer["Content-Type"] == "application/json":
+            assert answer["Cache-Control"] == "no-store"
+
+
+def test_signing_out_clears_the_cache_and_nothing_else():
+    browser = signed_in(a_user("ada", is_staff=True))
+    assert browser.post("/logout/")["Clear-Site-Data"] == '"cache"'
+    assert "Clear-Site-Data" not in browser.get("/login/")
+    browser = signed_in(a_user("grace", is_staff=True))
+    assert browser.post("/admin/logout/")["Clear-Site-Data"] == '"cache"'
+
+
+def test_what_does_not_pass_through_django_says_the_same(shared_server: ServerProcess):
+    token = shared_server.create_token()
+    http = httpx.Client(
+        base_url=shared_server.url, headers={"Authorization": f"Bearer {token}"}
+    )
+    with http:
+        chat = http.post("/api/conversations/", json={}).json()["id"]
+        answers: dict[str, Any] = {
+            "gateway": http.get("/v1/models"),
+            "refused": http.get("/v1/nothing"),
+            "wait": http.post(
+                f"/api/conversations/{chat}/turns/", json={"input": "Hi", "wait": True}
+            ),
+            "health": http.get("/healthz"),
+        }
+    for name, answer in answers.items():
+        assert answer.headers["content-type"] == "application/json", name
+        assert answer.headers["cache-control"] == "no-store", name
+        assert answer.headers["x-content-type-options"] == "nosniff", name
+
+
+def test_the_document_is_made_once_and_not_sent_again_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    from conversations.api.document import Generator
+
+    client, made = Client(), []
+    first = client.get("/api/schema/", {"format": "json"})
+
+    def count(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made.append(self)
+        raise AssertionError
+
+    monkeypatch.setattr(Generator, "get_schema", count)
+    again = client.get("/api/schema/", {"format": "json"})
+    assert again.content == first.content
+    assert first["ETag"] == again["ETag"]
+    unchanged = client.get(
+        "/api/schema/", {"format": "json"}, headers={"If-None-Match": first["ETag"]}
+    )
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert made == []

@@ -1,0 +1,118 @@
+"""Kinds of tools that a request can bring, beside functions of the client. Pure.
+
+In: a body of Responses, Chat Completions or Messages, or the type of a tool. Out: the
+kinds that it declares, each with its place. Every spelling counts: ours, that of a
+provider (`code_execution_20250825`), and fields beside `tools` (`mcp_servers`).
+
+A kind only reads if its use changes nothing and runs nobody's code. A type that is not
+known here is of the kind `other`.
+
+Source: https://platform.openai.com/docs/guides/tools
+Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
+Source: https://ai.google.dev/gemini-api/docs/tools
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from llm.hosted import LABELS, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    label: str | Promise
+    only_reads: bool
+    types: frozenset[str] = frozenset()  # without dates; beside those in `llm.hosted`
+
+
+def _kind(name: str, label: Any, types: str = "", *, only_reads: bool = False) -> Kind:
+    return Kind(name, label, only_reads, frozenset(types.split()))
+
+
+OTHER = "other"
+KINDS = (
+    _kind(
+        "web_search",
+        LABELS["web_search"],
+        "web_search_premium google_search google_search_retrieval browser_search"
+        " live_search",
+        only_reads=True,
+    ),
+    _kind("web_fetch", _("Web pages"), "url_context visit_website", only_reads=True),
+    _kind("x_search", LABELS["x_search"], only_reads=True),
+    _kind("maps", _("Maps"), "google_maps", only_reads=True),
+    _kind(
+        "file_search",
+        LABELS["file_search"],
+        "collections_search document_library",
+        only_reads=True,
+    ),
+    _kind(
+        "tool_search",
+        _("Tool search"),
+        "tool_search_tool_bm25 tool_search_tool_regex",
+        only_reads=True,
+    ),
+    _kind("image_generation", LABELS["image_generation"]),
+    _kind("code_interpreter", LABELS["code_interpreter"], "code_execution"),
+    _kind("computer_use", LABELS["computer_use"], "computer computer_toolset"),
+    _kind("shell", _("Shell"), "bash local_shell"),
+    _kind("text_editor", _("File changes"), "apply_patch memory"),
+    _kind("mcp", _("MCP server that the client names"), "mcp_toolset"),
+    _kind(OTHER, _("Other tools of providers")),
+)
+ONLY_READING = frozenset(kind.name for kind in KINDS if kind.only_reads)
+
+_NAMES = {type: kind.name for kind in KINDS for type in (kind.name, *kind.types)}
+_FUNCTIONS = (None, "function", "custom")
+_OWN = "parley:tools"  # names tools of ours, which have groups of their own
+_DATE = re.compile(r"_20\d\d_?\d\d_?\d\d\Z")
+_VENDOR = "openrouter:"
+#: Fields beside `tools` that declare one.
+_FIELDS = {"mcp_servers": "mcp", "web_search_options": "web_search"}
+
+
+def declared_kind(tool: Mapping[str, Any]) -> str | None:
+    """The kind of a declared tool; None for a function, and for tools of ours."""
+    type = tool.get("type")
+    if type in _FUNCTIONS or type == _OWN:
+        return None
+    bare = str(type).removeprefix(_VENDOR)
+    name = _DATE.sub("", bare)
+    return _NAMES.get(name) or kind_of({"type": bare}) or OTHER
+
+
+def kinds_of_tools(tools: Any, where: str = "tools") -> Iterator[tuple[str, str]]:
+    """Kinds and places, those inside a namespace among them."""
+    for number, tool in enumerate(tools if isinstance(tools, list | tuple) else ()):
+        if not isinstance(tool, Mapping):
+            continue
+        place = f"{where}[{number}]"
+        if tool.get("type") == "namespace":
+            yield from kinds_of_tools(tool.get("tools"), f"{place}.tools")
+        elif kind := declared_kind(tool):
+            yield kind, place
+
+
+def kinds_of_body(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All that a request to the gateway declares beside its items, with the places."""
+    yield from kinds_of_tools(body.get("tools"))
+    for field, kind in _FIELDS.items():
+        if body.get(field) is not None and body[field] != []:
+            yield kind, field
+
+
+def kinds_of_items(items: Any) -> Iterator[tuple[str, str]]:
+    """What items of an input bring (`additional_tools`, `tool_search_output`, types yet
+    to come), with the places. Hosts of the format are given the items as they are."""
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping):
+            yield from kinds_of_tools(item.get("tools"), f"input[{number}].tools")

@@ -1,0 +1,168 @@
+"""A session with a program over its pipes: a message a line, bounded as over HTTP.
+
+The SDK's own way there takes a line whatever its length, joins it anew with every piece
+that comes, and parses it on the event loop whatever it holds. Loads the SDK; import it
+where needed.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#stdio
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import mcp_types as types
+from anyio.abc import Process
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.os.posix.utilities import terminate_posix_process_tree
+from mcp.shared.message import SessionMessage
+
+from tools.errors import AnswerTooLarge
+from tools.mcp.network import MAX_MESSAGE, Health, check_message, too_large
+from tools.mcp.spec import Program
+
+FLUSH_GRACE = 0.5  # seconds for messages that are on their way, in and out
+END_GRACE = 2.0  # seconds that it has to end once its input has, and after SIGTERM
+_POLL = 0.01  # seconds between two looks whether it has ended
+_PIECE = 16 * 1024  # bytes of one read
+_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+Outgoing = MemoryObjectReceiveStream[SessionMessage]
+
+
+@asynccontextmanager
+async def over_pipes(program: Program, health: Health) -> AsyncGenerator[Any, None]:
+    """The SDK's two streams of messages, while the program runs. Raises OSError."""
+    process = await _started(program)
+    # No await until the tasks are there: a cancellation would leave it running.
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    flushed, heard = anyio.Event(), anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_hear, process, incoming, health, heard)
+        group.start_soon(_tell, process, outgoing, incoming, flushed)
+        try:
+            yield read, write
+        finally:
+            with anyio.CancelScope(shield=True):
+                read.close()
+                write.close()
+                with anyio.move_on_after(FLUSH_GRACE):
+                    await flushed.wait()
+                await _end(process, 0 if health.too_large else END_GRACE)
+                with anyio.move_on_after(FLUSH_GRACE):
+                    await heard.wait()  # unless another program holds the pipe
+            group.cancel_scope.cancel()
+
+
+async def _started(program: Program) -> Process:
+    # What it writes to stderr may quote what people wrote.
+    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  (it never blocks)
+        return await anyio.open_process(
+            [program.command, *program.arguments],
+            env=get_default_environment() | dict(program.environment),
+            stderr=nowhere,
+            cwd=program.folder,
+            start_new_session=True,  # a group of its own, to be ended as a whole
+        )
+
+
+async def _hear(
+    process: Process, incoming: Incoming, health: Health, heard: anyio.Event
+) -> None:
+    """What the program says, until it says no more or too much."""
+    try:
+        async with incoming, aclosing(_lines(process)) as lines:
+            async for line in lines:
+                await check_message(line)
+                await incoming.send(_message(line))
+    except AnswerTooLarge as exc:
+        health.too_large = exc
+    except _GONE:
+        pass  # our own end, or the program's
+    # A program that cannot write reads nothing, the end of its input neither.
+    with suppress(anyio.EndOfStream, *_GONE):
+        while True:
+            await _piece(process)
+    heard.set()
+
+
+async def _lines(process: Process) -> AsyncGenerator[bytes, None]:
+    """Those that are not blank. Raises AnswerTooLarge."""
+    begun: list[bytes] = []
+    size = 0
+    async for piece in _pieces(process):
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            if size + len(end) > MAX_MESSAGE:
+                raise too_large()
+            line = b"".join([*begun, end])
+            begun, size = [], 0
+            if line.strip():
+                yield line
+        begun.append(rest)
+        size += len(rest)
+        if size > MAX_MESSAGE:
+            raise too_large()
+
+
+async def _pieces(process: Process) -> AsyncIterator[bytes]:
+    with suppress(anyio.EndOfStream):
+        while True:
+            yield await _piece(process)
+
+
+async def _piece(process: Process) -> bytes:
+    assert process.stdout
+    await anyio.lowlevel.checkpoint()  # there may always be something
+    return await process.stdout.receive(_PIECE)
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    """What cannot be read is the session's to tell."""
+    try:
+        return SessionMessage(
+            types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        )
+    except ValueError as exc:
+        return exc
+
+
+async def _tell(
+    process: Process, outgoing: Outgoing, incoming: Incoming, flushed: anyio.Event
+) -> None:
+    assert process.stdin
+    try:
+        async with outgoing:
+            async for told in outgoing:
+                text = told.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.stdin.send(text.encode() + b"\n")
+    except _GONE:
+        incoming.close()  # nobody is to wait for an answer
+    finally:
+        flushed.set()
+
+
+async def _end(process: Process, grace: float) -> None:
+    """Of the program and of all it started, in the order that the protocol asks."""
+    assert process.stdin
+    with suppress(*_GONE):
+        await process.stdin.aclose()
+    if not await _has_ended(process, grace):
+        await terminate_posix_process_tree(process, END_GRACE)
+        await _has_ended(process, END_GRACE)
+
+
+async def _has_ended(process: Process, within: float) -> bool:
+    """Not `wait`, which waits for whoever else holds its pipes as well."""
+    with anyio.move_on_after(within):
+        while process.returncode is None:  # noqa: ASYNC110  (nothing tells)
+            await anyio.sleep(_POLL)
+    return process.returncode is not None
