@@ -30,8 +30,10 @@ from llm.wire import bounded_json, sse
 from llm.wire.items import new_id
 from llm.wire.mending import without_nul
 
-PATIENCE = 1.0  # seconds an error may take to be told by its status
-RETRIES = 9.0  # seconds more while a refused request is tried again
+#: Seconds that an answer may take to show whether it has an error's status: a host or
+#: machine under load takes more than one to refuse.
+PATIENCE = 4.0
+RETRIES = 6.0  # seconds more while a refused request is tried again
 
 _ROUND = 0.5  # seconds from one look at all streams to the next
 _NOSNIFF = (b"x-content-type-options", b"nosniff")

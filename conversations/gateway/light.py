@@ -95,13 +95,13 @@ class Answer:
     def patience(self) -> float:
         """Seconds that the stream's beginning waits for an error to be a status."""
         call = self._call
-        if call is None or not call.has_slot:
+        if call is None:
             return queue_patience()
         has_failed = call.error is not None or (call.http_status or 0) >= 400
         is_answered = call.http_status is not None and not has_failed
         if has_failed or (call.attempt > 1 and not is_answered):
-            return PATIENCE + RETRIES
-        return PATIENCE
+            return max(PATIENCE + RETRIES, queue_patience())
+        return PATIENCE if call.has_slot else queue_patience()
 
     @property
     def stop_sequence(self) -> str | None:
