@@ -49,6 +49,7 @@ PLACEHOLDER = (
 LARGE = 1_000_000  # characters of an answer that is closed when it may be
 _NONE: frozenset[str] = frozenset()
 _EDITED = "Note: a person changed the arguments before the call ran, to {}."
+_BEYOND_LIMIT = "the limit of this response is reached: 'max_tool_calls' is {}."
 
 Tell = Callable[[list[Event]], None]
 Stream = Callable[[Request, Call], AsyncGenerator[list[Delta], None]]
@@ -439,11 +440,13 @@ class _Loop:
     ) -> AsyncGenerator[list[Event], None]:
         waiting = {call["call_id"] for call in calls}
         is_beyond = calls[0]["call_id"] in self._beyond_limit()
+        refusal = _BEYOND_LIMIT.format(self._task.max_tool_calls) if is_beyond else ""
         running = execute(
             [self._as_run(call) for call in calls],
-            {} if is_beyond else self._task.tools,
+            self._task.tools,
             self._task.context,
             others=self._task.client_tools,
+            refusal=refusal,
         )
         async with aclosing(running):
             async for happening in running:

@@ -78,15 +78,18 @@ async def execute(
     context: Context,
     *,
     others: Collection[str] = (),
+    refusal: str = "",
 ) -> AsyncGenerator[Progress | Outcome, None]:
     """Yields one Outcome a call, and Progress before it, in the order of happening.
 
-    `others`: names that the model may call as well, and that somebody else answers.
+    `others`: names that the model may call as well, and that the client answers.
+    `refusal`: the error of every call, where none of them may run.
     Raises nothing but CancelledError. Closed early, it cancels what still runs.
     """
     news: asyncio.Queue[_Running] = asyncio.Queue()
     running = [
-        _Running(call, tools, context, news.put_nowait, others) for call in calls
+        _Running(call, tools, context, news.put_nowait, others, refusal)
+        for call in calls
     ]
     waiting = len(running)
     try:
@@ -108,12 +111,14 @@ class _Running:
         context: Context,
         has_news: Callable[[_Running], None],
         others: Collection[str],
+        refusal: str,
     ) -> None:
         self._call_id: str = call["call_id"]
         self._name = known_name(call["name"], tools)
         self._call = call
         self._tools = tools
         self._others = others
+        self._refusal = refusal
         self._context = replace(
             context,
             call_id=self._call_id,
@@ -174,6 +179,8 @@ class _Running:
             return _error(f"{self._name} failed: {type(exc).__name__}.")
 
     async def _output(self) -> Output:
+        if self._refusal:
+            raise ToolError(self._refusal)
         tool = _tool(self._name, self._tools, self._others)
         arguments = _arguments(self._call, tool)
         self._limit = settings.TOOL_TIMEOUT if tool.timeout is None else tool.timeout
