@@ -117,9 +117,6 @@ def _ring(loop: asyncio.AbstractEventLoop, moment: int) -> None:
 class Clock:
     """By the event loop's clock. Held around each wait; to be closed in the end.
 
-    Where a wait is for a future of ours, the clock is told of that and needs not be
-    held: the future fails in time, which is cheaper than to cancel the task.
-
     A timer set for every chunk, as `asyncio.timeout` does, costs as much as to decode
     it. Here a wait only moves its end, at which the bell looks when it rings.
     """
@@ -130,7 +127,6 @@ class Clock:
         "_deadline",
         "_idle",
         "_rang",
-        "_waiter",
         "_waiting",
         "first_byte",
         "until",
@@ -146,7 +142,6 @@ class Clock:
             now + settings.LLM_FIRST_BYTE_TIMEOUT if streams else self._deadline
         )
         self._waiting: asyncio.Task[Any] | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._cancelling = 0  # requests that the task had before it waited
         self.until = math.inf  # when that wait has been too long
         self._rang = False
@@ -157,7 +152,12 @@ class Clock:
         task = asyncio.current_task()
         assert task is not None
         self._waiting, self._cancelling = task, task.cancelling()
-        self.watch(None)
+        when, deadline = self.first_byte, self._deadline
+        if when is None:
+            when = self._bell.loop.time() + self._idle
+        self.until = when = when if when < deadline else deadline
+        if when < self._bell.at:
+            self._bell.by(when)
 
     def __exit__(
         self,
@@ -174,16 +174,6 @@ class Clock:
         if task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise self._expired() from exc
 
-    def watch(self, waiter: asyncio.Future[None] | None) -> None:
-        """`waiter` gets a ProviderTimeout where it takes too long."""
-        self._waiter = waiter
-        when, deadline = self.first_byte, self._deadline
-        if when is None:
-            when = self._bell.loop.time() + self._idle
-        self.until = when = when if when < deadline else deadline
-        if when < self._bell.at:
-            self._bell.by(when)
-
     def close(self) -> None:
         self._bell.drop(self)
 
@@ -199,9 +189,6 @@ class Clock:
     def ring(self) -> None:
         """See `Rings`. Where nothing is waited for, the next wait sets it again."""
         self.until = math.inf
-        task, waiter = self._waiting, self._waiter
-        if task is not None:
+        if self._waiting is not None:
             self._rang = True
-            task.cancel()
-        elif waiter is not None and not waiter.done():
-            waiter.set_exception(self._expired())
+            self._waiting.cancel()

@@ -13,10 +13,8 @@ a request was on its way over it. Such a request may be sent again, with `FRESH`
 `Slots` limits the requests to providers that are open at once. It stands in front of
 aiohttp's pool, whose own limit cannot be told from a host that does not answer.
 
-A body is read by way of `Pieces`. aiohttp's own reader asks the connection to go on
-with every piece that is taken, by which its parser is run once more for nothing, keeps
-where each chunk of HTTP ends, and has a coroutine in a coroutine: together it costs as
-much as to make deltas of what was read.
+A body is read from aiohttp's own `StreamReader` (`Body.content`), without the five
+generators of httpx's layers in between.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ import asyncio
 import re
 import socket
 import ssl
-from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -38,8 +35,7 @@ from aiohttp.abc import ResolveResult
 from aiohttp.resolver import ThreadedResolver
 from aiohttp.streams import StreamReader
 from django.conf import settings
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
+from multidict import CIMultiDict
 
 from llm.addresses import is_public
 from llm.errors import BadRequest, NoFreeConnection
@@ -52,7 +48,6 @@ _KEEP_ALIVE = re.compile(r"\btimeout\s*=\s*(\d{1,20})", re.IGNORECASE)
 _MAX_HOSTS = 1_000  # whose idle times are remembered
 #: Name of a request's extension: open a new connection for it.
 FRESH = "parley.fresh"
-_PIECE = 64  # bytes that a piece takes beside its own
 
 
 def private_address() -> BadRequest:
@@ -62,96 +57,34 @@ def private_address() -> BadRequest:
     )
 
 
-class Pieces(StreamReader):
-    """A body as it comes, for one who reads all there is as soon as it is there.
-
-    aiohttp's parser has made the reader, and holds on to it. So it is that object, of
-    this class from then on, and has no attribute of its own. How it ends, or fails, is
-    aiohttp's: `feed_eof`, `set_exception`.
-    """
-
-    __slots__ = ()
-
-    def waiter(self) -> asyncio.Future[None] | None:
-        """Done when there is something to `take`; None where it need not be waited for.
-
-        Raises what has gone wrong, once all that came before it has been taken.
-        """
-        if self._buffer:
-            return None
-        if self._exception is not None:
-            raise self._exception
-        if self._eof:
-            return None
-        if self._protocol.transport is None:
-            raise RuntimeError("Connection closed.")
-        waiter = self._waiter = self._loop.create_future()
-        return waiter
-
-    def take(self) -> bytes:
-        """All that has come; b"" at the end, or where there is nothing yet."""
-        buffer = self._buffer
-        taken = buffer[0] if len(buffer) == 1 else b"".join(buffer)
-        buffer.clear()
-        self._size = 0
-        if self._protocol._reading_paused and not self._eof:
-            self._protocol.resume_reading()  # else it may be another answer's by now
-        return taken
-
-    def feed_data(self, data: bytes, size: int = 0) -> bool:
-        if not data:
-            return False
-        self._buffer.append(data)
-        self._size += len(data) + _PIECE
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._size > self._high_water:
-            self._protocol.pause_reading()
-        return False
-
-    # Where chunks of HTTP begin and end is of no interest. `bool` does nothing, and
-    # is in C as who calls it.
-    begin_http_chunk_receiving = staticmethod(bool)  # type: ignore[assignment]
-    end_http_chunk_receiving = staticmethod(bool)  # type: ignore[assignment]
-
-
 class Body(httpx.AsyncByteStream):
-    """The bytes of an answer.
+    """The bytes of an answer. Iterate over it, or read its `content` directly."""
 
-    Iterating goes through five generators for each of httpx's layers; who reads the
-    `pieces` goes through none.
-    """
-
-    __slots__ = ("_answer", "pieces")
+    __slots__ = ("_answer", "content")
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
-        #: None where there is no body, or aiohttp reads it.
-        self.pieces: Pieces | None = None
-        if type(answer.content) is StreamReader and _is_as_known(answer):
-            answer.content.__class__ = Pieces
-        if isinstance(answer.content, Pieces):
-            self.pieces = answer.content
-            _make_small(answer)
+        self.content: StreamReader = answer.content
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if (pieces := self.pieces) is None:
-            async for piece in self._answer.content.iter_any():
-                yield piece
-            return
-        while True:
-            if (waiter := pieces.waiter()) is not None:
-                await waiter
-            if not (piece := pieces.take()):
-                return
+        async for piece in self.content.iter_any():
             yield piece
 
     async def aclose(self) -> None:
         self._answer.release()
         await self._answer.wait_for_close()
+
+
+def take_unread(content: StreamReader) -> bytes:
+    """Remove and return the bytes that arrived before a connection was cut.
+
+    aiohttp raises the error first and has no documented way to read them afterwards.
+    """
+    buffer: Any = getattr(content, "_buffer", [])  # an empty body has none
+    unread = b"".join(buffer)
+    if unread:
+        buffer.clear()
+    return unread
 
 
 class Few(list[Any]):
@@ -164,41 +97,6 @@ class Few(list[Any]):
 
     def popleft(self) -> Any:
         return self.pop(0)
-
-
-#: What of aiohttp's own is looked at here: of an answer, its content, its connection.
-_OF_AN_ANSWER = ("_cache", "_headers", "_protocol", "_raw_headers", "_request_info")
-_OF_CONTENT = (
-    *("_buffer", "_eof", "_exception", "_high_water", "_http_chunk_splits"),
-    *("_loop", "_protocol", "_size", "_waiter"),
-)
-_OF_A_CONNECTION = ("_buffer", "_reading_paused", "transport")
-
-
-def _is_as_known(answer: Any) -> bool:
-    """Where not, another version of aiohttp reads the body in its own way."""
-    return (
-        all(hasattr(answer, name) for name in _OF_AN_ANSWER)
-        and all(hasattr(answer.content, name) for name in _OF_CONTENT)
-        and all(hasattr(answer.content._protocol, name) for name in _OF_A_CONNECTION)
-    )
-
-
-def _make_small(answer: Any) -> None:
-    """Of all that an answer of aiohttp's holds, nothing but its connection and its
-    pieces is asked for again, and thousands may be open."""
-    for queue in (answer.content, answer._protocol):
-        if type(queue._buffer) is deque:
-            queue._buffer = Few(queue._buffer)
-    answer.content._http_chunk_splits = None  # begun before the content was of ours
-    answer._cache.clear()
-    answer._headers = _NO_HEADERS
-    answer._raw_headers = ()
-    answer._request_info = _NO_REQUEST
-
-
-_NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
-_NO_REQUEST = aiohttp.RequestInfo(URL(), "", _NO_HEADERS)
 
 
 class IdleConnectionClosed(aiohttp.ClientConnectionError):

@@ -23,8 +23,8 @@ from llm.connections import (
     Body,
     Client,
     IdleConnectionClosed,
-    Pieces,
     Slots,
+    take_unread,
 )
 from llm.errors import (
     BadResponse,
@@ -72,18 +72,18 @@ async def ask(
 class Answer:
     """An HTTP answer, read as it comes."""
 
-    __slots__ = ("_clock", "_pieces", "_slots", "_stream", "_unpacked", "response")
+    __slots__ = ("_clock", "_content", "_slots", "_stream", "_unpacked", "response")
 
     def __init__(self, response: httpx.Response, clock: Clock, slots: Slots) -> None:
         self.response = response
         self._slots: Slots | None = slots  # None once its slot is free again
         self._stream = response.stream
         self._clock = clock
-        self._pieces: Pieces | None = None
+        self._content: aiohttp.StreamReader | None = None
         self._unpacked: AsyncGenerator[bytes, None] | None = None
         if isinstance(response.stream, Body) and not _is_packed(response):
-            self._pieces = response.stream.pieces
-        if self._pieces is None:
+            self._content = response.stream.content
+        if self._content is None:
             self._unpacked = _unpacked(response)
 
     def forget_head(self) -> None:
@@ -92,16 +92,16 @@ class Answer:
 
     async def read(self) -> bytes:
         """The bytes that have come, at least one; b"" at the end."""
-        pieces, clock = self._pieces, self._clock
         try:
-            if pieces is None:
+            if self._content is None:
                 return await self._next()
-            if (waiter := pieces.waiter()) is not None:
-                clock.watch(waiter)
-                await waiter
-            clock.first_byte = None
-            return pieces.take()
+            with self._clock:
+                piece = await self._content.readany()
+            self._clock.first_byte = None
+            return piece
         except _READ_ERRORS as exc:
+            if self._content is not None and (unread := take_unread(self._content)):
+                return unread  # the next read raises
             raise _network_error(exc, "The stream was cut off.", CutOff) from exc
 
     async def rest(self, begun: bytes = b"", *, limit: int = MAX_WHOLE_ANSWER) -> bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 from llm.providers import all_providers
 from project.accounts import accounts, disabled_providers
@@ -90,9 +88,6 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": env.database("DATABASE_URL")}
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # Django REST framework would load it with PostgreSQL's driver: 14 MB.
-    cast(dict[str, object], sys.modules)["django.contrib.postgres"] = None
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = env.redis("REDIS_URL")  # set: many processes, on PostgreSQL
 CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL)}

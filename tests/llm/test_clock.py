@@ -91,18 +91,27 @@ def test_with_nobody_left_no_timer_is(loop):
 
 
 async def test_a_wait_that_takes_too_long_fails_and_one_that_is_over_does_not():
+    loop = asyncio.get_running_loop()
     clocks = [Clock(streams=True) for _ in range(2)]
-    waiters = [asyncio.get_running_loop().create_future() for _ in clocks]
-    for clock, waiter in zip(clocks, waiters, strict=True):
-        clock.watch(waiter)
-        assert clock.until >= bell().at
-    waiters[1].set_result(None)
+    futures = [loop.create_future() for _ in clocks]
+
+    async def wait(clock: Clock, future: asyncio.Future[None]) -> None:
+        with clock:
+            assert clock.until >= bell().at
+            await future
+
+    waits = [
+        loop.create_task(wait(clock, future))
+        for clock, future in zip(clocks, futures, strict=True)
+    ]
+    await asyncio.sleep(0)
+    futures[1].set_result(None)
+    await waits[1]
     for clock in clocks:
         clock.until = 0.0
     bell()._ring()
     with pytest.raises(ProviderTimeout):
-        await waiters[0]
-    await waiters[1]
+        await waits[0]
     for clock in clocks:
         assert clock.until == math.inf
         clock.close()

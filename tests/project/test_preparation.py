@@ -31,8 +31,6 @@ LATER = {
     "jsonschema_rs",
     "markdown_it",
     "mcp",
-    "psycopg",
-    "rich",
 }
 
 
