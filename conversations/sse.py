@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    MutableMapping,
+)
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Literal
@@ -19,9 +26,8 @@ import orjson
 from django.http import HttpResponse
 
 from conversations import engine
-from conversations.engine import WRITE, Entry, Way, Write
+from conversations.engine import Entry
 from conversations.revocation import CREDENTIAL, Connections, Credential
-from llm.clock import Ringing, ringing
 from llm.wire import sse
 
 Scope = MutableMapping[str, Any]
@@ -29,12 +35,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-#: Has a function called once the caller has hung up, be it at once.
-Gone = Callable[[Callable[[], None]], None]
 Form = Literal["events", "text", "response"]
 
-#: The ASGI extension that is one, where the server has it.
-GONE = "parley.gone"
 HEARTBEAT = 15.0  # seconds
 _HEADER = b"x-parley-follow"  # from a view to `Streams`, never sent
 _SIGNED_OUT = {
@@ -85,8 +87,7 @@ class Streams:
                 for name, value in headers:
                     if name.lower() == _HEADER:
                         turn_id, after, form = json.loads(value)
-                        ways = scope.get("extensions", {})
-                        stream = _Stream(turn_id, after, form, _kept(headers), ways)
+                        stream = _Stream(turn_id, after, form, _kept(headers))
                         stream.credential = scope.get(CREDENTIAL)
             if stream is None:
                 await send(message)
@@ -129,14 +130,12 @@ class _Stream:
     __slots__ = (
         "_after",
         "_form",
-        "_gone",
         "_has_left",
         "_has_started",
         "_headers",
         "_is_revoked",
         "_task",
         "_turn_id",
-        "_write",
         "credential",
     )
 
@@ -146,14 +145,11 @@ class _Stream:
         after: str | None,
         form: Form,
         headers: list[tuple[bytes, bytes]],
-        ways: Mapping[str, Any],
     ) -> None:
         self._turn_id = turn_id
         self._after = after
         self._form = form
         self._headers = headers
-        self._write: Write | None = ways.get(WRITE)
-        self._gone: Gone | None = ways.get(GONE)
         self._task: asyncio.Task[Any] | None = None  # that may be cancelled
         self._has_left = False
         self._has_started = False
@@ -167,10 +163,10 @@ class _Stream:
         """
         task = self._task = asyncio.current_task()
         assert task is not None
-        watching: asyncio.Task[None] | None = None
         forget: Callable[[], None] | None = None
+        watching = asyncio.ensure_future(_hang_up(receive))
+        watching.add_done_callback(self._leave)
         try:
-            watching = self._watch(receive)
             if self.credential is not None:
                 forget = Connections.of_loop().add(self.credential, self._revoke)
             await (self._respond if self._form == "response" else self._stream)(send)
@@ -183,19 +179,8 @@ class _Stream:
             self._task = None
             if forget is not None:
                 forget()
-            if watching is not None:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
-
-    def _watch(self, receive: Receive) -> asyncio.Task[None] | None:
-        """Have us told when the caller hangs up, by a task where the server does not
-        tell it by itself."""
-        if self._gone is not None:
-            self._gone(self._leave)
-            return None
-        watching = asyncio.ensure_future(_hang_up(receive))
-        watching.add_done_callback(self._leave)
-        return watching
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     def _leave(self, _: object = None) -> None:
         if self._task is not None and not self._has_left:
@@ -229,7 +214,7 @@ class _Stream:
     async def _stream(self, send: Send) -> None:
         try:
             is_over = self._after and await engine.is_told(self._turn_id, self._after)
-            batches = engine.follow(self._turn_id, self._after, self._way())
+            batches = engine.follow(self._turn_id, self._after)
         except engine.NotRunning:  # the server goes down, and has let in this one yet
             await self._start(send, 200, b"text/event-stream; charset=utf-8")
             await send({"type": "http.response.body", "body": _RECONNECT})
@@ -240,26 +225,18 @@ class _Stream:
             await send({"type": "http.response.body", "body": b""})
             return
         await self._start(send, 200, b"text/event-stream; charset=utf-8")
-        beats = _Beats(send, self._write)
-        await beats.begin()
         frame = _text_frame if self._form == "text" else _event_frame
         try:
-            last = _RECONNECT
-            async for entries in batches:
-                await _send_body(send, b"".join(map(frame, entries)))
-                if entries[-1].is_last:
-                    last = b"data: [DONE]\n\n" if self._form == "text" else b""
-                del entries  # as the next may be long in coming
+            async with _heartbeat(send):
+                last = _RECONNECT
+                async for entries in batches:
+                    await _send_body(send, b"".join(map(frame, entries)))
+                    if entries[-1].is_last:
+                        last = b"data: [DONE]\n\n" if self._form == "text" else b""
+                    del entries  # as the next may be long in coming
         finally:
             await batches.aclose()
-            await beats.end()
         await send({"type": "http.response.body", "body": last})
-
-    def _way(self) -> Way | None:
-        if self._write is None:
-            return None
-        form = _text_chunk if self._form == "text" else _event_chunk
-        return Way(form, self._write)
 
     async def _start(self, send: Send, status: int, content_type: bytes) -> None:
         headers, self._headers, self._has_started = self._headers, [], True
@@ -280,19 +257,6 @@ def _event_frame(entry: Entry) -> bytes:
     return entry.frame
 
 
-def _event_chunk(entry: Entry) -> bytes:
-    return _chunk(entry.frame)
-
-
-def _text_chunk(entry: Entry) -> bytes:
-    return _chunk(_text_frame(entry))
-
-
-def _chunk(body: bytes) -> bytes:
-    """As HTTP/1.1 sends a piece of an answer whose length nobody knows."""
-    return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-
-
 def _text_frame(entry: Entry) -> bytes:
     match entry.event:
         case {"type": "response.output_text.delta", "delta": str(text)}:
@@ -310,50 +274,23 @@ async def _send_body(send: Send, body: bytes) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-class _Beats:
-    """Something from second 0, so that no proxy takes silence for death.
+@asynccontextmanager
+async def _heartbeat(send: Send) -> AsyncIterator[None]:
+    """Send a comment at once and every `HEARTBEAT` seconds, so that no proxy takes a
+    silent stream for a dead one."""
 
-    A connection that is written to directly needs no task for that: where it takes no
-    more, there is no silence.
-    """
-
-    __slots__ = ("_due", "_send", "_task", "_write")
-
-    def __init__(self, send: Send, write: Write | None) -> None:
-        self._send, self._write = send, write
-        self._task: asyncio.Task[None] | None = None
-        self._due: set[Ringing] | None = None  # when, for who is written to directly
-
-    async def begin(self) -> None:
-        await _send_body(self._send, sse.comment("heartbeat"))
-        if self._write is None:
-            self._task = asyncio.ensure_future(self._beat())
-        else:
-            self._wait()
-
-    async def end(self) -> None:
-        if self._due is not None:
-            self._due.discard(self)
-            self._due = None
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _beat(self) -> None:
+    async def beat() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT)
-            await _send_body(self._send, sse.comment("heartbeat"))
+            await _send_body(send, sse.comment("heartbeat"))
 
-    def _wait(self) -> None:
-        self._due = ringing(asyncio.get_running_loop(), HEARTBEAT)
-        self._due.add(self)
-
-    def ring(self) -> None:
-        if self._due is None:  # it has ended in this very round
-            return
-        assert self._write is not None
-        self._write(_chunk(sse.comment("heartbeat")))
-        self._wait()
+    await _send_body(send, sse.comment("heartbeat"))
+    beating = asyncio.ensure_future(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
 
 
 async def _hang_up(receive: Receive) -> None:

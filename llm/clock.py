@@ -1,11 +1,10 @@
-"""Time limits, and what is due now and then, at the price of one timer for many."""
+"""Time limits of answers, with one timer of the event loop for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from contextvars import Context
-from functools import partial
 from typing import Any, Protocol
 
 from django.conf import settings
@@ -79,39 +78,6 @@ def bell() -> Bell:
 
 
 _bells: dict[asyncio.AbstractEventLoop, Bell] = {}
-
-
-class Ringing(Protocol):
-    """Somebody to whom something happens at about some time."""
-
-    def ring(self) -> None: ...
-
-
-_A_SECOND = 4  # as many moments have a timer, for all who are due then
-_due: dict[tuple[asyncio.AbstractEventLoop, int], set[Ringing]] = {}
-
-
-def ringing(loop: asyncio.AbstractEventLoop, delay: float) -> set[Ringing]:
-    """Those who ring in `delay` seconds, or a little earlier: to be added to, and
-    discarded from.
-
-    For what everybody does who is idle, as pings and heartbeats; a timer for each takes
-    half a kilobyte.
-    """
-    now = loop.time()
-    moment = max(int((now + delay) * _A_SECOND), int(now * _A_SECOND) + 1)
-    found = _due.get((loop, moment))
-    if found is None:
-        found = _due[loop, moment] = set()
-        # In no context of a caller's, who may hold on to a whole request.
-        ring = partial(_ring, loop, moment)
-        loop.call_at(moment / _A_SECOND, ring, context=Context())
-    return found
-
-
-def _ring(loop: asyncio.AbstractEventLoop, moment: int) -> None:
-    for each in _due.pop((loop, moment)):
-        loop.call_soon(each.ring)
 
 
 class Clock:

@@ -87,18 +87,6 @@ def take_unread(content: StreamReader) -> bytes:
     return unread
 
 
-class Few(list[Any]):
-    """A queue in which hardly ever anything waits. An empty deque takes 760 bytes."""
-
-    __slots__ = ()
-
-    def appendleft(self, one: Any) -> None:
-        self.insert(0, one)
-
-    def popleft(self) -> Any:
-        return self.pop(0)
-
-
 class IdleConnectionClosed(aiohttp.ClientConnectionError):
     """A reused connection was closed before the first byte of an answer."""
 

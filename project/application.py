@@ -14,10 +14,10 @@ from conversations.gateway.app import Gateway
 from conversations.routing import page, programs_first
 from conversations.sse import App, Streams
 from llm.demo.app import application as demo
+from project.access_log import AccessLog
 from project.handler import Handler
 from project.lifespan import lifespan
 from project.origin import is_own_origin
-from project.uvicorn import with_write
 
 streams = Streams(cast(App, Handler()))
 
@@ -34,8 +34,9 @@ def people(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
     return door(scope, receive, send)
 
 
+_gateway = Gateway(http)
 _applications: dict[str, Any] = {
-    "http": Gateway(http),
+    "http": AccessLog(_gateway) if settings.ACCESS_LOG else _gateway,
     "websocket": programs_first(people),
     "lifespan": lifespan,
 }
@@ -43,7 +44,5 @@ _applications: dict[str, Any] = {
 
 @markcoroutinefunction  # as it is one to servers: what it returns is awaited
 def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-    awaited: Awaitable[None] = _applications[scope["type"]](
-        with_write(scope, send), receive, send
-    )
+    awaited: Awaitable[None] = _applications[scope["type"]](scope, receive, send)
     return awaited

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, suppress
 from typing import IO, Any
@@ -111,8 +111,6 @@ class Handler(ASGIHandler):
         request, refused = self.create_request(scope, body)
         response = self.get_response(request) if request else refused
         assert response is not None
-        # Its own end is told by its `close`.
-        vars(response)["_handler_class"] = type(self)
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
         if not response.streaming:
@@ -122,6 +120,8 @@ class Handler(ASGIHandler):
 
     async def _stream(self, response: Any, receive: Any, send: Any) -> None:
         """Until all is sent, or the caller has hung up."""
+        if not response.is_async:  # a file; Django would read all of it first
+            response.streaming_content = _iterate_in_thread(response.streaming_content)
         sending = asyncio.ensure_future(self.send_response(response, send))
         watching = asyncio.ensure_future(self.listen_for_disconnect(receive))
         try:
@@ -133,6 +133,12 @@ class Handler(ASGIHandler):
                 task.cancel()
             await asyncio.gather(sending, watching, return_exceptions=True)
             await sync_to_async(response.close)()
+
+
+async def _iterate_in_thread(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    read_next: Any = sync_to_async(next)  # its types know no default
+    while (part := await read_next(parts, None)) is not None:
+        yield part
 
 
 async def _refuse(

@@ -1,15 +1,15 @@
-"""The engine starts with the server and drains with it, whichever server it is.
+"""Start-up and drain of the engine, by whichever server.
 
-Daphne is ours, and calls `start`, `drain` and `close`; others speak ASGI's lifespan.
-Those wait for open streams before they say that they go down, and the streams wait to
-be told; so we listen to the signal as well.
+`manage.py serve` and `manage.py runserver` call `start`, `drain` and `close`; other
+servers speak ASGI's lifespan. Those wait for open streams before they announce the
+shutdown, and the streams end only with the drain; so the lifespan begins to drain at
+the signal as well. Bare Daphne knows no lifespan: the first request starts the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
@@ -22,19 +22,37 @@ from conversations import engine
 from conversations.gateway import means as gateway
 from llm import client
 from project import memory
-from project.accepting import Door
 from project.files import InUse, allow_many_open, lock_folder
 from project.watchdog import Watchdog
 from tools.mcp import client as mcp
-
-_UVICORNS_SOCKET = "uvicorn.protocols.websockets.websockets_sansio_impl"
 
 _watchdogs: dict[asyncio.AbstractEventLoop, Watchdog] = {}
 
 Message = MutableMapping[str, Any]
 
+_has_started = False
+_start_lock = asyncio.Lock()
+_held = ExitStack()  # the lock on the data folder, after a start on demand
+
+
+def is_started() -> bool:
+    """Also true after the engine was closed."""
+    return _has_started
+
+
+async def start_on_demand() -> None:
+    """Start the engine once, with the lock on the data folder; callers at the same time
+    wait for the same start. Raises InUse."""
+    async with _start_lock:
+        if is_started():
+            return
+        if not settings.REDIS_URL:
+            _held.enter_context(lock_folder(settings.DATA))
+        await start()
+
 
 async def start() -> None:
+    global _has_started
     memory.share_heap()
     allow_many_open()
     # Scaled, turns are the business of `manage.py worker`.
@@ -42,6 +60,7 @@ async def start() -> None:
     loop = asyncio.get_running_loop()
     loop.run_in_executor(None, memory.settle)
     _watchdogs[loop] = Watchdog(loop)
+    _has_started = True
 
 
 drain = engine.drain
@@ -70,22 +89,16 @@ async def lifespan(
         except InUse as exc:
             await send({"type": "lifespan.startup.failed", "message": f"{exc}."})
             return
-        if _UVICORNS_SOCKET in sys.modules:
-            from project.small_socket import answer_bad_handshakes
-
-            answer_bad_handshakes()
-        door = Door(asyncio.get_running_loop())
-        draining = _drain_on_signal(door)
+        draining = _drain_on_signal()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         draining.set()
-        door.close()
         await drain()
         await close()
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _drain_on_signal(door: Door) -> asyncio.Event:
+def _drain_on_signal() -> asyncio.Event:
     """Begin to drain at SIGTERM or Ctrl-C, before the server does what it does then."""
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     tasks: set[asyncio.Task[None]] = set()
@@ -93,7 +106,6 @@ def _drain_on_signal(door: Door) -> asyncio.Event:
     def begin() -> None:
         if not begun.is_set():
             begun.set()
-            door.close()
             task = loop.create_task(drain())
             tasks.add(task)
             task.add_done_callback(tasks.discard)

@@ -34,12 +34,12 @@ BEHIND_HTTPS = env.flag("BEHIND_HTTPS", False)
 # Django
 
 INSTALLED_APPS = [
+    "project",  # its commands come before others of the same name
     "project.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
-    "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "channels",
     "rest_framework",
@@ -49,7 +49,6 @@ INSTALLED_APPS = [
     "llm",
     "tools",
     "conversations",
-    "project",
 ]
 
 MIDDLEWARE = [
@@ -257,6 +256,11 @@ MAX_REQUEST_SIZE = max(
     MAX_UPLOAD_SIZE * MAX_UPLOAD_COUNT + 1_000_000,  # and what stands around files
 )
 UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all one's files
+#: Bytes of a WebSocket message. JSON may write a byte of text as six, \u00xx; the
+#: application refuses a message that is too large, in words.
+MAX_WEBSOCKET_MESSAGE = 6 * MAX_INPUT_SIZE
+DAPHNE_WEBSOCKET_MAX_MESSAGE_SIZE = MAX_WEBSOCKET_MESSAGE
+DAPHNE_WEBSOCKET_MAX_FRAME_SIZE = MAX_WEBSOCKET_MESSAGE
 # Of each person who is signed in, a minute; tokens have limits of their own. 0: none.
 USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
 USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
@@ -288,6 +292,8 @@ LOGGING = {
         for name in ("llm", "tools", "conversations", "project")
     }
     # It hides the name; conversations.sign_in logs each attempt with it.
-    | {"axes": {"level": "ERROR"}},
+    | {"axes": {"level": "ERROR"}}
+    # Its warnings are of requests that cannot be parsed.
+    | {"uvicorn": {"level": "ERROR"}},
 }
 ACCESS_LOG = env.flag("ACCESS_LOG", False)

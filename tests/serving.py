@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class ServerProcess:
     """
 
     command = "serve"
+    options: tuple[str, ...] = ()  # of the command
     last_line = "Next: "  # how the last line of its start begins
 
     def __init__(self, data: Path, environment: Mapping[str, str] | None = None):
@@ -62,12 +64,15 @@ class ServerProcess:
         """What all its starts wrote to stderr."""
         return self.data.with_name(f"{self.data.name}.log")
 
+    def arguments(self) -> list[str]:
+        return manage(self.command, *self.options)
+
     def start(self) -> ServerProcess:
         """Returns once connections are answered."""
         assert self.process is None, "it runs already"
         with self.log_path.open("a") as log:
             self.process = subprocess.Popen(
-                manage(self.command),
+                self.arguments(),
                 cwd=BASE,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -156,6 +161,42 @@ class ServerProcess:
                     return lines
         self._end(signal.SIGKILL)
         raise AssertionError(f"The server did not start:\n{self.log()}")
+
+
+class DaphneProcess(ServerProcess):
+    """`manage.py runserver`, which serves with Daphne."""
+
+    command = "runserver"
+    last_line = "Quit the server "
+
+    def start(self) -> DaphneProcess:
+        self.environment["PYTHONUNBUFFERED"] = "1"
+        self.options = ("--noreload", str(self.port))
+        super().start()
+        deadline = time.monotonic() + PATIENCE
+        while not _is_listening(self.port):  # it prints its last line before that
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+        return self
+
+
+class BareDaphneProcess(DaphneProcess):
+    """Daphne's own command, which says nothing on stdout."""
+
+    def arguments(self) -> list[str]:
+        application = "project.asgi:application"
+        return [sys.executable, "-m", "daphne", "-p", str(self.port), application]
+
+    def _read_banner(self, process: subprocess.Popen[str]) -> list[str]:
+        return []
+
+
+def _is_listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 class Deadline:

@@ -10,35 +10,19 @@ import pytest
 from django.http import HttpResponse
 
 from conversations import engine, sse
-from conversations.engine import WRITE
 from conversations.engine.log import TurnLog
-from conversations.sse import GONE, FollowResponse, Streams
+from conversations.sse import FollowResponse, Streams
 
 BEAT = b": heartbeat\n\n"
 
 
 class Caller:
-    """One who hears a stream, over a server that may have a way past ASGI."""
+    """A client of a stream."""
 
-    def __init__(self, *, has_way: bool, tells_end: bool = False) -> None:
+    def __init__(self) -> None:
         self.gone = asyncio.Event()
-        self.leave: Any = None
         self.messages: list[Any] = []
-        self.chunks: list[bytes] = []
         self.scope: dict[str, Any] = {"type": "http"}
-        if has_way:
-            self.scope["extensions"] = {WRITE: self.write}
-        if tells_end:
-            self.scope["extensions"] = {WRITE: self.write, GONE: self.watch}
-
-    def write(self, chunk: bytes) -> bool:
-        self.chunks.append(chunk)
-        return True
-
-    def watch(self, leave: Any) -> None:
-        self.leave = leave
-        if self.gone.is_set():
-            leave()
 
     async def receive(self) -> Any:
         await self.gone.wait()
@@ -65,7 +49,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> TurnLog:
     """What is followed: all that is said in it, until it ends."""
     log = TurnLog("resp_1")
 
-    async def follow(turn_id: str, after: Any, way: Any) -> Any:
+    async def follow(turn_id: str, after: Any) -> Any:
         told = 0
         while not log.ended or told < len(log.entries):
             if batch := log.entries[told:]:
@@ -93,10 +77,9 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("has_way", [True, False])
-async def test_the_stream_ends_with_the_turn(log, has_way):
+async def test_the_stream_ends_with_the_turn(log):
     before = asyncio.all_tasks()
-    caller = Caller(has_way=has_way)
+    caller = Caller()
     serving = served(caller)
     log.append(1, [said(0), said(1, "response.completed")])
     await serving
@@ -105,10 +88,9 @@ async def test_the_stream_ends_with_the_turn(log, has_way):
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("has_way", [True, False])
-async def test_who_hangs_up_ends_it_at_once(log, has_way):
+async def test_who_hangs_up_ends_it_at_once(log):
     before = asyncio.all_tasks()
-    caller = Caller(has_way=has_way)
+    caller = Caller()
     serving = served(caller)
     await until(lambda: caller.body == BEAT)
     caller.gone.set()
@@ -116,23 +98,6 @@ async def test_who_hangs_up_ends_it_at_once(log, has_way):
     assert asyncio.all_tasks() == before
     log.append(1, [said(0)])
     assert caller.body == BEAT
-
-
-@pytest.mark.parametrize("is_early", [True, False])
-async def test_a_server_that_tells_of_a_hang_up_needs_no_task_for_it(log, is_early):
-    caller = Caller(has_way=True, tells_end=True)
-    before = asyncio.all_tasks()
-    if is_early:
-        caller.gone.set()
-    serving = served(caller)
-    await until(lambda: caller.leave)
-    if not is_early:
-        await until(lambda: caller.body == BEAT)
-        assert asyncio.all_tasks() == before | {serving}
-        caller.leave()
-    await serving
-    assert asyncio.all_tasks() == before
-    caller.leave()  # harmless
 
 
 async def test_what_django_leaves_in_its_context_is_not_the_streams(log):
@@ -154,7 +119,7 @@ async def test_what_django_leaves_in_its_context_is_not_the_streams(log):
         await Streams(app)(caller.scope, caller.receive, caller.send)
         return left.get()
 
-    caller = Caller(has_way=True)
+    caller = Caller()
     log.append(1, [said(0), said(1, "response.completed")])
     assert await serve() == "nothing"
     assert caller.body == BEAT + b"".join(e.frame for e in log.entries)
@@ -170,7 +135,7 @@ async def test_who_is_cancelled_is_so_inside_django():
             seen.append("cancelled")
             raise
 
-    caller = Caller(has_way=True)
+    caller = Caller()
     task = asyncio.ensure_future(
         Streams(app)(caller.scope, caller.receive, caller.send)
     )
@@ -182,7 +147,7 @@ async def test_who_is_cancelled_is_so_inside_django():
 
 
 async def test_a_server_that_ends_it_is_obeyed(log):
-    caller = Caller(has_way=True)
+    caller = Caller()
     serving = served(caller)
     await until(lambda: caller.body == BEAT)
     caller.gone.set()
@@ -191,14 +156,13 @@ async def test_a_server_that_ends_it_is_obeyed(log):
         await serving
 
 
-@pytest.mark.parametrize("has_way", [True, False])
-async def test_silence_is_told(log, has_way, monkeypatch):
+async def test_silence_is_told(log, monkeypatch):
     monkeypatch.setattr(sse, "HEARTBEAT", 0.0)
-    caller = Caller(has_way=has_way)
+    caller = Caller()
     serving = served(caller)
 
     def beats() -> int:
-        return (caller.body + b"".join(caller.chunks)).count(BEAT)
+        return caller.body.count(BEAT)
 
     await until(lambda: beats() > 3)
     caller.gone.set()
@@ -207,7 +171,3 @@ async def test_silence_is_told(log, has_way, monkeypatch):
     for _ in range(5):
         await asyncio.sleep(0)
     assert beats() == after
-
-
-def test_a_beat_is_a_chunk_of_its_own():
-    assert sse._chunk(BEAT) == b"d\r\n" + BEAT + b"\r\n"

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from llm.clock import Bell, Clock, bell, ringing
+from llm.clock import Bell, Clock, bell
 from llm.errors import ProviderTimeout
 
 
@@ -116,35 +116,3 @@ async def test_a_wait_that_takes_too_long_fails_and_one_that_is_over_does_not():
         assert clock.until == math.inf
         clock.close()
     assert bell().at == math.inf
-
-
-class Pinger:
-    rang = 0
-
-    def ring(self) -> None:
-        self.rang += 1
-
-
-def test_who_is_due_at_about_the_same_time_rings_by_one_timer_and_not_late(loop):
-    loop.call_soon = lambda act: act()
-    each = [Pinger() for _ in range(3)]
-    for pinger, delay in zip(each, (20, 20.1, 21), strict=True):
-        ringing(loop, delay).add(pinger)
-    assert len(loop.timers) == 2
-    loop.move(119.7)
-    assert [pinger.rang for pinger in each] == [0, 0, 0]
-    loop.move(120)
-    assert [pinger.rang for pinger in each] == [1, 1, 0]
-    loop.move(200)
-    assert [pinger.rang for pinger in each] == [1, 1, 1]
-
-
-def test_who_is_discarded_does_not_ring_and_at_once_is_soon(loop):
-    loop.call_soon = lambda act: act()
-    gone, stays = Pinger(), Pinger()
-    due = ringing(loop, 0)
-    due.add(gone)
-    due.add(stays)
-    due.discard(gone)
-    loop.move(100.25)
-    assert (gone.rang, stays.rang) == (0, 1)

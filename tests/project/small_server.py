@@ -11,11 +11,10 @@ import sys
 from typing import Any
 
 from conversations.engine import WRITE
-from conversations.sse import GONE
 from llm.wire.websocket import frame
 from project.server import Hooks, Server
 
-MAX_BODY = 300_000  # bytes
+MAX_MESSAGE = 2_000_000  # bytes
 
 draining: list[asyncio.Event] = []  # made on the server's loop
 
@@ -42,27 +41,24 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
         await _echo(scope["extensions"][WRITE], receive, send)
     elif scope["path"] == "/flood":
-        await _flood(scope["extensions"][WRITE], send)
-    elif scope["path"] == "/at-once":
-        await _answer_at_once(scope["extensions"][WRITE], send)
+        await _flood(send)
     elif scope["path"] == "/stream":
         await _stream(scope, receive, send)
     elif scope["path"] == "/body":
         await _tell_body(receive, send)
+    elif scope["path"] == "/refuse":
+        await _refuse_body(send)
     else:
         await _answer(scope["path"], send)
 
 
 async def _echo(write: Any, receive: Any, send: Any) -> None:
-    """What begins with "twice" comes twice, first at once."""
+    """Answers a message that begins with "twice" twice, first directly."""
+    assert not write(frame(b"too early"))
     while (event := await receive())["type"] != "websocket.disconnect":
         if event["type"] == "websocket.connect":
             await send({"type": "websocket.accept"})
         else:
-            if event["text"] == "what is kept":
-                kept = sorted(vars(write.__self__))
-                await send({"type": "websocket.send", "text": " ".join(kept)})
-                continue
             if event["text"].startswith("twice"):
                 assert write(frame(event["text"].encode()))
             await send({"type": "websocket.send", "text": event["text"]})
@@ -70,39 +66,15 @@ async def _echo(write: Any, receive: Any, send: Any) -> None:
     say(f"disconnect {event['code']}")
 
 
-async def _answer_at_once(write: Any, send: Any) -> None:
-    assert not write(b"9\r\ntoo early\r\n")
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"first ", "more_body": True})
-    for _ in range(100):
-        assert write(b"c8\r\n" + 100 * b"x " + b"\r\n")
-    await send({"type": "http.response.body", "body": b"last"})
-    assert not write(b"8\r\ntoo late\r\n")
-
-
 async def _stream(scope: Any, receive: Any, send: Any) -> None:
-    """Tells what is kept of the request meanwhile, and ends with the caller, or with
-    its own last word where "?ends" is asked for."""
-    write, gone = scope["extensions"][WRITE], asyncio.Event()
-    scope["extensions"][GONE](gone.set)
+    """Ends with its own last word where "?ends" is asked for, else with the client."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"first ", "more_body": True})
-    is_told = write(b"5\r\ntold \r\n")
-    request = write.__self__
-    if is_told:
-        kept = " ".join(sorted(vars(request)))
-        say(f"request: {kept}")
-        kept = " ".join(sorted(vars(request.channel)))
-        say(f"channel: {kept}")
-    if scope["query_string"] != b"ends":
-        await gone.wait()
-        again = asyncio.Event()
-        scope["extensions"][GONE](again.set)
-        await receive()  # the body
-        say(f"gone {again.is_set()} {(await receive())['type']} {write(b'late')}")
-    else:
+    if scope["query_string"] == b"ends":
         await send({"type": "http.response.body", "body": b"last"})
-        say(f"ended {gone.is_set()}")
+        return
+    await receive()  # the body
+    say((await receive())["type"])
 
 
 async def _tell_body(receive: Any, send: Any) -> None:
@@ -117,17 +89,22 @@ async def _tell_body(receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": told})
 
 
-async def _flood(write: Any, send: Any) -> None:
-    """As much as the caller's connection takes, both ways; then what is left."""
+async def _refuse_body(send: Any) -> None:
+    """Answers before the body has come."""
+    length = (b"content-length", b"3")
+    await send({"type": "http.response.start", "status": 413, "headers": [length]})
+    await send({"type": "http.response.body", "body": b"no\n"})
+
+
+async def _flood(send: Any) -> None:
+    """As much as the client's connection takes; then what is left."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    piece, chunk = 1000 * b"x", b"3e8\r\n" + 1000 * b"x" + b"\r\n"
-    body = {"type": "http.response.body", "body": piece, "more_body": True}
+    body = {"type": "http.response.body", "body": 1000 * b"x", "more_body": True}
     while True:
         try:
             await asyncio.wait_for(send(body), timeout=0.2)
         except TimeoutError:
             break
-    assert not write(chunk)
     say("full")
     await send(body)
     say("reads again")
@@ -162,8 +139,8 @@ def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     hooks = Hooks(start=start, drain=drain, close=close)
-    server = Server(application, listening, hooks, grace=0.1, max_body=MAX_BODY)
-    server.serve(lambda: say(f"port {port}"))
+    server = Server(application, hooks, grace=0.1, max_message=MAX_MESSAGE)
+    server.serve_at(listening, lambda: say(f"port {port}"))
 
 
 if __name__ == "__main__":

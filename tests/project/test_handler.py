@@ -78,7 +78,7 @@ def _heard(settings: Any) -> Iterator[None]:
         _note("began")
 
     def ended(sender: Any, **signal: Any) -> None:
-        _note("ended" if sender is Handler else "of nobody")
+        _note("ended")
 
     request_started.connect(began)
     request_finished.connect(ended)

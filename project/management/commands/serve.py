@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from argparse import ArgumentParser, ArgumentTypeError
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from project.server import Server
 
 QUESTION = "What is the weather in Paris, and what time is it there?"
-LONGEST_ESCAPE = 6  # bytes: JSON may write a byte of text as \u00xx
 
 
 class Command(BaseCommand):
@@ -39,10 +37,10 @@ class Command(BaseCommand):
         _settle(address)
         # What may fail comes before the first start, which shows a password once.
         with alone(), address.listen() as listening:
-            server = _server(listening)
+            server = _server()
             outcome = prepare()
             connection.close()  # the server's threads have their own
-            server.serve(lambda: self._tell(address, outcome))
+            server.serve_at(listening, lambda: self._tell(address, outcome))
 
     def _tell(self, address: Address, outcome: Outcome) -> None:
         next_thing = f"add a provider, its key and a model at {address.url}/admin/"
@@ -67,21 +65,16 @@ def _settle(address: Address) -> None:
         settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, *address.names()]
 
 
-def _server(listening: socket.socket) -> Server:
-    # Not above: importing these makes the event loop and reads the settings.
+def _server() -> Server:
+    # Not above: importing these reads the settings.
     import_module(settings.ROOT_URLCONF)  # or the first request would wait for it
     from project import lifespan
     from project.asgi import application
-    from project.server import Hooks, Server, log_access
+    from project.server import Hooks, Server
 
     return Server(
         application,
-        listening,
         Hooks(start=lifespan.start, drain=lifespan.drain, close=lifespan.close),
         grace=settings.DRAIN_GRACE,
-        max_body=settings.MAX_REQUEST_SIZE,
-        action_logger=log_access if settings.ACCESS_LOG else None,
-        # A message too large is for the application to refuse, in words.
-        websocket_max_message_size=LONGEST_ESCAPE * settings.MAX_INPUT_SIZE,
-        websocket_max_frame_size=LONGEST_ESCAPE * settings.MAX_INPUT_SIZE,
+        max_message=settings.MAX_WEBSOCKET_MESSAGE,
     )

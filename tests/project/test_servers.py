@@ -1,0 +1,142 @@
+"""What uvicorn (`serve`) and Daphne (`runserver`) both do, with a real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.conversations.clients import Program, Screen, sign_in, socket, told
+from tests.serving import BareDaphneProcess, DaphneProcess, ServerProcess
+
+pytestmark = pytest.mark.server
+
+SHORT, LONG = "/long 20", "/long 200"  # numbers, 30 ms each
+
+
+@pytest.fixture(params=[ServerProcess, DaphneProcess])
+def server(request: pytest.FixtureRequest, migrated_data: Path, tmp_path: Path) -> Any:
+    data = tmp_path / "data"
+    shutil.copytree(migrated_data, data)
+    server = request.param(data, {"MAX_UPLOAD_SIZE": "1000", "MAX_UPLOAD_COUNT": "1"})
+    server.start()
+    yield server
+    if server.process:
+        server.kill()
+
+
+async def seen(program: Program, turn: str, screen: Screen) -> None:
+    """Until its first word is shown."""
+    async with aclosing(program.follow(turn)) as events:
+        async for position, event in events:
+            screen.show(position, event)
+            if screen.text:
+                return
+
+
+async def test_a_turn_is_streamed_over_sse_and_over_a_websocket(server: ServerProcess):
+    program, screen = Program(server), Screen()
+    conversation = await program.conversation()
+    turn = await program.ask(conversation, SHORT)
+    async for position, event in program.follow(turn):
+        screen.show(position, event)
+    assert screen.events[-1]["type"] == "response.completed"
+    cookie = await sign_in(server, "admin")
+    over_socket = Screen()
+    async with socket(server, conversation, cookie) as connection:
+        again = await program.ask(conversation, SHORT)
+        await connection.send(f'{{"type": "turn.follow", "turn": "{again}"}}')
+        async for position, event in told(connection, again):
+            over_socket.show(position, event)
+    assert over_socket.text == screen.text != ""
+
+
+async def test_a_client_that_disconnects_leaves_its_turn_running(
+    server: ServerProcess,
+):
+    program, screen = Program(server), Screen()
+    turn = await program.ask(await program.conversation(), LONG)
+    await seen(program, turn, screen)
+    async with aclosing(program.follow(turn, screen.position)) as events:
+        async for position, event in events:
+            screen.show(position, event)
+    assert screen.events[-1]["type"] == "response.completed"
+    assert server.stop() == 0
+
+
+async def test_a_drain_closes_sockets_with_1012_and_resumes_the_turn(
+    server: ServerProcess,
+):
+    program, screen = Program(server), Screen()
+    conversation = await program.conversation()
+    cookie = await sign_in(server, "admin")
+    async with socket(server, conversation, cookie) as connection:
+        turn = await program.ask(conversation, LONG)
+        await seen(program, turn, screen)
+        ending = asyncio.create_task(asyncio.to_thread(server.stop))
+        with suppress(ConnectionClosed):
+            while True:
+                await connection.recv()
+        assert await ending == 0
+    assert connection.close_code == 1012
+    server.start()
+    async with aclosing(program.follow(turn, screen.position)) as events:
+        async for position, event in events:
+            screen.show(position, event)
+    assert screen.events[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/api/conversations/"])
+async def test_a_body_that_is_too_large_is_refused(server: ServerProcess, path: str):
+    token = server.create_token()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    size = 30 * 1024 * 1024  # more than Django's DATA_UPLOAD_MAX_MEMORY_SIZE
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        answer = await http.post(path, content=size * b" ", headers=headers)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+
+
+async def test_a_socket_from_elsewhere_is_refused(server: ServerProcess):
+    conversation = await Program(server).conversation()
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Origin": "https://elsewhere.example",
+    }
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        answer = await http.get(f"/ws/conversations/{conversation}/", headers=headers)
+    assert answer.status_code == 403
+
+
+def test_runserver_says_in_one_line_who_holds_the_folder(server: ServerProcess):
+    second = DaphneProcess(server.data, server.environment)
+    said = second.refused("--noreload", str(second.port), PYTHONUNBUFFERED="1")
+    assert said.count("\n") == 1
+    assert "is in use by process" in said
+
+
+async def test_bare_daphne_starts_the_engine_with_the_first_request(
+    migrated_data: Path, tmp_path: Path
+):
+    data = tmp_path / "data"
+    shutil.copytree(migrated_data, data)
+    ServerProcess(data).start().stop()  # makes the admin
+    server = BareDaphneProcess(data)
+    server.start()
+    try:
+        program, screen = Program(server), Screen()
+        turn = await program.ask(await program.conversation(), SHORT)
+        async for position, event in program.follow(turn):
+            screen.show(position, event)
+        assert screen.events[-1]["type"] == "response.completed"
+    finally:
+        server.kill()
