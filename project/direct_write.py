@@ -1,9 +1,9 @@
 """WebSocket protocol for uvicorn to which the application can write frames directly.
 
 The event log encodes a batch of events once, as WebSocket frames, and writes the same
-bytes to the transport of each subscriber: a chunk then costs a quarter less than the
-ASGI message `websocket.send`, which uvicorn and `websockets` turn into a frame for each
-connection (docs/decisions/0017-stock-servers.md). `Config(ws=...)` selects it.
+bytes to the transport of each subscriber. An ASGI message `websocket.send` would be
+turned into a frame for each connection anew (docs/decisions/0017-stock-servers.md).
+uvicorn's `Config(ws=...)` selects this class.
 
 The ASGI extension `parley.write` is the method `write`. Under any other server the
 extension is missing, and the consumer sends ASGI messages.

@@ -1,7 +1,7 @@
 """Uvicorn server of `manage.py serve`, with start-up, drain and exit code of ours.
 
 On SIGTERM or SIGINT the server stops listening, awaits `drain`, closes WebSockets with
-1012 (service restart), gives open responses `grace` seconds to end and awaits `close`.
+1012 (service restart), gives open responses what is left of `grace` and awaits `close`.
 A second signal ends the process at once: what ran is in the database, and the next
 start resumes it.
 """
@@ -49,11 +49,12 @@ class Server(uvicorn.Server):
                 http="httptools",
                 ws=DirectWriteProtocol,
                 ws_max_size=max_message,
-                ws_per_message_deflate=False,  # 40 KB a connection
+                ws_per_message_deflate=False,  # costs memory and CPU a connection
                 proxy_headers=False,  # `client_address` reads them
                 server_header=False,
                 headers=[("Server", "parley")],
                 log_config=None,  # Django's LOGGING
+                log_level="error",  # its warnings are of requests it cannot parse
                 access_log=False,  # `project.access_log` has no queries
             )
         )

@@ -292,8 +292,6 @@ LOGGING = {
         for name in ("llm", "tools", "conversations", "project")
     }
     # It hides the name; conversations.sign_in logs each attempt with it.
-    | {"axes": {"level": "ERROR"}}
-    # Its warnings are of requests that cannot be parsed.
-    | {"uvicorn": {"level": "ERROR"}},
+    | {"axes": {"level": "ERROR"}},
 }
 ACCESS_LOG = env.flag("ACCESS_LOG", False)

@@ -57,11 +57,10 @@ RETAINED = 64 * 1024 * 1024  # ... and so many bytes of all such logs
 KEEP = 60.0  # seconds a turn that is over can be followed without its rows
 
 Form = Callable[[Entry], bytes]
-#: Writes to a connection what its protocol sends over the wire: whole frames, or chunks
-#: of HTTP/1.1. Returns False, and has written nothing, where the connection takes no
-#: more at the moment, or is no more.
+#: Writes whole WebSocket frames to a connection. Returns False, and has written
+#: nothing, where the connection takes no more at the moment, or is closed.
 Write = Callable[[bytes], bool]
-#: The ASGI extension that is one, where the server has it.
+#: The ASGI extension that is one, under uvicorn (`project/direct_write.py`).
 WRITE = "parley.write"
 
 
