@@ -6,6 +6,7 @@ Daphne knows no lifespan.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable
 from typing import Any
@@ -13,6 +14,10 @@ from typing import Any
 import django
 from asgiref.sync import markcoroutinefunction
 from django.utils.module_loading import import_string
+
+from project.files import InUse
+
+logger = logging.getLogger(__name__)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 django.setup(set_prefix=False)
@@ -32,5 +37,21 @@ def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
 
 
 async def _start_and_serve(scope: Any, receive: Any, send: Any) -> None:
-    await _start_on_demand()
-    await _application(scope, receive, send)
+    try:
+        await _start_on_demand()
+    except InUse as exc:
+        logger.error("the engine does not start: %s", exc)
+        await _refuse(scope, receive, send)
+    else:
+        await _application(scope, receive, send)
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close"})
+        return
+    headers = [(b"content-type", b"text/plain"), (b"retry-after", b"2")]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    body = b"The server does not run: another process uses its data folder.\n"
+    await send({"type": "http.response.body", "body": body})

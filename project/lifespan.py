@@ -46,9 +46,11 @@ async def start_on_demand() -> None:
     async with _start_lock:
         if is_started():
             return
-        if not settings.REDIS_URL:
-            _held.enter_context(lock_folder(settings.DATA))
-        await start()
+        with ExitStack() as held:
+            if not settings.REDIS_URL:
+                held.enter_context(lock_folder(settings.DATA))
+            await start()
+            _held.push(held.pop_all())
 
 
 async def start() -> None:

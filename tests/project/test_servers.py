@@ -124,6 +124,25 @@ def test_runserver_says_in_one_line_who_holds_the_folder(server: ServerProcess):
     assert "is in use by process" in said
 
 
+def test_bare_daphne_refuses_requests_while_another_process_has_the_folder(
+    migrated_data: Path, tmp_path: Path
+):
+    data = tmp_path / "data"
+    shutil.copytree(migrated_data, data)
+    first, second = ServerProcess(data), BareDaphneProcess(data)
+    first.start()
+    try:
+        second.start()
+        answer = httpx.get(f"{second.url}/readyz", timeout=60)
+        assert (answer.status_code, answer.text.count("\n")) == (503, 1)
+        first.stop()
+        assert httpx.get(f"{second.url}/readyz", timeout=60).status_code == 200
+    finally:
+        for each in (first, second):
+            if each.process:
+                each.kill()
+
+
 async def test_bare_daphne_starts_the_engine_with_the_first_request(
     migrated_data: Path, tmp_path: Path
 ):
