@@ -1,4 +1,4 @@
-"""The page of one's own account: its password, and where it is signed in."""
+"""Account page: change the password, list and end the user's sessions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from conversations.sessions import SignedInSession, end_others, sessions_of
 
 
 class ThrottledPasswordChangeForm(PasswordChangeForm):
-    """Checks the old password as a sign-in does, so that wrong ones are counted with
-    wrong ones of sign-ins: a stolen session is of no use for guessing."""
+    """Checks the old password through the authentication backends, so that a wrong one
+    counts as a failed sign-in: a stolen session cannot be used to guess the password.
+    """
 
     def __init__(self, user: Any, *, request: HttpRequest, **kwargs: Any) -> None:
         super().__init__(user, **kwargs)
@@ -47,7 +48,7 @@ class AccountView(PasswordChangeView):
         return {**super().get_form_kwargs(), "request": self.request}
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
-        """The session goes on under a new key; all others are over."""
+        """Django gives this session a new key; all other sessions are ended."""
         response = super().form_valid(form)
         end_others(self.request.user, self.request.session.session_key)
         return response

@@ -1,5 +1,5 @@
-"""Whether a token may come in, by whatever door, and what it is told of its limits; and
-the limits of people who are signed in and have no token."""
+"""Admission checks for requests: access tokens (address, scopes, models, rate limits)
+and the rate limits of signed-in users who have no token."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def _quoted(names: Iterable[str], between: str) -> str:
 
 
 def check_model(token: AccessToken, model_id: int | None, name: str) -> None:
-    """A model that the token may not ask is as good as none.
+    """Raises ModelNotAvailable where the token may not use the model.
 
-    Raises ModelNotAvailable, in the words for one that there is not.
+    The message is the one for a model that does not exist, so that a token cannot find
+    out which other models there are.
     """
     if not token.may_ask(model_id):
         raise ModelNotAvailable(
@@ -58,24 +59,25 @@ def check_model(token: AccessToken, model_id: int | None, name: str) -> None:
 
 
 def take_request(token: AccessToken) -> Verdict:
-    """Raises TooFast."""
+    """Count one request against the token's limit. Raises TooFast."""
     return _admitted(limits.take(owner_of(token), _request(token)))
 
 
 async def atake_request(token: AccessToken) -> Verdict:
-    """As `take_request`, for event loops."""
+    """Like `take_request`, for code on an event loop."""
     return _admitted(await limits.atake(owner_of(token), _request(token)))
 
 
 def look_for_tokens(token: AccessToken, amount: int) -> Verdict:
-    """Whether so many may be used now, by what is run later. Raises TooFast."""
+    """Check that `amount` tokens are available now, without taking them: a run that
+    starts later takes them. Raises TooFast."""
     return _admitted(limits.take(owner_of(token), _tokens(token, amount, False)))
 
 
 async def atake_tokens(
     token: AccessToken, amount: int, *, is_taken: bool = True
 ) -> Verdict:
-    """Raises TooFast."""
+    """Take `amount` tokens, or only check for them. Raises TooFast."""
     wanted = _tokens(token, amount, is_taken)
     return _admitted(await limits.atake(owner_of(token), wanted))
 
@@ -84,23 +86,24 @@ async def atake_tokens(
 
 
 def take_user_request(user: Any, size: int) -> Verdict:
-    """One request of `size` bytes. Raises TooFast."""
+    """Count one request of `size` bytes. Raises TooFast."""
     return _admitted(limits.take(user_owner(user), _user_request(size)), "You")
 
 
 async def atake_user_request(owner: str, size: int) -> Verdict:
-    """As `take_user_request`, for event loops, by `user_owner`."""
+    """Like `take_user_request`, on an event loop; `owner`: `user_bucket_owner()`."""
     return _admitted(await limits.atake(owner, _user_request(size)), "You")
 
 
 def look_for_user_tokens(user: Any, amount: int) -> Verdict:
-    """Whether so many may be used now; those used are charged. Raises TooFast."""
+    """Check that `amount` tokens are available now, without taking them: the tokens
+    really used are charged later. Raises TooFast."""
     wanted = _user_tokens(amount, is_taken=False)
     return _admitted(limits.take(user_owner(user), wanted), "You")
 
 
 def look_for_more(user: Any) -> Verdict:
-    """Whether any tokens may be used now, for a turn that nobody writes a message for.
+    """Check that at least one token is available, for a turn without a new message.
 
     Raises TooFast.
     """
@@ -113,15 +116,15 @@ def charge_user_tokens(owner: str, amount: int) -> None:
 
 
 def request_size(request: HttpRequest) -> int:
-    """Bytes of the body. The server's handler sets `Content-Length` to what it read,
-    where the caller announced nothing or packed the body."""
+    """Bytes of the body. Where the client sent no `Content-Length` or compressed the
+    body, the server's handler has set the header to the number of bytes it read."""
     announced = request.META.get("CONTENT_LENGTH") or ""
     return int(announced) if announced.isdecimal() else 0
 
 
 def user_owner(user: Any) -> str:
-    """The name of the user's buckets. Numbers alone, another database may give to
-    another user."""
+    """The owner of the user's rate-limit buckets in Redis. The time of joining is part
+    of it, because in another database the primary key may belong to another user."""
     joined = getattr(user, "date_joined", None)
     return f"user:{user.pk}:{joined.timestamp() if joined else 0:.6f}"
 
@@ -139,16 +142,16 @@ def _user_tokens(amount: int, *, is_taken: bool) -> list[Wanted]:
     return [Wanted("tokens", limit, amount, is_taken)] if limit else []
 
 
-# Names and words
+# Bucket owners and headers
 
 
 def owner_of(token: AccessToken) -> str:
-    # Not its number, which another database may give to another token.
+    # Not the primary key: in another database it may belong to another token.
     return token.digest[:24]
 
 
 def headers_of(verdict: Verdict, *, anthropic: bool = False) -> Mapping[str, str]:
-    """What SDKs look at to pace themselves.
+    """The rate-limit headers by which SDKs pace their requests.
 
     Source: https://platform.openai.com/docs/guides/rate-limits
     Source: https://platform.claude.com/docs/en/api/rate-limits
@@ -190,7 +193,7 @@ def _admitted(verdict: Verdict, who: str = "This access token") -> Verdict:
 
 
 def _duration(seconds: float) -> str:
-    """As OpenAI writes it: 12ms, 8.64s, 1m0s."""
+    """In OpenAI's format: 12ms, 8.64s, 1m0s."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     if seconds < 60:

@@ -1,8 +1,8 @@
-"""The bound of one turn's answer: `MAX_ANSWER_SIZE` bytes of what the model says.
+"""Size limit of one turn's answer: `MAX_ANSWER_SIZE` bytes of model output.
 
 All provider calls of a turn count together: text, refusals, reasoning, arguments of
-calls and annotations. What a provider's own tools leave (pictures, for instance) comes
-whole and is bounded as a whole answer is, by `exchange.MAX_WHOLE_ANSWER`.
+calls and annotations. Items that a provider's own tools produce (pictures, for
+instance) arrive complete; their limit for each call is `exchange.MAX_WHOLE_ANSWER`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from llm.wire.request import Request
 if TYPE_CHECKING:
     from conversations.loop import Stream
 
-REASON = "max_answer_size"  # of a turn that is incomplete for it
+REASON = "max_answer_size"  # the `incomplete_reason` of a turn that exceeds the limit
 
 _TEXTS = {
     TextDelta: "text",
@@ -44,19 +44,19 @@ _TEXTS = {
 
 
 class AnswerSize:
-    """Counts the bytes of one turn's answer, and cuts what exceeds them."""
+    """Counts the bytes of one turn's answer and drops deltas beyond the limit."""
 
     def __init__(self, limit: int, used: int = 0) -> None:
         self.is_exceeded = used >= limit
         self._left = limit - used
-        self._items: dict[Key, int] = {}  # bytes of this call's, as they are now
+        self._items: dict[Key, int] = {}  # current bytes of this call's items
         self._items_left = MAX_WHOLE_ANSWER
 
     def begin_call(self) -> None:
         self._items = {}
 
     def take(self, deltas: list[Delta]) -> list[Delta]:
-        """The deltas, up to the limit; then the one that says why there are no more."""
+        """The deltas up to the limit, followed by a FinishDelta if it is exceeded."""
         for number, delta in enumerate(deltas):
             size = self._size_of(delta)
             if size <= self._left and self._items_left >= 0:
@@ -82,27 +82,27 @@ class AnswerSize:
 
 
 def bounded(stream: Stream, size: AnswerSize) -> Stream:
-    """`stream`, hung up as soon as the turn's answer is too large."""
+    """`stream`, closed as soon as the turn's answer is too large."""
 
     async def cut(request: Request, call: Call) -> AsyncGenerator[list[Delta], None]:
         size.begin_call()
-        if size.is_exceeded:  # by what earlier runs of the turn have left
+        if size.is_exceeded:  # by the items of earlier runs of the turn
             yield [FinishDelta("size", REASON)]
             return
         batches = stream(request, call)
-        del request  # which may be large
+        del request  # may be large; free it while the answer streams
         async with aclosing(batches):
             async for deltas in batches:
                 yield size.take(deltas)
                 if size.is_exceeded:
                     return
-                del deltas  # as the next may be long in coming
+                del deltas  # the next batch may take long; free this one
 
     return cut
 
 
 def size_of(items: Iterable[Item]) -> int:
-    """Bytes of what the model has said in items of the turn that are done."""
+    """Bytes of model output in the turn's completed items."""
     return sum(_item_size(item) for item in items)
 
 
@@ -120,7 +120,7 @@ def _length(text: str) -> int:
 
 
 def _cut(delta: Delta, left: int) -> Delta | None:
-    """The beginning of a text, in whole letters."""
+    """The start of a text delta, cut between characters; None where nothing fits."""
     if (name := _TEXTS.get(type(delta))) is None or left <= 0:
         return None
     data = getattr(delta, name).encode(errors="surrogatepass")[:left]

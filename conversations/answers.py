@@ -1,8 +1,9 @@
-"""Outputs that a client posts for calls of its own functions: each counts once.
+"""Checks of the outputs that a client posts for its own function calls. Pure.
 
-A call is answered in the line of turns that leads to the new one: another branch may
-answer it otherwise. Whoever posts the very same again (a lost reply, two workers) is
-told what came of the first time; anything else is refused. Pure.
+Each call takes one output. A call is answered within the chain of turns that leads to
+the new turn; another branch of the conversation may answer it differently. The same
+output posted again (after a lost response, or by a second worker) is skipped; a
+different output for an answered call is an error.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Any
 from llm.errors import BadRequest
 from llm.wire.items import Item
 
-#: Answer and what it answers: the type of the one, and of the other; under which names
-#: both have the id that joins them.
+#: By type of an output item: the type of the call item, then the field with the call's
+#: id in the output item, and the same in the call item.
 ANSWERS = {
     "function_call_output": ("function_call", "call_id", "call_id"),
     "computer_call_output": ("computer_call", "call_id", "call_id"),
     "mcp_approval_response": ("mcp_approval_request", "approval_request_id", "id"),
 }
-#: What is answered, and the name of its id.
+#: By type of a call item, the field with its id.
 CALLS = {asks: asked_as for asks, _, asked_as in ANSWERS.values()}
-_FORMAL = ("id", "status")  # of an item, beside what it says
+_FORMAL = ("id", "status")  # fields that do not count when outputs are compared
 
 
 class CallAnswered(BadRequest):
@@ -49,7 +50,7 @@ class OutputsMissing(BadRequest):
 
 @dataclass(slots=True)
 class _Call:
-    """What became of a call: `answer` is None while nobody has answered it."""
+    """State of a call; `answer` is None while it has no output."""
 
     is_ours: bool
     answer: Item | None = None
@@ -57,20 +58,20 @@ class _Call:
 
 
 class Line:
-    """The calls of one line of turns, and their answers, as far as it was read."""
+    """The calls of one chain of turns and their outputs, as far as it was read."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
 
     def read(self, items: Iterable[Item], ours: Collection[str] = ()) -> Line:
-        """Takes what has been said, oldest first. `ours` are the calls of these items
-        that are answered here."""
+        """Add items of earlier turns, oldest first. `server_calls` are the ids of the
+        calls among them that the server itself answers."""
         for item in items:
             self._read(item, ours)
         return self
 
     def news(self, given: Iterable[Item]) -> Iterator[Item]:
-        """Of `given`, what was not said before in the very same words.
+        """Those of `items` that are not exact repetitions of earlier outputs.
 
         Raises CallAnswered, CallGivenUp, OutputsMissing.
         """
@@ -103,7 +104,7 @@ class Line:
     def _repeats(self, item: Item) -> bool:
         id = id_of(item)
         call = self._calls.get(id)
-        if call is None:  # whether it may be unknown, the doors decide
+        if call is None:  # the endpoint decides whether an unknown call is an error
             return False
         if call.answer is not None:
             if _said(call.answer) == _said(item):
@@ -141,7 +142,7 @@ class Line:
 
 
 def id_of(answer: Item) -> str:
-    """Of the call that it answers."""
+    """The id of the call that the output item answers."""
     _, name, _ = ANSWERS[answer["type"]]
     return str(answer.get(name))
 

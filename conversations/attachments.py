@@ -1,10 +1,10 @@
-"""Files that come with messages: kept, admitted, and put into what a model is sent.
+"""Files attached to messages: validate, store, and put into requests to providers.
 
-An item names a file by id (`{"type": "input_image", "file_id": "file_…"}`). A provider
-knows no ids of ours, so `inlined` puts the file itself in its place when a turn is
-loaded: a picture or PDF as a `data:` URL, a text file as text under its name.
+An item refers to a file by id (`{"type": "input_image", "file_id": "file_…"}`). A
+provider does not know our ids, so `inline_files` replaces them with the content when a
+turn is loaded: a picture or PDF as a `data:` URL, a text file as text with its name.
 
-    UploadRefused    a file, or all of them together, cannot be taken
+    UploadRefused    a file, or all of them together, cannot be accepted
     UnknownFile      an item names a file that its conversation does not have
 """
 
@@ -36,13 +36,13 @@ from conversations.inline_data import inline_size
 from conversations.models import Attachment, Conversation, Item, Turn
 from llm.wire.items import Item as ItemPayload
 
-_KEPT_BY_US = "file_"  # how our ids begin; a provider's own are left to it
+_KEPT_BY_US = "file_"  # prefix of our file ids; other ids are a provider's and pass
 _FILE_PARTS = ("input_image", "input_file")
 _GONE = "[A file stood here that is no longer kept.]"
 
 
 class UploadRefused(Exception):
-    """A file cannot be taken; the message says why and what to do."""
+    """A file cannot be accepted; the message says why and what to do."""
 
     def __init__(self, problem: str, code: str, status: int = 400) -> None:
         super().__init__(problem)
@@ -51,7 +51,10 @@ class UploadRefused(Exception):
 
 
 class UnknownFile(Exception):
-    """A file that is not there, or not what it is named as; `param` is its place."""
+    """A part names a file that does not exist or has another type.
+
+    `param` is the path of the part in the request.
+    """
 
     def __init__(self, param: str, problem: str) -> None:
         super().__init__(problem)
@@ -60,7 +63,7 @@ class UnknownFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A file that may be kept."""
+    """An uploaded file that passed the checks and may be stored."""
 
     name: str
     content_type: str
@@ -71,18 +74,18 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file as it is put into a prompt."""
+    """A file's content, to be put into a request."""
 
     name: str
     content_type: str
     data: bytes
 
 
-# Keeping
+# Storing
 
 
 def examined(owner_id: Any, files: Sequence[File[bytes]]) -> list[Examined]:
-    """The files of one message, all of them or none. Raises UploadRefused."""
+    """Check the files of one message. Raises UploadRefused if any of them fails."""
     if len(files) > settings.MAX_UPLOAD_COUNT:
         raise UploadRefused(
             f"A message may have {settings.MAX_UPLOAD_COUNT} files, and these are"
@@ -95,14 +98,15 @@ def examined(owner_id: Any, files: Sequence[File[bytes]]) -> list[Examined]:
 
 
 def kept(conversation: Conversation, files: Sequence[Examined]) -> list[Attachment]:
-    """Rows and stored bytes, or neither. Raises UploadRefused where, since the files
-    were examined, others have used up the room."""
+    """Store rows and bytes of the files, or neither. Raises UploadRefused where other
+    uploads have used up the quota since the files were validated."""
     rows: list[Attachment] = []
     with ExitStack() as unless_kept:
         unless_kept.callback(discard, rows)
         with transaction.atomic():
             users = get_user_model().objects.select_for_update()
-            users.get(pk=conversation.owner_id)  # one upload of theirs at a time
+            # The row lock serializes the owner's uploads.
+            users.get(pk=conversation.owner_id)
             _check_quota(conversation.owner_id, sum(one.size for one in files))
             for one in files:
                 rows.append(row := _row(conversation, one))
@@ -114,8 +118,8 @@ def kept(conversation: Conversation, files: Sequence[Examined]) -> list[Attachme
 
 
 def store(row: Attachment, name: str, content: File[bytes]) -> None:
-    """Write the bytes of a new row, or none of them: what a full disk took of a file
-    would stay there."""
+    """Write the bytes of a new row. On failure (a full disk) the partial file is
+    deleted, as nothing else would delete it."""
     try:
         row.file.save(name, content, save=False)
     except OSError:
@@ -124,30 +128,30 @@ def store(row: Attachment, name: str, content: File[bytes]) -> None:
 
 
 def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
-    """Whether there is room for the files inside of items, which are about to be
-    stored in this transaction. Raises UploadRefused."""
+    """Check the owner's quota for files inside items (`data:` URLs) that are about to
+    be stored in this transaction. Raises UploadRefused."""
     if not (size := inline_size(items)):
         return
     users = get_user_model().objects.select_for_update()
-    users.get(pk=owner_id)  # one upload of theirs at a time
+    users.get(pk=owner_id)  # the row lock serializes the owner's uploads
     _check_quota(owner_id, size)
 
 
 def discard(rows: Iterable[Attachment]) -> None:
-    """Take away the bytes of rows that were never committed."""
+    """Delete the files of rows that were never committed."""
     for row in rows:
         if row.file.name:
             row.file.storage.delete(row.file.name)
 
 
 def is_used(attachment: Attachment) -> bool:
-    """True where something said names it."""
+    """True where an item of its conversation contains its id."""
     items = Item.objects.filter(turn__conversation_id=attachment.conversation_id)
     return items.filter(payload__icontains=attachment.pk).exists()
 
 
 def delete_file(instance: Attachment, **_: Any) -> None:
-    """Heard when a row was deleted; its bytes go once that is committed."""
+    """`post_delete` receiver: deletes the row's file once the transaction commits."""
     storage, name = instance.file.storage, instance.file.name
     if name:
         transaction.on_commit(lambda: storage.delete(name))
@@ -169,7 +173,7 @@ def _examined(file: File[bytes]) -> Examined:
             "unsupported_file",
             415,
         )
-    if content_type == TEXT:  # it becomes a part of the message
+    if content_type == TEXT:  # sent as part of the message, so its limit applies
         _check_size(shown, size, settings.MAX_INPUT_SIZE, "a text file")
     digest = hashlib.sha256(data).hexdigest()
     return Examined(clean_name(given, content_type), content_type, size, digest, file)
@@ -188,7 +192,7 @@ def _check_size(shown: str, size: int, limit: int, what: str) -> None:
 def _check_quota(owner_id: Any, more: int) -> None:
     owned = Attachment.objects.filter(conversation__owner_id=owner_id)
     size = owned.aggregate(size=Sum("size"))["size"] or 0
-    # Those inside of messages, which have no rows of their own.
+    # Files inside messages (`data:` URLs) have no attachment rows.
     inside = Turn.objects.filter(conversation__owner_id=owner_id, inline_bytes__gt=0)
     size += inside.aggregate(size=Sum("inline_bytes"))["size"] or 0
     if size + more > settings.UPLOAD_QUOTA:
@@ -211,18 +215,18 @@ def _row(conversation: Conversation, one: Examined) -> Attachment:
     )
 
 
-# Naming
+# File ids in items
 
 
 def attachments_of(items: Iterable[ItemPayload]) -> list[str]:
-    """The ids of our files that items name, each once, in their order."""
+    """The ids of stored files that the items name, each once, in order."""
     return list(dict.fromkeys(part["file_id"] for _, part in _named(items)))
 
 
 def admitted(conversation: Conversation, items: Sequence[ItemPayload]) -> Sequence[Any]:
-    """The items, whose files bear the names that they were sent with.
+    """The items, with the name of each file added to its part.
 
-    Raises UnknownFile for a file of another conversation as for one that never was.
+    Raises UnknownFile, for a file of another conversation too.
     """
     named = list(_named(items))
     if not named:
@@ -244,7 +248,7 @@ def admitted(conversation: Conversation, items: Sequence[ItemPayload]) -> Sequen
 
 
 def parts_for(rows: Iterable[Attachment]) -> list[dict[str, Any]]:
-    """What a message says that brings these files."""
+    """The content parts of a message that has these files attached."""
     return [
         {"type": "input_image", "file_id": row.pk, "detail": "auto"}
         if row.content_type in IMAGES
@@ -259,13 +263,13 @@ def _titled(part: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {"filename": names[part["file_id"]], **part}
 
 
-# Sending
+# Content for providers
 
 
 def contents(conversation_id: str, ids: Collection[str]) -> dict[str, Content]:
-    """The files of a conversation, by id; those that are gone are left out.
+    """The files of a conversation by id; files that no longer exist are left out.
 
-    One query where there are ids, none else.
+    Makes one query, or none if `ids` is empty.
     """
     if not ids:
         return {}
@@ -276,9 +280,11 @@ def contents(conversation_id: str, ids: Collection[str]) -> dict[str, Content]:
 def inlined(
     items: Iterable[ItemPayload], attachments: Mapping[str, Content]
 ) -> list[ItemPayload]:
-    """The items with files in place of their ids, as every provider takes them. Pure.
+    """The items with file ids replaced by contents in the form that every provider
+    accepts. Pure.
 
-    Words stand where a file is gone, so that an old one breaks no conversation.
+    A file that no longer exists is replaced by a note, so that the conversation can
+    still be continued.
     """
     return [_with_parts(item, lambda part: _sent(part, attachments)) for item in items]
 
@@ -311,7 +317,7 @@ def _sent(part: dict[str, Any], attachments: Mapping[str, Content]) -> dict[str,
 
 
 def _named(items: Iterable[ItemPayload]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The parts that name files of ours, and where they stand."""
+    """The parts that name stored files, each with its path in the request."""
     for number, item in enumerate(items):
         for field in _fields(item):
             for place, part in enumerate(item[field]):
@@ -320,7 +326,8 @@ def _named(items: Iterable[ItemPayload]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _with_parts(item: ItemPayload, change: Any) -> ItemPayload:
-    """`item` with its parts that name files changed; itself where there are none."""
+    """`item` with `change` applied to each part that names a stored file; `item` itself
+    where there is no such part."""
     changed = {
         field: [change(part) if _is_ours(part) else part for part in item[field]]
         for field in _fields(item)

@@ -1,7 +1,7 @@
-"""The items of an answer as blocks of a page: what was said, thought and done.
+"""Display blocks of an answer: messages, reasoning, tool calls and their results.
 
-A block is a value with the name of its template; static/js/turn-view.js builds the same
-from events while a turn runs.
+A block is a value with the name of its template. While a turn runs,
+static/js/turn-view.js builds the same blocks from events.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from conversations.readable import Found, Piece, pieces, preview, shortened
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
-GROUPED_BEYOND = 3  # calls beside one another; more are folded into one
-TOLD = "parley:call_id"  # on a message that tells the model a result
+GROUPED_BEYOND = 3  # more adjacent calls than this are shown as one group
+TOLD = "parley:call_id"  # key of a message that reports a background call's result
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _LATE = "A result came later, and was not used."
@@ -57,35 +57,35 @@ class Called:
     name: str
     preview: str
     arguments: Sequence[Piece]
-    approved: Sequence[Piece] = ()  # what it ran with, if a person changed them
+    approved: Sequence[Piece] = ()  # what it ran with, if a user changed the arguments
     state: str
     state_label: str
     output: Sequence[Piece] = ()
     error: str = ""
-    message: str = ""  # how it stands, while it goes on
+    message: str = ""  # progress, while it runs
     seconds: float | None = None
-    running: float | None = None  # seconds since its start, while it goes on
-    whole: str = ""  # address of an output that is shown in part
-    decision: str = ""  # what a person said to it
+    running: float | None = None  # seconds since its start, while it runs
+    whole: str = ""  # URL of the full output, if only a part is shown
+    decision: str = ""  # a user's decision about the call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosted(Called):
-    """What a provider's own tool did."""
+    """A call of a tool that the provider runs (hosted tool)."""
 
     icon: ClassVar[str] = "globe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived(Called):
-    """The result of a call in the background, as the model was told it."""
+    """The result of a background call, in the message that gave it to the model."""
 
     icon: ClassVar[str] = "inbox"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Calls that were made side by side."""
+    """Several adjacent calls, shown as one."""
 
     template: ClassVar[str] = "conversations/_called_group.html"
     key: str
@@ -93,7 +93,7 @@ class Group:
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        """`("failed", "1 failed")`, …: what became of them, in the order of states."""
+        """Calls counted by state, `("failed", "1 failed")`, …, in order of states."""
         counts = Counter(call.state for call in self.calls)
         labels = {call.state: call.state_label for call in self.calls}
         order = [str(state) for state in ToolCall.State]
@@ -108,12 +108,12 @@ Block = Said | Thought | Called | Group
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is known of an answer's calls beside its items."""
+    """Data from the database about an answer's calls, beside the items."""
 
     calls: Mapping[str, ToolCall] = field(default_factory=dict)  # by call id
     delivered: Mapping[str, ToolCall] = field(default_factory=dict)
-    whole: Mapping[str, str] = field(default_factory=dict)  # addresses, by call id
-    #: What clients sent for calls of theirs, in a later turn; by call id.
+    whole: Mapping[str, str] = field(default_factory=dict)  # URLs, by call id
+    #: Outputs that clients sent for their own calls in a later turn; by call id.
     answers: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -124,7 +124,7 @@ def blocks(items: Sequence[ItemPayload], rows: Rows) -> list[Block]:
         if item["type"] == "function_call_output"
     }
     made: list[Block] = []
-    run: list[Called] = []  # calls that were made side by side
+    run: list[Called] = []  # adjacent calls
     for number, item in enumerate(items):
         key = str(number)  # the item's output_index
         if item["type"] == "function_call":
@@ -162,7 +162,7 @@ def _block(key: str, item: ItemPayload, rows: Rows) -> Block | None:
 
 
 def citations_of(item: ItemPayload) -> list[Citation]:
-    """The web pages that a message names, each once."""
+    """The web pages that a message cites, each once."""
     parts = item["content"] if isinstance(item["content"], list) else []
     found = {
         note["url"]: Citation(note["url"], note.get("title") or _host(note["url"]))
@@ -178,7 +178,7 @@ def _host(url: str) -> str:
 
 
 def _thought(item: ItemPayload) -> str:
-    """The summary, else the raw reasoning; "" where the provider keeps it secret."""
+    """The summary, else the raw reasoning; "" where the provider does not reveal it."""
     for name in ("summary", "content"):
         parts = [part["text"] for part in item.get(name) or () if part.get("text")]
         if parts:
@@ -186,14 +186,14 @@ def _thought(item: ItemPayload) -> str:
     return ""
 
 
-# Calls of ours
+# Calls of our tools
 
 
 def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
     call = rows.calls.get(item["call_id"])
     state = _state(item, call, output)
     message = ""
-    if call and not call.blocking:  # what the model was told is not the result
+    if call and not call.blocking:  # its output item is only a placeholder
         output = call.output
         message = "" if call.state in ToolCall.OVER else _IN_BACKGROUND
     elif output is None and call:
@@ -202,7 +202,7 @@ def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
         message = _FOR_CLIENT
     error, decision = (call.error, _decision(call)) if call else ("", "")
     if decision and state == ToolCall.State.CANCELLED:
-        error, output = "", None  # it says the same
+        error, output = "", None  # the decision already says it
     return Called(
         key=key,
         name=item["name"],
@@ -222,17 +222,17 @@ def _called(key: str, item: ItemPayload, rows: Rows, output: Any) -> Called:
 
 
 def _progress(call: ToolCall | None) -> str:
-    """How far it is; nothing where it is over."""
+    """The call's progress message; "" once it has ended."""
     return call.progress if call and call.state not in ToolCall.OVER else ""
 
 
 def _arguments(text: str) -> Sequence[Piece]:
-    """None where there is nothing to show."""
+    """Empty where there are no arguments."""
     return () if text.strip() in ("", "{}") else pieces(text)
 
 
 def _approved(call: ToolCall) -> Sequence[Piece]:
-    """What it ran with, where a person has changed what the model wrote."""
+    """The arguments it ran with, where a user has changed the model's."""
     for question in call.questions.all():
         if question.state == Question.State.ACCEPTED and question.is_edited:
             return pieces(question.answer)
@@ -242,7 +242,7 @@ def _approved(call: ToolCall) -> Sequence[Piece]:
 def _state(item: ItemPayload, call: ToolCall | None, output: Any) -> ToolCall.State:
     if call:
         return ToolCall.State(call.state)
-    # The client's to answer, or cut off as it was written.
+    # No row: the client answers this call, or its arguments were cut off.
     if output is not None:
         return ToolCall.State.COMPLETED
     if item.get("status") == "incomplete":
@@ -251,7 +251,7 @@ def _state(item: ItemPayload, call: ToolCall | None, output: Any) -> ToolCall.St
 
 
 def _decision(call: ToolCall) -> str:
-    """What a person said to the call, in a sentence; "" while nobody was asked."""
+    """A user's decision about the call as a sentence; "" where there is none."""
     for question in call.questions.all():
         if question.kind != Question.Kind.APPROVAL:
             continue
@@ -286,7 +286,7 @@ def _arrived(key: str, item: ItemPayload, call: ToolCall | None) -> Arrived:
     )
 
 
-# Tools of providers
+# Tools that providers run
 
 _HOSTED_LABELS = {"completed": "Completed", "failed": "Failed", "incomplete": "Cut off"}
 

@@ -1,8 +1,8 @@
-"""The WebSocket of one conversation: start turns, stop them, follow them.
+"""The WebSocket of one conversation: start, stop and subscribe to turns.
 
-A consumer is handed its next message only when the last handler has returned. So
-handlers start work and return; following runs in tasks of its own, else nobody could
-stop.
+Channels passes a consumer its next message only after the handler of the previous one
+has returned. So handlers start work and return; each subscription runs in its own task,
+otherwise a client could not stop a turn while it streams.
 """
 
 from __future__ import annotations
@@ -67,12 +67,13 @@ class SignedOut(Exception):
 
 
 class ConversationConsumer(AsyncJsonWebsocketConsumer):
-    _write: Write | None = None  # past ASGI, where the server has a way
-    _forget: Callable[[], None] | None = None  # ends the check of the session
+    _write: Write | None = None  # writes past ASGI, if the server supports it
+    _forget: Callable[[], None] | None = None  # leaves `Connections`
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Channels has a task wait for messages, another for hints and a third for
-        them; of an open page in one process there is this one."""
+        """Channels starts three tasks for each connection: one receives messages, one
+        receives hints, and one waits for both. With `LocalLayer` this one task does
+        all of it."""
         self._hints: list[dict[str, Any]] = []
         self._telling: asyncio.Task[None] | None = None
         self._is_busy = False
@@ -82,7 +83,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             await super().__call__(scope, receive, send)
             return
         self.scope, self.base_send = scope, send
-        del scope  # 2 KB that a page needs no more once it is open
+        del scope  # frees 2 KB for as long as the connection is open
         self.channel_layer = get_channel_layer()
         try:
             while True:
@@ -97,7 +98,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             self._leave()
 
     def _hear(self, hint: dict[str, Any]) -> None:
-        """Told after the handler under way, if there is one."""
+        """Dispatch the hint after the handler that is running, if there is one."""
         self._hints.append(hint)
         if not self._is_busy and (self._telling is None or self._telling.done()):
             self._telling = asyncio.ensure_future(self._tell_hints())
@@ -109,7 +110,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
     async def connect(self) -> None:
         self._followers: dict[str, asyncio.Task[None]] = {}
-        self._key: Any = None  # of the message under way
+        self._key: Any = None  # `key` of the client message being handled
         scope, self.scope = self.scope, {}
         self._write = scope.get("extensions", {}).get(WRITE)
         conversation_id = scope["url_route"]["kwargs"]["conversation_id"]
@@ -121,7 +122,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             logger.warning("a WebSocket is refused: %s", type(exc).__name__)
             await self.close(code=4503)
             return
-        if engine.is_draining():  # it is let in at the very end
+        if engine.is_draining():  # it may have begun to drain during the read
             await self.close(code=4503)
             return
         credential, owner, is_theirs = found
@@ -149,14 +150,14 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         ending_tasks.start(self._end())
 
     async def _end(self) -> None:
-        """Nothing more goes out, and the page is told why."""
+        """Send nothing more, and close with SIGNED_OUT."""
         await self.disconnect(SIGNED_OUT)
         with suppress(OSError, RuntimeError):  # the socket is closed already
             await self.close(code=SIGNED_OUT)
 
     async def disconnect(self, code: int) -> None:
         for task in self._followers.values():
-            task.cancel()  # the turns themselves go on
+            task.cancel()  # cancels the subscription; the turn continues
         await asyncio.gather(*self._followers.values(), return_exceptions=True)
         groups = (self._group, self._user_group) if self._group else ()
         self._leave()
@@ -165,7 +166,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 await self.channel_layer.group_discard(group, self.channel_name)
 
     def _leave(self) -> None:
-        """Again is harmless."""
+        """Leave the groups and `Connections`. Idempotent."""
         if self._forget is not None:
             self._forget()
         if not self._group:
@@ -178,11 +179,11 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 
     async def websocket_disconnect(self, message: Any) -> None:
         await self.disconnect(message["code"])
-        raise StopConsumer  # what Channels would do besides, nobody needs
+        raise StopConsumer  # the rest of Channels' own handler is not needed
 
     async def dispatch(self, message: Any) -> None:
-        """Channels looks for old connections to the database first, in a thread; who
-        asks the database here has it look by itself."""
+        """Unlike Channels' own, does not call `close_old_connections` in a thread for
+        each message: the functions that read the database here do so themselves."""
         handler = getattr(self, get_handler_name(message), None)
         if handler is None:
             raise ValueError(f"No handler for messages of type {message['type']!r}.")
@@ -201,7 +202,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         except SignedOut:
             await self._end()
         except TooFast as exc:
-            # Which message it is, nobody has read yet.
+            # The message has not been parsed yet, so its key is not known.
             text = text_data or ""
             self._key = await run_off_loop(len(text), _key_of, text)
             await self._refuse_hasty(exc)
@@ -268,13 +269,13 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 raise InvalidMessage
 
     async def turn_queued(self, hint: dict[str, Any]) -> None:
-        """A hint of the channel layer: a turn was opened in this conversation."""
+        """Channel-layer hint: a turn was opened in this conversation."""
         if hint["turn"] not in self._followers:
             queued = {"type": "parley:turn.queued", "turn": hint["turn"]}
             await self.send_json(queued)
 
     async def conversation_renamed(self, hint: dict[str, Any]) -> None:
-        """A hint of the channel layer: a conversation of the user's has a new title."""
+        """Channel-layer hint: one of the user's conversations has a new title."""
         renamed = {"type": "parley:conversation.renamed"}
         await self.send_json({**renamed, "conversation": hint["conversation"]})
 
@@ -310,11 +311,11 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         engine.cancel_call(call)
 
     def _open_turn(self, fields: dict[str, Any]) -> Turn:
-        # The same door-keeper as REST's, so that both refuse the same with one voice.
+        # REST's serializer, so that both endpoints return the same errors.
         from conversations.api.serializers import TurnRequestSerializer
 
         asked = {k: v for k, v in fields.items() if k not in ("type", "key")}
-        # Its options may have changed since we were connected, or it is gone.
+        # Read again: it may have been changed or deleted since the connection.
         self._check_session()
         asking = Somebody(self._user_id)
         found = Conversation.objects.one_of(asking, self._conversation_id)
@@ -324,7 +325,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
             data=asked,
             context={
                 "conversation": found,
-                "user": found.owner,  # with what they may now
+                "user": found.owner,  # with current permissions
                 "idempotency_key": fields.get("key"),
             },
         )
@@ -362,7 +363,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         return turns.first()
 
     def _check_session(self) -> Any:
-        """The user, as of now. Raises SignedOut."""
+        """The session's user, read from the database. Raises SignedOut."""
         user = person_of(self._session_key)
         if user.pk != self._user_id:
             raise SignedOut
@@ -374,16 +375,16 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         self._followers[turn_id] = asyncio.ensure_future(self._forward(turn_id, after))
 
     async def _forward(self, turn_id: str, after: str | None) -> None:
-        # Where the server goes down this ends early; the server then closes with 1012.
+        # While the server shuts down this ends early; the server closes with 1012.
         way = Way(Entry.ws_frame, self._write) if self._write else None
         try:
             batches = engine.follow(turn_id, after, way)
-        except engine.NotRunning:  # it goes down: the socket is closed with 1012
+        except engine.NotRunning:  # the server shuts down and closes with 1012
             return
         try:
             async for entries in batches:
                 await self._tell(entries, way)
-                del entries  # as the next may be long in coming
+                del entries  # the next batch may take long; free this one
         except OSError:
             pass  # the socket is closed already
         finally:
@@ -399,10 +400,10 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
                 await self._send_text(entry.ws)
 
     async def _send_text(self, text: str) -> None:
-        """As `self.send`. Raises OSError where the socket is closed or about to be."""
+        """Like `self.send`. Raises OSError where the socket is closed or closing."""
         try:
             await self.base_send({"type": "websocket.send", "text": text})
-        except RuntimeError as exc:  # uvicorn's, once the client has said that it goes
+        except RuntimeError as exc:  # uvicorn, after the client's close frame
             raise ConnectionAbortedError from exc
 
     async def _refuse(
@@ -428,7 +429,7 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
         await self._tell_error(error_object(exc))
 
     async def _tell_error(self, error: dict[str, Any]) -> None:
-        """With the key of the message it answers, if that had one."""
+        """Send the error with the `key` of the client message, if it had one."""
         key = {"key": self._key} if isinstance(self._key, str) else {}
         await self.send_json({"type": "error", "error": error, **key})
 
@@ -436,8 +437,8 @@ class ConversationConsumer(AsyncJsonWebsocketConsumer):
 def _look(
     headers: Headers, conversation_id: str
 ) -> tuple[Credential | None, str, bool]:
-    """The session's credential, or None; the name of its user's limits; and whether the
-    conversation is that user's."""
+    """The session's credential, or None; the owner of the user's rate-limit buckets;
+    and whether the conversation belongs to the user."""
     key = session_key(headers) or ""
     user = person_of(key)
     if not user.is_authenticated:
@@ -471,7 +472,7 @@ def _parse(text: str) -> Any:
 
 
 def _key_of(text: str) -> str | None:
-    """Of a message that is not carried out."""
+    """The `key` of a message that is rejected unread, or None."""
     with suppress(ValueError):
         told = bounded_json.loads(text.encode())
         key = told.get("key") if isinstance(told, dict) else None
@@ -480,7 +481,7 @@ def _key_of(text: str) -> str | None:
 
 
 def _pieces(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Some kilobytes each: a long answer does not lie there twice."""
+    """Chunks of some kilobytes, so that a long answer is not in memory twice."""
     for first in range(0, len(entries), _PIECE):
         yield entries[first : first + _PIECE]
 

@@ -1,9 +1,9 @@
-"""What a turn is told beside its conversation: sources, read before the model is asked.
+"""Context sources: texts added to a turn's prompt, read before the model is called.
 
-A source is a row (`conversations.presets.ContextSource`): a text, an HTTP request, or a
-function that `@context_source` marks in the `context.py` of an installed app. All of a
-turn are read side by side, each within its own time. One that fails is left out, with
-its reason; nothing here ever fails a turn.
+A source is a row (`conversations.presets.ContextSource`): a text, an HTTP request, an
+MCP resource, or a function that `@context_source` marks in the `context.py` of an
+installed app. All sources of a turn are read concurrently, each with its own timeout. A
+source that fails is left out and its reason is reported; it never fails the turn.
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ from tools.threads import Threads
 
 logger = logging.getLogger(__name__)
 
-MAX_THREADS = 16  # of functions that block
+MAX_THREADS = 16  # for synchronous functions
 MAX_KEPT = 1000  # texts, in the memory of this process
-MODULE = "context"  # of an app, where its functions are found
+MODULE = "context"  # the module of an app that is searched for functions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MARK = "__context_source__"
 _threads = Threads(MAX_THREADS)
-_left_behind: set[asyncio.Future[Any]] = set()  # that would not be stopped
+_left_behind: set[asyncio.Future[Any]] = set()  # timed-out reads that have not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Whom a source is read for; a function gets it by annotating a parameter with
-    it."""
+    """The user and conversation that a source is read for. A function receives it by
+    annotating a parameter with this class."""
 
     user_id: int | None = None
     username: str = ""
     conversation_id: str = ""
 
 
-#: What an address may name in braces.
+#: Names that a URL may contain in braces.
 PLACEHOLDERS = tuple(field.name for field in fields(Reader))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A source as a turn uses it."""
+    """A context source, loaded from its row and ready to be read."""
 
     name: str
     title: str
@@ -83,14 +83,14 @@ class Source:
     max_size: int  # bytes of its text
     timeout: float  # seconds
     cache_seconds: float = 0.0
-    version: str = ""  # another one after each change
-    varies: Collection[str] = PLACEHOLDERS  # what of the reader its text depends on
-    on_demand: bool = False  # not in the prompt: the model asks for it
+    version: str = ""  # changes with each change of the row
+    varies: Collection[str] = PLACEHOLDERS  # fields of Reader that its text depends on
+    on_demand: bool = False  # not in the prompt: the model reads it with a tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """What became of one source. `reason` is a sentence, "" where all went well."""
+    """The result of reading one source. `reason` is a sentence, "" on success."""
 
     source: Source
     text: str = ""
@@ -100,7 +100,8 @@ class Rendering:
 
 
 async def render(sources: Sequence[Source], reader: Reader) -> list[Rendering]:
-    """Side by side, told in their order. Raises nothing but CancelledError."""
+    """Read the sources concurrently; the results are in the order of `sources`. Raises
+    nothing but CancelledError."""
     return await asyncio.gather(*(_rendered(source, reader) for source in sources))
 
 
@@ -117,7 +118,7 @@ async def _rendered(source: Source, reader: Reader) -> Rendering:
         done = partial(done, reason=str(exc), advice=advice)
         logger.warning("context source %s: %s", source.name, type(exc).__name__)
     except (Exception, SystemExit, BaseExceptionGroup) as exc:
-        # Not the message: it may quote what nobody should read.
+        # Without the message: it may contain secrets.
         done = partial(done, reason=f"it failed: {type(exc).__name__}.")
         logger.error("context source %s failed: %s", source.name, where(exc))
     else:
@@ -127,7 +128,7 @@ async def _rendered(source: Source, reader: Reader) -> Rendering:
 
 
 async def _in_time(source: Source, reader: Reader) -> Any:
-    """One that does not let itself be stopped is left to itself."""
+    """A read that ignores its cancellation is abandoned, not waited for."""
     task = asyncio.ensure_future(source.read(reader))
     try:
         done, _ = await asyncio.wait([task], timeout=source.timeout)
@@ -136,7 +137,7 @@ async def _in_time(source: Source, reader: Reader) -> Any:
             _leave(task)
     if not done:
         raise ToolError(f"it took longer than {source.timeout:g} seconds.")
-    if task.cancelled():  # by itself: nobody else did
+    if task.cancelled():  # the source cancelled itself
         raise ToolError("it gave up.")
     return task.result()
 
@@ -150,11 +151,11 @@ def _leave(task: asyncio.Future[Any]) -> None:
 def _forget(task: asyncio.Future[Any]) -> None:
     _left_behind.discard(task)
     if not task.cancelled():
-        task.exception()  # so that it counts as seen
+        task.exception()  # otherwise asyncio logs it as never retrieved
 
 
 def _text(value: Any, max_size: int) -> str:
-    """Raises ToolError where it cannot stand in a prompt."""
+    """The value as text. Raises ToolError where it is not text or too large."""
     made = rendered(value)
     if not isinstance(made.output, str):
         raise ToolError("it holds something that is no text.")
@@ -164,7 +165,7 @@ def _text(value: Any, max_size: int) -> str:
     return text
 
 
-# Texts kept for a while
+# Cache of texts
 
 
 class _Kept:
@@ -210,7 +211,7 @@ class TextRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRead:
-    """Asks one address through the guarded client."""
+    """Fetches one URL through the guarded client."""
 
     definition: Definition
     reading: Reading
@@ -229,7 +230,7 @@ class HttpRead:
             secret_headers=secret_headers,
         )
         fetched = await fetch(request, allow=self.networks, limits=self.limits)
-        if fetched.status >= 300:  # what else it says is not for everybody to read
+        if fetched.status >= 300:  # the body may contain internal details
             raise ToolError(f"the web server answered {fetched.status}.")
         return result_of(fetched, self.reading, hidden_texts(secret_headers))
 
@@ -257,9 +258,9 @@ class FunctionRead:
 class McpRead:
     """Reads a resource of an MCP server."""
 
-    server: Server | None  # None where it is gone, or switched off
+    server: Server | None  # None where it was deleted or disabled
     uri: str
-    shared: bool = True  # the session that turns use, or one of its own
+    shared: bool = True  # use the session shared by turns, or a new one
 
     async def __call__(self, reader: Reader) -> str:
         from tools.mcp.client import session_of, short_session
@@ -289,7 +290,7 @@ class InvalidSource(TypeError):
 class SourceFunction:
     path: str  # "shop.context.customer"
     call: Callable[..., Any]
-    parameter: str  # that takes the Reader; "" for none
+    parameter: str  # the parameter that takes the Reader; "" for none
     is_async: bool
     description: str = ""
 
@@ -301,10 +302,10 @@ class SourceFunction:
 
 
 def context_source(function: Function) -> Function:
-    """Offer a function to staff as a source of context. It takes nothing, or a Reader,
-    and returns text or anything JSON.
+    """Register a function as a context source that staff can select. It takes no
+    parameter or one `Reader`, and returns text or any JSON value.
 
-    Raises InvalidSource where it wants more.
+    Raises InvalidSource where it takes other parameters.
     """
     path = f"{function.__module__}.{function.__qualname__}"
     try:
@@ -329,7 +330,7 @@ def context_source(function: Function) -> Function:
 
 @cache
 def functions() -> dict[str, SourceFunction]:
-    """All that installed code offers, by path. Raises InvalidSource."""
+    """All context-source functions of installed apps, by path. Raises InvalidSource."""
     return discover(
         import_module(f"{app.name}.{MODULE}")
         for app in apps.get_app_configs()
@@ -349,5 +350,5 @@ def discover(modules: Iterable[ModuleType]) -> dict[str, SourceFunction]:
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
-    """What `function` returns or raises; its database connections are closed."""
+    """Call `function` in a thread, and close the database connections it opened."""
     return await _threads.run(function, "context")

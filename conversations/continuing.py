@@ -1,4 +1,4 @@
-"""Going on with a message that reached its limit of turns or cost, from any entry."""
+"""Continue a message that reached its limit of turns or cost, from any endpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conversations.tokens import AccessToken
 
 
 def continue_message(turn: Turn, user: Any, token: AccessToken | None = None) -> Turn:
-    """The turn that goes on, under the limits of the token or else of the user.
+    """Open the turn that continues, under the limits of the token or else of the user.
 
     Raises `message_bounds.NothingToContinue`, TooFast, BudgetExhausted.
     """

@@ -1,4 +1,4 @@
-"""The places of an item where text stands, and the item with other text there. Pure."""
+"""The texts of an item with their paths, and corrections to them. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Place:
 
     @property
     def label(self) -> str:
-        """As staff read it: `content 1`."""
+        """The label in the admin: `content 1`."""
         match self.path:
             case (field,):
                 return field
@@ -35,7 +35,7 @@ def places(item: Item) -> list[Place]:
 
 
 def with_text(item: Item, path: Path, text: str) -> Item:
-    """A copy with another text. What was said about the old one goes with it."""
+    """A copy with another text, without the annotations and logprobs of the old one."""
     match path:
         case (field,):
             return {**item, field: text}
@@ -49,8 +49,8 @@ def with_text(item: Item, path: Path, text: str) -> Item:
 
 
 def corrected(old: Item, new: Item, texts: Mapping[Path, str]) -> Item:
-    """`new` with `texts` put in. Raises ValueError where it could not stand in for
-    `old`: it says what for staff."""
+    """`new` with `texts` inserted. Raises ValueError, with a message for staff, where
+    the result could not replace `old`."""
     for name in _FIXED:
         if old.get(name) != new.get(name):
             raise ValueError(f"{name!r} cannot be changed.")

@@ -1,4 +1,4 @@
-"""What options declare beside functions, held against what their user may."""
+"""Permission checks for the non-function tools that a request's options declare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.declared_tools import DeclaredTool, check_declared
 def check_kinds(
     options: Mapping[str, Any], user: Any, token: AccessToken | None = None
 ) -> None:
-    """Raises ToolNotAllowed. `token` is what the request came in with, if any."""
+    """Raises ToolNotAllowed. `token` is the request's access token, if it has one."""
     declared = list(kinds_of_tools(options.get("tools"), "options.tools"))
     if declared and not (token and token.declares_any_tool):
         check_declared(declared, DeclaredTool.objects.kinds_for(user))

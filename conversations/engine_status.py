@@ -1,7 +1,7 @@
-"""What the engine does at this moment, read from its rows: for staff and monitoring.
+"""Status of the engine, read from the database: for staff and for monitoring.
 
-Only ids, names, numbers and times; nothing that people or models said. A fixed number
-of queries, and no more than `MAX_ROWS` rows of each kind; what is stuck comes first.
+Contains only ids, names, numbers and times; no message content. Makes a fixed number
+of queries and lists at most `MAX_ROWS` rows of each kind, stuck ones first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from conversations.models import Question, ToolCall, Turn
 
-STUCK_AFTER = timedelta(seconds=30)  # the sweep looks every two
-WORKER_LOST_AFTER = 30.0  # seconds; it is heard of every ten
+STUCK_AFTER = timedelta(seconds=30)  # the sweep runs every two seconds
+WORKER_LOST_AFTER = 30.0  # seconds; a heartbeat comes every ten
 MAX_ROWS = 200
 
 _RUNNING, _QUEUED, _WAITING = Turn.UNFINISHED[1], Turn.UNFINISHED[0], Turn.UNFINISHED[2]
@@ -29,15 +29,15 @@ _RUNNING, _QUEUED, _WAITING = Turn.UNFINISHED[1], Turn.UNFINISHED[0], Turn.UNFIN
 class TurnLine:
     id: str
     status: str
-    age: float  # seconds since it was opened
-    waited: float | None  # seconds since it could be taken up, of a queued one
+    age: float  # seconds since it was created
+    waited: float | None  # seconds a queued turn has been claimable
     epoch: int
     claims: int
     lease_left: float | None  # seconds; below 0 where it has ended
     model: str  # "" for the default
     owner: str
     is_stopping: bool
-    stuck: str  # why; "" where it is not
+    stuck: str  # the reason; "" where it is not stuck
 
     @property
     def is_running(self) -> bool:
@@ -46,7 +46,7 @@ class TurnLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLine:
-    """A call that the model does not wait for."""
+    """A background call: the model does not wait for its result."""
 
     pk: int
     call_id: str
@@ -55,7 +55,7 @@ class CallLine:
     age: float
     epoch: int
     lease_left: float | None
-    is_elsewhere: bool  # the work goes on outside; nobody here is busy with it
+    is_elsewhere: bool  # accepted by a remote service; no process here runs it
     owner: str
     is_stopping: bool
     stuck: str
@@ -75,7 +75,7 @@ class QuestionLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     id: int
-    heard: float  # seconds ago
+    heard: float  # seconds since the last heartbeat
 
     @property
     def is_lost(self) -> bool:
@@ -87,11 +87,11 @@ class Status:
     at: datetime
     delivery: str  # "embedded" or "scaled"
     counts: Mapping[str, int]  # running, queued, waiting, calls, questions
-    oldest_wait: float | None  # seconds, of the queued turns that could be taken up
+    oldest_wait: float | None  # seconds, among claimable queued turns
     turns: Sequence[TurnLine]
     calls: Sequence[CallLine]
     questions: Sequence[QuestionLine]
-    workers: Sequence[Worker]  # none in the embedded delivery: the server is it
+    workers: Sequence[Worker]  # empty in the embedded delivery
 
     @property
     def stuck(self) -> int:
@@ -100,7 +100,7 @@ class Status:
 
     @property
     def is_cut(self) -> bool:
-        """There is more than is listed."""
+        """True if there are more rows than are listed."""
         turns = sum(self.counts[name] for name in ("running", "queued", "waiting"))
         listed = [len(self.turns), len(self.calls), len(self.questions)]
         return listed != [turns, self.counts["calls"], self.counts["questions"]]
@@ -126,7 +126,7 @@ def status() -> Status:
 
 
 def rounded(seconds: float, space: str = "") -> str:
-    """`3.4s`, from two minutes on `5m`, then `7h`, `3d`."""
+    """A duration such as `3.4s`; from two minutes on `5m`, then `7h`, `3d`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.0f}{space}{unit}"
@@ -162,7 +162,8 @@ def _turns(now: datetime) -> list[TurnLine]:
 
 
 def _stuck(now: datetime) -> Q:
-    """What the rows themselves tell; `_why` has the words, and one reason more."""
+    """Filter for turns whose rows show that they are stuck; `_stuck_reason` has the
+    texts, and one reason that needs more than the row."""
     exhausted = Q(claims__gte=settings.TURN_MAX_CLAIMS) & ~Q(status=_WAITING)
     is_lost = Q(status=_RUNNING, lease_until__lt=now - STUCK_AFTER)
     unasked = Q(status=_WAITING, is_asked=False)
@@ -232,7 +233,7 @@ def _why(row: Any, now: datetime, waited_for_nobody: float | None) -> str:
     return ""
 
 
-# What stands beside them
+# Background calls, questions, workers
 
 
 def _calls(now: datetime) -> list[CallLine]:
@@ -240,7 +241,7 @@ def _calls(now: datetime) -> list[CallLine]:
     unattended = Q(lease_until__lt=before) | Q(lease_until=None, started_at__lt=before)
     overdue = Q(accepted_at=None) | Q(poll_at__lt=before) | Q(deadline_at__lt=before)
     calls = ToolCall.objects.in_background().select_related("turn__conversation__owner")
-    # What was said is not read: no output, no progress.
+    # Message content (output, progress, errors) is not read.
     calls = calls.defer("output", "progress", "error", "turn__partial", "turn__error")
     stuck = {row.pk: row for row in calls.filter(unattended & overdue)[:MAX_ROWS]}
     rows = {**stuck, **{row.pk: row for row in calls.order_by("pk")[:MAX_ROWS]}}
@@ -285,7 +286,7 @@ def _questions(now: datetime) -> list[QuestionLine]:
 
 
 def _workers() -> list[Worker]:
-    """As procrastinate has them: each says every ten seconds that it lives."""
+    """procrastinate's workers, each of which writes a heartbeat every ten seconds."""
     if not settings.REDIS_URL:
         return []
     with connection.cursor() as cursor:

@@ -1,7 +1,7 @@
-"""What a file is, told from its bytes, and the name it goes by. Pure.
+"""File types detected from the content, and safe file names. Pure.
 
-A declared type is never believed: whoever sends `image/png` may send a page with
-scripts. Whatever is text is `text/plain`, SVG and HTML too, so that no browser runs it.
+The declared type is never trusted: a file declared as `image/png` may be a page with
+scripts. All text is `text/plain`, SVG and HTML too, so that no browser executes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-#: What no text has: controls, but not tab, line feed, form feed, return and escape.
+#: Control characters that text files do not contain: all except tab, line feed, form
+#: feed, carriage return and escape.
 _BINARY = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 
 
@@ -50,7 +51,7 @@ def content_type_of(data: bytes) -> str | None:
 
 
 def decoded(data: bytes) -> str | None:
-    """The text that `data` is: UTF-8, or UTF-16 that says so. None where it is none."""
+    """`data` as text: UTF-8, or UTF-16 with a byte order mark. None if not text."""
     mark = next((m for m in _BYTE_ORDER_MARKS if data.startswith(m)), None)
     try:
         text = data.decode(_BYTE_ORDER_MARKS[mark] if mark else "utf-8")
@@ -60,8 +61,8 @@ def decoded(data: bytes) -> str | None:
 
 
 def clean_name(name: str, content_type: str) -> str:
-    """The last part of a path, without what deceives the eye: controls, marks that
-    turn the direction of writing, an ending that belongs to another kind of file."""
+    """The last part of a path, without control characters, marks that change the
+    writing direction, and a suffix that belongs to another type of file."""
     name = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
     name = "".join(" " if c.isspace() else c for c in name if _is_visible(c))
     name = " ".join(name.split()).lstrip(". ") or "file"
@@ -76,7 +77,7 @@ def _is_visible(character: str) -> bool:
 
 
 def size_in_words(size: int) -> str:
-    """`640 bytes`, `12 kB`, `3.4 MB`; static/js/files.js says the same."""
+    """`640 bytes`, `12 kB`, `3.4 MB`; static/js/files.js formats sizes the same way."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:.1f}".removesuffix(".0") + f" {unit}"

@@ -1,7 +1,7 @@
-"""Conversations found by the words in their titles and messages.
+"""Search of a user's conversations by words in titles and messages, for the pages.
 
-For people, who see the place; `conversations.tools` looks through the same messages for
-models.
+The results have excerpts with highlighted words. `conversations.tools` searches the
+same messages for models.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from conversations.search import Query, fold
 from conversations.search_index import Search, searchable_text
 
 PAGE = 50  # conversations
-LAST_START = 1_000_000  # conversations that are passed over at the most
+LAST_START = 1_000_000  # the largest `start`; each skipped conversation costs time
 MAX_QUERY = 200  # characters
 
-_BEFORE, _EXCERPT = 30, 120  # characters of a message that are shown with the words
+_BEFORE, _EXCERPT = 30, 120  # characters shown before the first match, and in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +31,36 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A conversation in which all words stand, in its title or one message with it."""
+    """A conversation whose title, or title and one message, contain all the words."""
 
     id: str
     title: Sequence[Piece]
-    turn_id: str = ""  # where the message stands; "" where the title says it all
+    turn_id: str = ""  # the turn of the message; "" for a match of the title alone
     excerpt: Sequence[Piece] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A page of the conversations that were found."""
+    """A page of search results."""
 
     found: Sequence[Found] = ()
     has_more: bool = False
-    is_complete: bool = True  # false while old messages are still being indexed
+    is_complete: bool = True  # False while old messages are still being indexed
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where in a conversation the words were found; None where in its title alone."""
+    """A match; `item` is None where only the title matches."""
 
     conversation: str
     item: int | None = None
 
 
 def find(user: Any, query: str, start: int = 0) -> Results:
-    """A page of the user's conversations from number `start` on: those first in which
-    the words were said last, then those with nothing but a title that has them.
+    """A page of the user's conversations, from result `start` on: first those with
+    matching messages, latest match first, then those where only the title matches.
 
-    A query without a word finds nothing.
+    A query without words has no results.
     """
     wanted = Query.of(query[:MAX_QUERY])
     if not wanted:
@@ -106,7 +106,7 @@ def _normal(text: str) -> str:
 
 
 def _excerpt(text: str, query: Query) -> list[Piece]:
-    """The line around the first of the words."""
+    """The text around the first match, on one line."""
     line = " ".join(text.split())
     first = query.first_place(line)
     start = max(0, first - _BEFORE)

@@ -51,14 +51,14 @@ SUGGESTIONS = [
 
 
 class TurnForm(forms.Form):
-    """What every way to open a turn has in common: a model and a key.
+    """Base of the forms that open a turn: model and idempotency key.
 
-    The key makes a second press of the button harmless.
+    The key prevents a double click from opening two turns.
     """
 
     model = forms.CharField(required=False)
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
-    #: Seconds, where the user has sent too much in this minute.
+    #: Seconds to wait, where the user has exceeded a rate limit.
     retry_after: int | None = None
 
     def __init__(
@@ -76,12 +76,12 @@ class TurnForm(forms.Form):
 
     @cached_property
     def models(self) -> list[LanguageModel]:
-        """Those the user may choose from, by provider."""
+        """The models the user may choose from, by provider."""
         return list(router.available(self.user).order_by("provider__name", "name"))
 
     @cached_property
     def tools(self) -> list[ToolChoice]:
-        """Those that the conversation may use, and whether it does."""
+        """The tools that the conversation may use, and whether each is switched on."""
         return tool_choices(self.user, self.conversation)
 
     @property
@@ -90,7 +90,7 @@ class TurnForm(forms.Form):
 
     @cached_property
     def chosen(self) -> LanguageModel | None:
-        """The model that the picker shows: chosen now, used last, or the default."""
+        """The model that the picker shows: chosen now, last used, or the default."""
         if named := self._named(self.data.get("model", "")):
             return named
         return self.usual(self.chosen_preset)
@@ -100,7 +100,7 @@ class TurnForm(forms.Form):
         return self.conversation.preset if self.conversation else None
 
     def usual(self, preset: Preset | None) -> LanguageModel | None:
-        """The model of a turn that names none."""
+        """The model of a turn that does not name one."""
         used = self._last_model or self._of_conversation(preset)
         if used is None and self.conversation is None:
             used = self._chosen_last
@@ -142,14 +142,14 @@ class TurnForm(forms.Form):
 
     @abstractmethod
     def items(self) -> list[ItemPayload]:
-        """What is asked."""
+        """The input items of the turn."""
 
     def open_turn(self) -> Turn:
-        """Open the turn, once for each key, and hand it to the engine.
+        """Open the turn, once for each key, and submit it to the engine.
 
-        Raises UploadRefused where the room for its files has gone meanwhile, TooFast
-        where the user has used too many tokens, ToolNotAllowed where the conversation's
-        options declare what they may not.
+        Raises UploadRefused where other uploads have used up the quota meanwhile,
+        TooFast where the user has used too many tokens, ToolNotAllowed where the
+        conversation's options declare tools that the user may not use.
         """
         items = self.items()
         turn, _ = IdempotencyKey.objects.once(
@@ -171,7 +171,7 @@ class TurnForm(forms.Form):
 
     @abstractmethod
     def _place(self) -> Conversation:
-        """Where it is asked; a new conversation if need be."""
+        """The conversation of the turn; creates one if there is none."""
 
     def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
         model = self.cleaned_data["model"]
@@ -181,7 +181,8 @@ class TurnForm(forms.Form):
         return [item["content"] for item in items]
 
     def _key(self, items: list[ItemPayload]) -> str:
-        """The form's key is that of a page, which may send different things."""
+        """The idempotency key. It contains a hash of what is sent, because the form's
+        key is one for a page, which may send several different messages."""
         key = self.cleaned_data["key"] or uuid.uuid4().hex
         place = self.conversation.pk if self.conversation else ""
         sent = [place, *self._sent(items)]
@@ -191,12 +192,12 @@ class TurnForm(forms.Form):
 @dataclass(frozen=True, slots=True)
 class PresetChoice:
     preset: Preset
-    model: LanguageModel | None  # of turns that name none
+    model: LanguageModel | None  # of turns that do not name one
     is_on: bool
 
     @property
     def tools(self) -> list[str] | None:
-        """Names of the only tools that may be used; None for all."""
+        """Names of the tools that may be used; None for all."""
         names = [tool.name for tool in self.preset.tools.all()]
         return names if names or self.preset.only_named_tools else None
 
@@ -209,7 +210,7 @@ class FilesInput(forms.ClearableFileInput):
 
 
 class FilesField(forms.FileField):
-    """Any number of files, examined. Needs `owner_id`."""
+    """Any number of files, validated. `owner_id` must be set before it is cleaned."""
 
     widget = FilesInput
     owner_id: Any = None
@@ -223,12 +224,12 @@ class FilesField(forms.FileField):
 
 class MessageForm(TurnForm):
     text = forms.CharField(required=False, strip=False)
-    #: A suggestion's button; what was typed comes first.
+    #: Value of a suggestion button; typed text has precedence.
     suggestion = forms.CharField(required=False)
     file = FilesField(required=False)
-    #: What a new conversation begins with: its name, "" for none.
+    #: Name of the preset of a new conversation, "" for none.
     preset = forms.CharField(required=False)
-    #: There where the page showed the tools: an unticked box sends nothing.
+    #: Sent where the page showed the tools, as unticked boxes send nothing.
     tools_shown = forms.BooleanField(required=False)
 
     def __init__(
@@ -242,7 +243,7 @@ class MessageForm(TurnForm):
 
     @cached_property
     def presets(self) -> list[PresetChoice]:
-        """Those that a new conversation may begin with."""
+        """The presets that a new conversation may begin with."""
         if self.conversation:
             return []
         rows = Preset.objects.permitted(self.user).prefetch_related("tools")
@@ -254,7 +255,7 @@ class MessageForm(TurnForm):
 
     @cached_property
     def chosen_preset(self) -> Preset | None:
-        """The conversation's; of a new one the chosen, or else the default."""
+        """The conversation's preset; for a new one the chosen or the default preset."""
         if self.conversation:
             return self.conversation.preset
         if (name := self.data.get("preset")) is None:
@@ -263,12 +264,12 @@ class MessageForm(TurnForm):
 
     @property
     def plain_model(self) -> LanguageModel | None:
-        """The usual one without a preset."""
+        """The default model without a preset."""
         return self.usual(None)
 
     @property
     def is_usual(self) -> bool:
-        """Whether no model is chosen, and it follows from the preset."""
+        """True if no model is chosen, so that the preset determines it."""
         return bool(self.presets) and not self._named(self.data.get("model", ""))
 
     def clean_preset(self) -> Preset | None:
@@ -302,7 +303,7 @@ class MessageForm(TurnForm):
         return self.conversation or self._begun()
 
     def _begun(self) -> Conversation:
-        """Its preset's model stands only where the conversation has none."""
+        """Without a model of its own where the preset determines it."""
         preset, model = self.cleaned_data["preset"], self.cleaned_data["model"]
         return Conversation.objects.create(
             owner=self.user,
@@ -315,7 +316,7 @@ class MessageForm(TurnForm):
         return [*super()._sent(items), *files]
 
     def _open_in(self, conversation: Conversation, items: list[ItemPayload]) -> Turn:
-        """With the files, which need a conversation to belong to."""
+        """Also stores the files, which must belong to a conversation."""
         rows: list[Attachment] = []
         with ExitStack() as unless_opened:
             with transaction.atomic():
@@ -332,7 +333,7 @@ class MessageForm(TurnForm):
 
 
 class RetryForm(TurnForm):
-    """Ask again what a turn asked, of the model that the picker shows."""
+    """Repeat a turn's input with the model that the picker shows."""
 
     def __init__(self, data: Any, *, turn: Turn, user: Any) -> None:
         super().__init__(data, user=user, conversation=turn.conversation)
@@ -350,7 +351,7 @@ class RetryForm(TurnForm):
 
 
 def _with(rows: list[Attachment], item: ItemPayload) -> ItemPayload:
-    """The message with its files before its words."""
+    """The message with its files before its text."""
     if not rows:
         return item
     words = [part for part in item["content"] if part["text"].strip()]

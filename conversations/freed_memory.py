@@ -1,9 +1,9 @@
-"""What large answers have taken, given back to the system when they are gone.
+"""Return the memory of large responses to the operating system.
 
-Some of it is in cycles that Python's collector would come by much later: Django REST
-framework's response, view and request hold one another. And glibc keeps what is freed
-in the middle of its heap; where it is asked to, it gives back whole pages of it. Other
-C libraries have no such function, and are left alone.
+Some of it is in reference cycles, which Python's collector would free much later:
+Django REST framework's response, view and request refer to one another. And glibc
+keeps memory that is freed in the middle of its heap; `malloc_trim` returns whole pages
+of it. Other C libraries have no such function; nothing is done there.
 
 Source: https://man7.org/linux/man-pages/man3/malloc_trim.3.html
 """
@@ -15,17 +15,17 @@ import gc
 import threading
 from contextlib import suppress
 
-LARGE = 1024 * 1024  # bytes that are worth a look at the whole heap
-PAUSE = 5.0  # seconds until then, in which more is freed perhaps
-THREAD = "freed memory"  # the name of the one that looks
+LARGE = 1024 * 1024  # bytes; a collection is not worth its cost for less
+PAUSE = 5.0  # seconds before a collection, so that one serves several responses
+THREAD = "freed memory"  # name of the thread that collects
 
 _lock = threading.Lock()
-_timers: list[threading.Timer] = []  # the one that waits, if one does
+_timers: list[threading.Timer] = []  # the pending one, if there is one
 
 
 def note_freed(size: int) -> None:
-    """So many bytes are of no use any more, or will be in a moment. From any thread;
-    the work is done in one of its own."""
+    """Report that `size` bytes are unused, or soon will be. May be called in any
+    thread; the collection runs in its own thread."""
     if size < LARGE:
         return
     with _lock:
@@ -38,8 +38,8 @@ def note_freed(size: int) -> None:
 
 
 def give_back() -> None:
-    """Takes some milliseconds, while other threads run but cannot allocate."""
-    with suppress(OSError, AttributeError, TypeError):  # glibc's alone
+    """Takes some milliseconds, during which other threads cannot allocate."""
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -1,7 +1,8 @@
-"""Which items fit the next request, and how the prompt is put together. Pure.
+"""The items and instructions of the next request, and an estimate of its tokens. Pure.
 
-Tokens are estimated, never counted: a tokenizer a provider would be slow and still
-wrong. The estimate only refuses what is hopeless; the provider has the last word.
+Tokens are estimated, not counted: a tokenizer for each provider would be slow and still
+wrong. The estimate only rejects requests that cannot fit; otherwise the provider
+decides.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from llm.wire.past import Past, Thread, folded
 
 BYTES_A_TOKEN = 4
 IMAGE_TOKENS = 1000  # a large image at high detail
-FILE_TOKENS = 1000  # a short PDF; its bytes say nothing of its length
+FILE_TOKENS = 1000  # a short PDF; its size does not tell the number of pages
 ITEM_TOKENS = 4  # role and framing
-#: Fields in which text stands.
+#: Item fields that contain text.
 _TEXTS = ("arguments", "output", "content", "summary")
 _STOPPED = "Error: the call was stopped before it had a result."
 
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """Something the model should know, under a heading of its own."""
+    """A text added to the instructions under its own heading."""
 
     title: str
     text: str
@@ -47,11 +48,11 @@ def render_prompt(
     max_output_tokens: int | None = None,
     story: Story | None = None,
 ) -> Prompt:
-    """System prompt first, then context, then the conversation without old system
-    turns.
+    """Instructions, then the newest system message, then context; and the conversation
+    without system messages.
 
-    `story` is what is known of how `items` begin. Raises ContextTooLarge where prompt
-    and answer cannot fit `context_window` (tokens).
+    `prefix` is the prepared beginning of `items`, if there is one. Raises
+    ContextTooLarge where prompt and answer cannot fit `context_window` (tokens).
     """
     told, newest = _told(items, story)
     blocks = [f"### {block.title}\n\n{block.text}" for block in context if block.text]
@@ -69,29 +70,32 @@ def render_prompt(
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """How the items of a conversation begin, as far as nothing leads across."""
+    """The prepared beginning of a conversation's items: repaired, and independent of
+    the items after it."""
 
-    past: Past = field(default_factory=Past)  # mended, without system turns
-    length: int = 0  # of the items as they were
-    system: str = ""  # what the last system turn said
-    ids: frozenset[str] = frozenset()  # of calls
+    past: Past = field(default_factory=Past)  # repaired, without system messages
+    length: int = 0  # number of the original items
+    system: str = ""  # text of the last system message
+    ids: frozenset[str] = frozenset()  # call ids
 
     def longer(self, items: Sequence[Item]) -> Story:
-        """Up to the last of `items`, of which these are the first; the same where a
-        call or half an answer stands at the end. What does not go together with these
-        begins the story anew."""
+        """The prefix extended by the rest of `items`, which begin with this prefix.
+
+        Unchanged where the items do not end with a complete answer. Where the rest
+        refers to items of the prefix, a new prefix is built from all items.
+        """
         _, rest = _parted(items[self.length :])
         if not rest or not _speaks(rest[-1], "assistant"):
             return self
         return self._with(items) or (self.length and Story()._with(items)) or self
 
     def is_followed_by(self, items: Sequence[Item]) -> bool:
-        """Whether they say nothing about what came before them."""
+        """True if the items do not refer to items of the prefix."""
         if not items or not _speaks(items[0], "user"):
             return False
         if not self.length:
             return True
-        # What an approval is of, a codec may look for among all ids.
+        # A codec may look up an approval's request among all items.
         approves = any("approval_request_id" in item for item in items)
         return not approves and self.ids.isdisjoint(_ids(items))
 
@@ -111,7 +115,7 @@ class Story:
 
 
 def _told(items: Sequence[Item], story: Story | None) -> tuple[Sequence[Item], str]:
-    """What the model is told of them, and what the last system turn said."""
+    """The repaired items without system messages, and the last system message."""
     if story and story.length:
         system, rest = _parted(items[story.length :])
         if story.is_followed_by(rest):
@@ -122,7 +126,7 @@ def _told(items: Sequence[Item], story: Story | None) -> tuple[Sequence[Item], s
 
 
 def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
-    """The system turns, and the others."""
+    """The system messages, and the other items."""
     system = [item for item in items if item.get("role") == "system"]
     if not system:
         return (), items
@@ -130,13 +134,13 @@ def _parted(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
 
 
 def _ids(items: Sequence[Item]) -> frozenset[str]:
-    """By which calls and their outputs name each other."""
+    """The call ids in the items."""
     return frozenset(item["call_id"] for item in items if item.get("call_id"))
 
 
 def _speaks(item: Item, role: str) -> bool:
-    """Whether it is a message of this role that says something in words, which no
-    provider leaves out or takes for another's."""
+    """Whether it is a complete message of this role with text, which no codec leaves
+    out or merges with another message."""
     if item["type"] != "message" or item.get("role") != role:
         return False
     if item.get("parley:interrupted") or (role == "user" and "provider_data" in item):
@@ -145,10 +149,10 @@ def _speaks(item: Item, role: str) -> bool:
 
 
 def mended(items: Iterable[Item]) -> list[Item]:
-    """History as every provider takes it: whole calls, each with its output.
+    """The history in a form that every provider accepts: complete calls with outputs.
 
-    A call that was cut short is left out; one that was stopped gets an output that says
-    so. Text that was begun anew after an interruption is told once.
+    Incomplete calls are left out; a stopped call gets an output that says so. Text that
+    an interrupted run began and a later one repeated is contained once.
     """
     history: list[Item] = []
     open_calls: dict[str, Item] = {}
@@ -167,7 +171,7 @@ def mended(items: Iterable[Item]) -> list[Item]:
             known.add(item["call_id"])
         elif kind == "function_call_output":
             if item["call_id"] not in known:
-                continue  # the answer to a call that is gone
+                continue  # its call was left out
             open_calls.pop(item["call_id"], None)
         elif kind == "reasoning" and item.get("status") == "incomplete":
             continue
@@ -184,7 +188,7 @@ def _stopped(open_calls: dict[str, Item]) -> list[Item]:
 def estimate(
     instructions: str, items: Sequence[Item], tools: Sequence[dict[str, Any]] = ()
 ) -> int:
-    """Tokens, roughly."""
+    """A rough number of tokens."""
     size, tokens = folded(items, "size", _sizes, _sum)
     size += byte_length(instructions) + sum(len(str(tool)) for tool in tools)
     return size // BYTES_A_TOKEN + tokens
@@ -195,7 +199,7 @@ def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 
 def _sizes(items: Sequence[Item]) -> tuple[int, int]:
-    """Bytes of text, and tokens of what is none."""
+    """Bytes of text, and tokens of images and files."""
     size, files = 0, 0
     for item in items:
         for name in _TEXTS:
@@ -214,7 +218,7 @@ def byte_length(text: str) -> int:
 
 
 def _part(part: Item) -> tuple[str, int]:
-    """Its text, and the tokens of what is none."""
+    """The part's text, and the tokens of its image or file."""
     if part.get("type") == "input_image":
         return "", IMAGE_TOKENS
     data = part.get("file_data") or ""

@@ -1,8 +1,8 @@
-"""What a provider's own tools did, as a card shows it. Pure.
+"""Cards for items of hosted tools, which the provider itself runs. Pure.
 
-In: an item of an answer, whole or still open, from whatever provider; its fields may be
-missing. Out: the same as short texts, addresses that are safe to follow and pictures
-that are safe to show, for the transcript, the timeline and the page's script alike.
+In: an item of an answer, complete or still open, from any provider; any field may be
+missing. Out: a card of short texts, URLs that are safe to link and pictures that are
+safe to show, for the transcript, the timeline and the page's script.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST_TEXT = 2000  # characters of one result
 
 
 class Result(TypedDict, total=False):
-    """One thing that was found or made; each field may be missing."""
+    """One result of a hosted tool; each field may be missing."""
 
     title: str
     url: str  # http or https
@@ -35,20 +35,20 @@ class Card(TypedDict):
     kind: str  # the item's type
     title: str
     state: str
-    query: str  # what was asked, looked for or clicked, on one line; "" for nothing
-    code: str  # what was run, or arguments as indented JSON
+    query: str  # the query, search or action, on one line; "" for none
+    code: str  # the code that ran, or arguments as indented JSON
     results: list[Result]
-    more: int  # results that are left out
+    more: int  # number of results that are left out
     error: str
 
 
 def is_hosted_item(item: Mapping[str, Any]) -> bool:
-    """Whether the item is shown by `card_of` and not by cards of our own tools."""
+    """Whether `card_of` shows the item, and not the cards of our own tools."""
     return item.get("type") in _TELLERS
 
 
 def card_of(item: Item) -> Card:
-    """The card of any item; of a type that nobody knows with its fields as JSON."""
+    """The card of an item; for an unknown type, with its fields as JSON."""
     kind = str(item.get("type"))
     tell = _TELLERS.get(kind, _unknown)
     told: dict[str, Any] = {"title": _readable(kind), "query": "", "code": ""}
@@ -98,7 +98,7 @@ def _web_search(item: Item) -> Told:
 
 
 def _old_action(item: Item) -> Mapping[str, Any]:
-    """xAI's first form: the call of a function."""
+    """xAI's first format: a function call."""
     given = _mapping(_parsed(item.get("arguments") or item.get("input")))
     return {"type": "search", "query": given.get("query")}
 
@@ -187,7 +187,7 @@ def _screen(item: Item) -> Told:
 
 
 def _custom(item: Item) -> Told:
-    """A tool of xAI's, told as a call that nobody here has to answer."""
+    """One of xAI's tools, sent as a call that needs no answer from us."""
     return {"title": f"Used {item.get('name') or 'a tool'}", "code": _given(item)}
 
 
@@ -248,7 +248,7 @@ def _page(found: Mapping[str, Any]) -> Result:
 
 
 def _safe(url: Any) -> str:
-    """An address that a page may link to; "" for any other."""
+    """`url` if a page may link to it, else ""."""
     try:
         scheme = urlsplit(url).scheme if isinstance(url, str) else ""
     except ValueError:
@@ -256,7 +256,7 @@ def _safe(url: Any) -> str:
     return str(url) if scheme in ("http", "https") else ""
 
 
-#: How pictures that hold no script begin.
+#: First bytes of picture formats that cannot contain scripts.
 _PICTURES = {
     b"\x89PNG": "png",
     b"\xff\xd8\xff": "jpeg",
@@ -266,15 +266,14 @@ _PICTURES = {
 
 
 def _image(url: Any) -> Result:
-    """A picture that came along is shown; one that would have to be fetched is
-    linked."""
+    """An embedded picture is shown; one that would have to be fetched is linked."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return {"title": "An image", "url": _safe(url)} if _safe(url) else {}
     return _drawn(url.partition(",")[2], None)
 
 
 def _drawn(data: Any, form: Any) -> Result:
-    """What the bytes are counts, and not what they are said to be."""
+    """Detects the format from the bytes; the declared one (`form`) is not trusted."""
     if not isinstance(data, str) or not data:
         return {}
     try:
@@ -296,7 +295,7 @@ def _text_of_error(error: Any) -> str:
 
 
 def _pretty(value: Any) -> str:
-    """JSON as people read it; text that is none as it is."""
+    """Indented JSON; text that is not JSON is returned unchanged."""
     if value is None or value == "":
         return ""
     parsed = _parsed(value)
@@ -316,7 +315,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _line(text: Any) -> str:
-    """On one line; several are parted by semicolons."""
+    """The text on one line; several texts are separated by semicolons."""
     if isinstance(text, list | tuple):
         return "; ".join(filter(None, map(_line, text)))
     return " ".join(str(text or "").split())

@@ -1,4 +1,4 @@
-"""Files that stand inside items, as `data:` URLs: how large they are. Pure."""
+"""Sizes of files that are embedded in items as `data:` URLs. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_inline(name: str, value: Any) -> bool:
 
 
 def inline_size(value: Any) -> int:
-    """Bytes of all of them in items, parts, or a list of either."""
+    """Bytes of all embedded files in items, parts, or a list of either."""
     match value:
         case Mapping():
             return sum(
@@ -28,7 +28,7 @@ def inline_size(value: Any) -> int:
 
 
 def oversized(items: Iterable[Mapping[str, Any]], limit: int) -> int:
-    """The size of the first message that files make larger than `limit`; 0 for none."""
+    """Size of the first message with files that is larger than `limit`; 0 for none."""
     for item in items:
         if _has_file(item) and (size := message_size(item)) > limit:
             return size
@@ -46,7 +46,7 @@ def _has_file(item: Mapping[str, Any]) -> bool:
 
 
 def text_size(value: Any) -> int:
-    """Bytes of all strings but those."""
+    """Bytes of all strings except embedded files."""
     match value:
         case str():
             return len(value.encode())
@@ -61,9 +61,9 @@ def text_size(value: Any) -> int:
 
 
 def message_size(item: Mapping[str, Any]) -> int:
-    """What counts toward the size of one message.
+    """The bytes that count toward the size limit of one message.
 
-    The picture of a screen, which a client's computer sends, is no part of a message.
+    The screenshot in a `computer_call_output` does not count.
     """
     size = text_size(item)
     if item.get("type") == "computer_call_output":

@@ -1,10 +1,10 @@
-"""What access tokens spend: reserved before a call, settled after it.
+"""Spending of access tokens: reserved before a provider call, settled after it.
 
-A *balance* is what one token has spent in one period, and what is reserved of it. It
-changes by conditional updates only, so that any number of calls at the same moment, in
-any number of processes, never reserve more than the budget together. An *entry* is one
-request to a provider: what it may cost at most, then what it did. One whose process
-died is released by the sweep when its deadline has passed.
+A *balance* is the amount that one token has spent and reserved in one period. It
+changes by conditional updates only, so that concurrent calls, in any number of
+processes, never reserve more than the budget together. An *entry* is one request to a
+provider: first its maximum cost, then its real cost. If its process died, the sweep
+releases the entry once its deadline has passed.
 
 Money is in billionths of a US dollar, whole numbers, so that sums are exact in every
 database. Synchronous; a token without a budget has no rows here.
@@ -29,9 +29,9 @@ from llm.wire.items import new_id
 
 logger = logging.getLogger(__name__)
 
-MARGIN = 60.0  # seconds that an entry outlasts the longest call
-_MOST = 10**9 * NANO  # a column takes nine times as much
-RELEASED = 500  # entries a sweep releases at the most
+MARGIN = 60.0  # seconds added to the longest possible call
+_MOST = 10**9 * NANO  # the column can store nine times as much
+RELEASED = 500  # most entries that one sweep releases
 
 
 def entry_id() -> str:
@@ -39,7 +39,7 @@ def entry_id() -> str:
 
 
 class Balance(models.Model):
-    """What a token has spent in a period, and what is reserved."""
+    """The amounts that a token has spent and reserved in a period."""
 
     token = models.ForeignKey(AccessToken, models.CASCADE, related_name="balances")
     period = models.CharField(max_length=10)  # "total", "2026-11" or "2026-11-21"
@@ -99,7 +99,7 @@ class LedgerEntry(models.Model):
 
 
 def nanos(amount: Decimal) -> int:
-    """USD in billionths, never less than it is; a billion is as good as infinite."""
+    """USD in billionths, rounded up; at most a billion USD."""
     return min(_MOST, int((amount * NANO).to_integral_value(ROUND_CEILING)))
 
 
@@ -109,16 +109,16 @@ def dollars(amount: int) -> Decimal:
 
 @transaction.atomic
 def reserve(entry: str, token_id: int, amount: int) -> None:
-    """Set `amount` aside for a new `entry`.
+    """Reserve `amount` for a new `entry`.
 
-    Raises BudgetExhausted, and Unauthorized where the token is gone; then nothing has
-    changed.
+    Raises BudgetExhausted, and Unauthorized where the token was deleted; then nothing
+    has changed.
     """
     tokens = AccessToken.objects.filter(pk=token_id)
     if (token := tokens.only("budget", "budget_period").first()) is None:
         raise Unauthorized
     budget = token.budget_nanos
-    if budget is None:  # it had one when the call began
+    if budget is None:  # the budget was removed after the call began
         return
     balance, _ = Balance.objects.get_or_create(token=token, period=token.period())
     fitting = Balance.objects.filter(
@@ -133,7 +133,7 @@ def reserve(entry: str, token_id: int, amount: int) -> None:
 
 @transaction.atomic
 def settle(entry: str, cost: int) -> None:
-    """What `entry` really cost; a second time is harmless, as is one not reserved."""
+    """Record the real cost of `entry`. Idempotent; an unknown entry is ignored."""
     entries = LedgerEntry.objects.filter(pk=entry).select_related("balance")
     if (row := entries.first()) is None:
         return
@@ -151,7 +151,7 @@ def settle(entry: str, cost: int) -> None:
 
 
 def release_expired() -> int:
-    """Give back what was reserved by processes that are gone. How many entries."""
+    """Release reservations of processes that died; returns how many entries."""
     expired = LedgerEntry.objects.filter(
         state=LedgerEntry.State.RESERVED, deadline__lt=timezone.now()
     )
@@ -169,19 +169,19 @@ def _release(row: LedgerEntry) -> bool:
 
 
 def _close(row: LedgerEntry, state: str, cost: int) -> bool:
-    """False where somebody else was first."""
+    """False where another process closed the entry first."""
     open_ones = LedgerEntry.objects.filter(pk=row.pk, state=LedgerEntry.State.RESERVED)
     return bool(open_ones.update(state=state, cost=cost))
 
 
 def _late(entry: str, cost: int) -> bool:
-    """A call that outlasted its deadline is paid for all the same."""
+    """Settle an entry that was released because its call outlasted the deadline."""
     released = LedgerEntry.objects.filter(pk=entry, state=LedgerEntry.State.RELEASED)
     return bool(released.update(state=LedgerEntry.State.SETTLED, cost=cost))
 
 
 def check(token: AccessToken) -> None:
-    """For what is asked now and called later. Raises BudgetExhausted."""
+    """Check the budget for a turn that will run later. Raises BudgetExhausted."""
     budget = token.budget_nanos
     if budget is None:
         return
@@ -191,7 +191,7 @@ def check(token: AccessToken) -> None:
 
 
 def balance_of(token: AccessToken) -> tuple[int, int]:
-    """Spent and reserved, in billionths of a USD, in the period that is now."""
+    """Spent and reserved in the current period, in billionths of a USD."""
     rows = Balance.objects.filter(token=token, period=token.period())
     found: Any = rows.values_list("spent", "reserved").first()
     return found or (0, 0)

@@ -1,9 +1,10 @@
-"""How many requests and tokens a minute an access token may take.
+"""Rate limits: requests, bytes and tokens a minute, for access tokens and users.
 
-Each limit is a token bucket: it holds a minute's worth, and refills steadily. In one
-process the buckets are in memory; where REDIS_URL is set they are in Redis, changed by
-one script in one round trip. When Redis is away each process counts for itself, with a
-warning: a limit that fails must not stop the service. No database is asked.
+Each limit is a token bucket: it has room for one minute's amount, and refills steadily.
+In one process the buckets are in memory; where REDIS_URL is set they are in Redis,
+changed by one script in one round trip. While Redis is unavailable each process counts
+for itself and logs a warning: failing limits must not stop the service. The database is
+not used.
 """
 
 from __future__ import annotations
@@ -23,35 +24,35 @@ from django.conf import settings
 from conversations.throttled_warning import ThrottledWarning
 
 MINUTE = 60.0  # seconds
-SIZE = 100_000  # buckets; beyond them those that are full again are forgotten
-PATIENCE = 0.5  # seconds for an answer of Redis
-CONNECTIONS = 16  # of an event loop; requests wait for a free one
-PAUSE = 1.0  # seconds without a try after Redis did not answer
+SIZE = 100_000  # buckets; if there are more, those that are full again are deleted
+PATIENCE = 0.5  # seconds to wait for Redis
+CONNECTIONS = 16  # for each event loop; requests wait for a free one
+PAUSE = 1.0  # seconds before Redis is tried again after a failure
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`amount` of what may be taken `limit` times a minute.
+    """A charge of `amount` to a bucket that takes `limit` a minute.
 
-    What is asked for must be there, but no more than the bucket can hold: who asks for
-    more waits until it is full, and then for longer.
+    It is allowed if the bucket contains the amount. A charge larger than the bucket is
+    allowed when the bucket is full, and leaves its level below 0.
     """
 
-    name: str  # "requests" or "tokens"
+    name: str  # "requests", "bytes" or "tokens"
     limit: int  # a minute
-    amount: float  # below 0 to give back
-    is_taken: bool = True  # else it is only looked for
-    is_gone: bool = False  # used already: taken even if it is not there
+    amount: float  # below 0 for a refund
+    is_taken: bool = True  # False: only check that the amount is available
+    is_gone: bool = False  # used already: charged even if it exceeds the level
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A bucket after something was, or was not, taken."""
+    """State of a bucket after a charge was allowed or refused."""
 
     wanted: Wanted
-    level: float  # below 0 where more was used than expected
+    level: float  # below 0 if more was used than the bucket contained
 
     @property
     def remaining(self) -> int:
@@ -59,12 +60,12 @@ class Left:
 
     @property
     def full_in(self) -> float:
-        """Seconds."""
+        """Seconds until the bucket is full."""
         return self._seconds_until(self.wanted.limit)
 
     @property
     def enough_in(self) -> float:
-        """Seconds until what was wanted is there."""
+        """Seconds until the bucket contains the charged amount."""
         return self._seconds_until(min(self.wanted.amount, self.wanted.limit))
 
     def _seconds_until(self, level: float) -> float:
@@ -73,26 +74,26 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All that was wanted was taken, or nothing."""
+    """The result of a list of charges: all were made, or none."""
 
     is_allowed: bool
     left: Sequence[Left]
 
     @property
     def retry_after(self) -> float:
-        """Seconds."""
+        """Seconds until the charges would be allowed."""
         return max((left.enough_in for left in self.left), default=0.0)
 
 
 class Buckets:
-    """In the memory of this process. For all threads."""
+    """Buckets in the memory of this process. Thread-safe."""
 
     def __init__(self) -> None:
-        self._levels: dict[str, tuple[float, float]] = {}  # level, and when
+        self._levels: dict[str, tuple[float, float]] = {}  # level, and the time of it
         self._lock = threading.Lock()
 
     def take(self, owner: str, wanted: Sequence[Wanted], now: float) -> Verdict:
-        """`now` in seconds of a clock that never goes back."""
+        """`now`: seconds of a monotonic clock."""
         with self._lock:
             levels = [self._level(owner, each, now) for each in wanted]
             pairs = list(zip(wanted, levels, strict=True))
@@ -112,7 +113,7 @@ class Buckets:
         return min(each.limit, level + (now - then) * each.limit / MINUTE)
 
     def _forget(self, now: float) -> None:
-        # After two minutes every bucket is full, however far below 0 it was.
+        # No level is below minus one minute's amount: full again after two minutes.
         old = now - 2 * MINUTE
         self._levels = {k: v for k, v in self._levels.items() if v[1] > old}
 
@@ -124,15 +125,15 @@ def _is_there(each: Wanted, level: float) -> bool:
 
 
 def _after(each: Wanted, level: float) -> float:
-    """No deeper than a minute's worth below 0; what is given back does not overflow."""
+    """The level after a charge: at least minus one minute's amount, at most full."""
     if not each.is_taken:
         return level
     return max(-float(each.limit), min(each.limit, level - each.amount))
 
 
-#: As `Buckets.take`, by Redis' own clock. KEYS: the buckets. ARGV: of each its limit,
-#: the amount, 1 where it is taken, and 1 where it is gone. Answers 1 or 0, and the
-#: levels.
+#: `Buckets.take` with Redis' own clock. KEYS: the buckets. ARGV: for each bucket its
+#: limit, the amount, 1 if `is_taken`, and 1 if `is_unconditional`. Returns 1 (allowed)
+#: or 0, and the levels.
 SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -164,11 +165,11 @@ return told
 
 
 class RedisBuckets:
-    """In Redis, for all processes. `take` for threads, `atake` for one event loop."""
+    """Buckets in Redis, for all processes: `take` in threads, `atake` in tasks."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._own = Buckets()  # while Redis is away
+        self._own = Buckets()  # used while Redis is unavailable
         self._away_until = 0.0
         self._warning = ThrottledWarning(
             logger, "Redis is away (%s): this process counts requests for itself"
@@ -192,7 +193,7 @@ class RedisBuckets:
             return self._alone(owner, wanted, exc)
 
     async def aclose(self) -> None:
-        """What the running loop has opened, and threads; they open it anew."""
+        """Close connections of the running loop and of threads; use reopens them."""
         if found := self._loops.pop(asyncio.get_running_loop(), None):
             await found.client.aclose()
         if "_script" in self.__dict__:
@@ -250,7 +251,7 @@ class _OfLoop:
 
 
 def _options(retry: Any) -> dict[str, Any]:
-    """`retry` as the client's kind needs it: none."""
+    """`retry`: the no-retry policy object of the sync or the async client."""
     return {
         "socket_timeout": PATIENCE,
         "socket_connect_timeout": PATIENCE,
@@ -281,7 +282,7 @@ def _redis(url: str) -> RedisBuckets:
 
 
 def take(owner: str, wanted: Sequence[Wanted]) -> Verdict:
-    """For threads."""
+    """Make all charges or none. For threads."""
     if not wanted:
         return Verdict(True, ())
     if settings.REDIS_URL:
@@ -290,18 +291,18 @@ def take(owner: str, wanted: Sequence[Wanted]) -> Verdict:
 
 
 def charge(owner: str, used: Wanted) -> None:
-    """What was used without asking; below 0, what was not used after all."""
+    """Charge unconditionally what was used; an amount below 0 is a refund."""
     take(owner, [replace(used, is_gone=True)])
 
 
 async def atake(owner: str, wanted: Sequence[Wanted]) -> Verdict:
-    """For event loops."""
+    """Like `take`, for event loops."""
     if settings.REDIS_URL and wanted:
         return await _redis(settings.REDIS_URL).atake(owner, wanted)
     return take(owner, wanted)
 
 
 async def aclose() -> None:
-    """What the running event loop has opened."""
+    """Close the connections of the running event loop."""
     if settings.REDIS_URL:
         await _redis(settings.REDIS_URL).aclose()

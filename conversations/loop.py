@@ -1,8 +1,8 @@
-"""The tool loop: items in, one canonical event stream out. No database here.
+"""The tool loop: items in, one canonical event stream out. No database access.
 
-Each turn of the loop asks `steps.next_step` what the items call for and does it. What
-must be on record before the loop goes on is handed to a `Record`; cancelling the task
-that iterates ends the stream in order, in whatever await it finds it.
+Each iteration calls `steps.next_step` for the next step and carries it out. Changes
+that must be stored before the loop continues go to a `Record`. Cancelling the task that
+iterates ends the stream with a proper last event, whatever it awaits at that moment.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from llm.wire.response import ResponseBuilder
 from tools.execute import Outcome, Progress, execute, known_name, refused
 from tools.registry import Context, Tool
 
-#: What the model reads while a call goes on in the background.
+#: Output that the model receives while a call runs in the background.
 PLACEHOLDER = (
     "Accepted: this call goes on in the background. Its result will be told to you in a"
     " message as soon as it is there. Go on meanwhile, and do not call it again."
 )
-LARGE = 1_000_000  # characters of an answer that is closed when it may be
+LARGE = 1_000_000  # characters; a longer answer awaits `Task.wait_to_close`
 _NONE: frozenset[str] = frozenset()
 _EDITED = "Note: a person changed the arguments before the call ran, to {}."
 _BEYOND_LIMIT = "the limit of this response is reached: 'max_tool_calls' is {}."
@@ -56,41 +56,41 @@ Stream = Callable[[Request, Call], AsyncGenerator[list[Delta], None]]
 
 
 class Record(Protocol):
-    """What a turn writes down, and when. Each returns once it is safe."""
+    """Storage of a turn's progress. Each method returns once the change is durable."""
 
-    #: Results of calls in the background may have come.
+    #: True if results of background calls may have arrived.
     has_news: bool
 
     async def called(
         self, calls: Sequence[Item], *, background: Collection[str]
     ) -> None:
-        """A provider call is over; `calls` are about to run, those with ids in
-        `background` without us."""
+        """A provider call has ended. `calls` are about to run; those with ids in
+        `background` run outside the loop."""
 
     async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
-        """Calls have ended; with the `last` one their outputs are in the response."""
+        """Calls have ended. If `last`, all outputs of the step are in the response."""
 
     async def arrived(self) -> Sequence[Item]:
-        """Results of calls in the background, as messages that the model has not been
-        told. They count as told with the next `answered`."""
+        """Results of background calls that were not delivered to the model yet, as
+        messages. The next `save_outcomes` marks them as delivered."""
 
     async def waits(self, calls: Sequence[Item]) -> Sequence[dict[str, Any]]:
-        """The turn stops here until a person has decided about `calls`. The questions
-        they are asked."""
+        """Suspend the turn until a user has decided about `calls`. Returns the
+        questions for the user."""
 
     def asks(self, call: Call) -> None:
-        """A provider call begins; it is filled in while it lasts."""
+        """A provider call begins; `call` is filled in while it lasts."""
 
     def asked(self, call: Call) -> None:
-        """A provider call is over, well or not."""
+        """A provider call has ended, successfully or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a turn is to do: everything the loop needs to know, and no row."""
+    """Everything the loop needs to run a turn, without database rows."""
 
-    prepare: Callable[[Sequence[Item]], Request]  # this turn's items to a request
-    #: Finds out what else the model is told, once, before it is first asked.
+    prepare: Callable[[Sequence[Item]], Request]  # from this turn's items
+    #: Reads the turn's context sources, once, before the first provider call.
     gather: Callable[[], Awaitable[Gathered]] | None = None
     stream: Stream
     tools: Mapping[str, Tool] = field(default_factory=dict)
@@ -100,25 +100,25 @@ class Task:
     max_steps: int = 10
     max_tool_calls: int | None = None  # of our tools, over the whole turn
     needs_approval: Callable[[Item], bool] = lambda call: False
-    #: Arguments that a person has put in the place of the model's, as JSON text.
+    #: Arguments with which a user replaced the model's, as JSON text, by call id.
     arguments: Mapping[str, str] = field(default_factory=dict)
-    #: Outcomes an interrupted run has left, by call id.
+    #: Outcomes that an interrupted run has saved, by call id.
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     partial: Sequence[Item] = ()
-    #: The provider may still have the answer that an interrupted run asked for.
+    #: A response that an interrupted run requested; the provider may still have it.
     resumes: BackgroundResponse | None = None
-    #: Whether the message has cost what it may, so that the model is not asked again.
+    #: True if the message has reached its cost limit: no further provider calls.
     is_spent: Callable[[], bool] = lambda: False
-    #: Waits until a large answer may be closed, and so be held whole.
+    #: Waits for permission to close a large answer, which puts it in memory whole.
     closing: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What the model is told beside the conversation has been found out."""
+    """The result of reading the turn's context sources."""
 
-    prepare: Callable[[Sequence[Item]], Request]  # in the place of the task's own
-    failed: Sequence[Mapping[str, str]] = ()  # what was left out: source and reason
+    prepare: Callable[[Sequence[Item]], Request]  # replaces the task's own
+    failed: Sequence[Mapping[str, str]] = ()  # left out: source and reason
 
 
 async def respond(
@@ -129,19 +129,19 @@ async def respond(
     stop_reason: Callable[[], str] = lambda: "cancelled",
     tell: Tell | None = None,
 ) -> AsyncGenerator[list[Event], None]:
-    """Answer the question. The last batch ends the response, and nothing follows it.
+    """Run the turn and yield its events. The last batch ends the response.
 
-    What the model says is handed to `tell` at once, where that is given, and yielded
-    otherwise: nearly all batches are that, and each would pass three generators.
+    If `publish` is given, events of provider output are passed to it and not yielded:
+    these are nearly all batches, and each would pass through three generators.
 
-    The builder has been started, and holds what an earlier run has committed. Where a
-    person has to decide first, the response is left open: it goes on when this is asked
-    again.
+    The builder must have been started and contain the items that an earlier run has
+    committed. Where a user has to decide first, the response is left open; the next
+    call of `respond` continues it.
     """
     loop = _Loop(task, builder, record, tell)
     try:
         while (acts := loop.acts()) is not None:
-            try:  # as `aclosing`, which takes more while thousands are open
+            try:  # `aclosing` would need more memory with thousands of open streams
                 async for events in acts:
                     yield events
             finally:
@@ -160,7 +160,7 @@ async def respond(
 
 
 class _Loop:
-    """What a turn does, one thing after another: `acts` until there is nothing left."""
+    """The state of a running turn. `next_action` is called until it returns None."""
 
     __slots__ = (
         "_begins",
@@ -187,9 +187,9 @@ class _Loop:
         record: Record,
         tell: Tell | None,
     ) -> None:
-        self.reason: str | None = None  # why the model got no last word
-        self.waits = False  # for a person
-        self.unsaid: Sequence[Event] = ()  # made, and waiting for the record
+        self.reason: str | None = None  # why the response is incomplete
+        self.waits = False  # for a user's decision
+        self.unsaid: Sequence[Event] = ()  # built, but not stored yet
         self._begins = True
         self._task = task
         self._prepare = task.prepare
@@ -197,15 +197,16 @@ class _Loop:
         self._record = record
         self._tell = tell
         self._steps = rounds(builder.output)
-        # Most turns call nothing, and thousands may be open: no sets of their own.
-        self._called: frozenset[str] = _NONE  # call ids on record as about to run
+        # Most turns call no tools and thousands may be open: they share empty sets.
+        self._called: frozenset[str] = _NONE  # calls that are saved and may run
         self._outcomes = task.outcomes
-        self._late: frozenset[str] = _NONE  # ended, and not on record yet
+        self._late: frozenset[str] = _NONE  # calls that ended and are not saved yet
         self._resumption = Resumption(builder, task.partial) if task.partial else None
         self._resumes = task.resumes
 
     def acts(self) -> AsyncGenerator[list[Event], None] | None:
-        """What is to be done next, once the last of it is done; None at the end."""
+        """The next action, to be iterated to its end before the next call; None at the
+        end of the turn."""
         if self._begins:
             self._begins = False
             if self._resumption or self._task.gather:
@@ -224,7 +225,7 @@ class _Loop:
                 return self._wait(calls)
             case Finish(reason):
                 self.reason = reason
-                if self._resumption:  # nothing goes on with what was kept
+                if self._resumption:  # its partial item will not be continued
                     self.unsaid = self._builder.end_call(whole=False)
         return None
 
@@ -251,7 +252,7 @@ class _Loop:
     def _called_for(self) -> Step:
         finish = self._builder.finish
         if finish is not None and finish.reason == "size":
-            return Finish("max_answer_size")  # calls before the cut are not run
+            return Finish("max_answer_size")  # calls before the cut do not run
         return next_step(
             self._builder.output,
             ended_output=self._builder.ended_output,
@@ -261,14 +262,14 @@ class _Loop:
         )
 
     def _may_be_told(self, step: Step) -> bool:
-        """Every call has its output, the model may still be asked, and it is not in the
-        middle of an answer: an item added behind an open one is not in the output."""
+        """True if every call has its output, another provider call is allowed, and no
+        answer is half done: an item added after an open item is not in the output."""
         builder = self._builder
         if self._resumes or self._resumption:
             return False
         if is_midway(builder.output, builder.ended_output):
             return False
-        # Told now, the result would get no answer; a turn of its own may give one.
+        # Delivered now, the result would get no answer; a new turn can answer it.
         if self._steps >= self._task.max_steps or self._task.is_spent():
             return False
         return step in (Generate(), Finish())
@@ -302,7 +303,7 @@ class _Loop:
         call = Call()
         feed = partial(_feed, resumption, call) if resumption else builder.feed
         tell = self._tell
-        # The request is nobody's but the stream's, which drops it when it can.
+        # No reference to the request is kept here, so that the stream can free it.
         answer = task.stream(self._request(resumption), call)
         self._record.asks(call)
         builder.begin_call()
@@ -315,7 +316,7 @@ class _Loop:
                         tell(events)
                     else:
                         yield events
-                    del deltas, events  # as the next may be long in coming
+                    del deltas, events  # the next batch may take long; free these
             finally:
                 await answer.aclose()
             if builder.finish is None:
@@ -336,7 +337,7 @@ class _Loop:
             )
         if isinstance(step := self._next(), CallTools):
             await self._note_called(step.calls)
-        elif builder.finish.reason == "pause":  # what it has said so far stands
+        elif builder.finish.reason == "pause":  # the output so far is final
             await self._record.called([], background=())
 
     def _request(self, resumption: Resumption | None) -> Request:
@@ -350,7 +351,7 @@ class _Loop:
         return replace(request, prefill=resumption.prefill)
 
     async def _note_called(self, calls: Sequence[Item]) -> None:
-        """The calls are on record before any of them runs."""
+        """Save the calls before any of them runs."""
         self._called |= {call["call_id"] for call in calls}
         background = [c["call_id"] for c in calls if self._is_background(c)]
         await self._record.called(calls, background=background)
@@ -379,7 +380,7 @@ class _Loop:
         todo = [call for call in calls if call["call_id"] not in known]
         if fresh := [call for call in todo if call["call_id"] not in self._called]:
             await self._note_called(fresh)
-        # An interrupted run has left these outcomes, or nobody waits for them.
+        # These have outcomes of an interrupted run, or run in the background.
         self._late |= {c["call_id"] for c in calls} & self._outcomes.keys()
         todo = [call for call in todo if call["call_id"] not in self._outcomes]
         for group in self._groups(todo):
@@ -387,7 +388,7 @@ class _Loop:
             async with aclosing(happenings):
                 async for events in happenings:
                     yield events
-        # The last outcome, the outputs and what comes next are one thing on record.
+        # The last outcomes and the outputs are saved in one transaction.
         late = [
             self._outcomes[c["call_id"]] for c in calls if c["call_id"] in self._late
         ]
@@ -401,7 +402,7 @@ class _Loop:
         yield self._said()
 
     def _groups(self, calls: Sequence[Item]) -> list[list[Item]]:
-        """Calls that run side by side; those beyond the limit come last."""
+        """Groups of calls that run concurrently; those beyond the limit come last."""
         beyond = self._beyond_limit()
         within = [call for call in calls if call["call_id"] not in beyond]
         rest = [call for call in calls if call["call_id"] in beyond]
@@ -409,7 +410,7 @@ class _Loop:
         return [group for group in [*groups, rest] if group]
 
     def _beyond_limit(self) -> frozenset[str]:
-        """The calls of our tools that the request's `max_tool_calls` leaves out."""
+        """Ids of calls of our tools that exceed the request's `max_tool_calls`."""
         if (most := self._task.max_tool_calls) is None:
             return frozenset()
         calls = [

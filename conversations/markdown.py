@@ -1,9 +1,9 @@
-"""A message's Markdown to HTML that is safe to show, whatever a model wrote.
+"""Render a message's Markdown to safe HTML, whatever the model wrote.
 
-Three walls stand between a model and the page: markdown-it lets no HTML through, our
-rules make the only tags there are (an image becomes a link, so nothing is fetched from
-elsewhere), and nh3 drops whatever is not on its list. Classes only, no styles: the
-page's Content-Security-Policy allows no others.
+There are three layers of protection: markdown-it escapes all HTML, our render rules
+generate the only tags (an image becomes a link, so that nothing is fetched from other
+hosts), and nh3 removes everything that is not on its list. The HTML has classes and no
+styles, as the page's Content-Security-Policy forbids inline styles.
 
 While an answer streams, static/js/markdown.js renders it the same way.
 """
@@ -33,28 +33,28 @@ from pygments.util import ClassNotFound
 from conversations.markdown_math import math_plugin
 from conversations.markdown_weight import is_too_heavy
 
-WINDOW = 20_000  # characters; a longer text is rendered in pieces, each by itself
-PART = 100_000  # characters that a page shows at once
-LONGEST_BLOCK = 100_000  # characters of one that is rendered in one piece
-#: Characters of a code block. What a lexer takes may grow with the square of the code.
+WINDOW = 20_000  # characters; a longer text is rendered in independent pieces
+PART = 100_000  # characters that a page shows at first
+LONGEST_BLOCK = 100_000  # characters of a block; a longer one is cut
+#: Characters of a code block. The time of a lexer may grow quadratically.
 UNCOLOURED_BEYOND = 10_000
-MAX_NESTING = 100  # what is nested deeper is left out
+MAX_NESTING = 100  # content that is nested deeper is left out
 
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _LINES = re.compile(r"[^\n]{1,20000}\n?|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_LINES = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
-_TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # begins no list item and goes on in none
-#: Code that is one thing over and over, at which many lexers are slow.
+_TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # neither begins nor continues a list item
+#: Long repetitions, on which many lexers are slow.
 _RUN = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
 _LANGUAGE = re.compile(r"[\w+#.-]{1,30}")
 _DEEPEST_HEADING = 6
-_HEADINGS_ABOVE = 2  # the page's title and the turn have the levels above
+_HEADINGS_ABOVE = 2  # levels used by the page's title and the turn
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a text that is too long to be rendered at once."""
+    """A rendered part of a long text."""
 
     html: SafeString
     next_start: int | None  # where the next part begins; None where this is the last
@@ -65,9 +65,9 @@ def render(text: str) -> SafeString:
 
 
 def render_part(text: str, start: int = 0) -> Part:
-    """What stands from a character on, as Markdown: PART characters or some more.
+    """Render about PART characters of `text`, or some more, from `start` on.
 
-    `start`: 0, or the `next_start` of the part before.
+    `start`: 0, or the `next_start` of the previous part.
     """
     html: list[str] = []
     for end, window in _windows(text, start):
@@ -78,7 +78,7 @@ def render_part(text: str, start: int = 0) -> Part:
 
 
 def coloured(code: str, language: str) -> SafeString:
-    """`code` as HTML whose classes tell its parts; as it is for unknown languages."""
+    """`code` as HTML with Pygments' classes; only escaped for unknown languages."""
     is_short = len(code) <= UNCOLOURED_BEYOND
     if is_short and (lexer := _lexer(language)) and not _RUN.search(code):
         return mark_safe(str(highlight(code, lexer, _FORMATTER)))
@@ -101,11 +101,10 @@ def _cached_short(text: str) -> SafeString:
 
 
 def _windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
-    """Pieces that mean the same by themselves as in the text, with their ends in it.
+    """Pieces that render alone as they do within the text, each with its end position.
 
-    A piece begins with a block at the top level. Only a block of more than
-    LONGEST_BLOCK is cut, code into several blocks of code. A link to an address by its
-    name is lost in other pieces.
+    A piece begins with a block at the top level. Only a block longer than LONGEST_BLOCK
+    is cut, a code block into several. Reference links do not work across pieces.
     """
     fence = _fence_at(text, start)
     lines = [f"{fence}\n"] if fence else []
@@ -158,7 +157,7 @@ def _lexer(language: str) -> Any:
 
 
 class _Renderer(RendererHTML):
-    """Where a page differs from a document: code, tables, headings and images."""
+    """Own HTML for code, tables, headings and images."""
 
     def fence(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
@@ -220,7 +219,7 @@ def _code_block(code: str, language: str) -> str:
 
 
 def _cell(token: Token) -> str:
-    """markdown-it says alignment by a style, which the page's policy forbids."""
+    """A cell's tag, aligned by a class, as CSP forbids markdown-it's inline style."""
     style = str(token.attrs.get("style", ""))
     side = style.removeprefix("text-align:")
     aligned = f' class="to-{side}"' if style else ""
@@ -248,8 +247,8 @@ _BLOCKS = {
 
 
 def _set_directions(state: StateCore) -> None:
-    """Each block at the top level, and each cell, runs as its first letter does. What
-    stands inside goes with it: a block with a direction of its own would not count."""
+    """Set `dir="auto"` on top-level blocks and table cells. Blocks inside them inherit
+    it: `dir="auto"` ignores the text of descendants that have their own `dir`."""
     for token in state.tokens:
         is_cell = token.type in ("th_open", "td_open")
         if is_cell or (token.level == 0 and token.type in _BLOCKS):
@@ -271,7 +270,7 @@ def _make_markdown() -> MarkdownIt:
     markdown.use(tasklists_plugin, label=True)
     markdown.use(math_plugin)
     markdown.core.ruler.push("directions", _set_directions)
-    # Only what says so is a link: "main.py" and "README.md" are no web sites.
+    # Link only URLs with a scheme: "main.py" and "README.md" are not web sites.
     markdown.options["linkify"] = True
     assert markdown.linkify is not None
     markdown.linkify.set({"fuzzy_link": False, "fuzzy_email": False})

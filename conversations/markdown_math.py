@@ -1,10 +1,10 @@
-"""Markdown rules that leave formulas as they are written.
+"""Markdown rules that keep formulas unchanged.
 
-They stand in `$x$`, `$$x$$`, `\\(x\\)` or `\\[x\\]`; without these rules Markdown would
-take the backslashes and underscores of LaTeX for its own. A formula ends before the
-next blank line, and one in single dollars on its line: `$5 and $6` is money.
-static/js/math.js follows the same rules while an answer streams in;
-tests/js/math_cases.json holds both to them.
+Formulas are written as `$x$`, `$$x$$`, `\\(x\\)` or `\\[x\\]`; without these rules
+Markdown would interpret the backslashes and underscores of LaTeX. A formula ends before
+the next blank line, and one in single dollars on its line: `$5 and $6` is money.
+static/js/math.js implements the same rules for streaming answers;
+tests/js/math_cases.json tests both.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _end_of_formula(state: StateInline) -> int | None:
 
 def _end_of_delimited(state: StateInline, opener: str) -> int | None:
     closer = _CLOSERS[opener]
-    # Where none follows, none follows a later opener: so a text is not searched to its
-    # end for each of its openers.
+    # If no closer follows here, none follows a later opener either. Remembering that
+    # avoids a search to the end of the text for each opener.
     absent: dict[str, str] = state.env.setdefault("absent_closers", {})
     if absent.get(closer) is state.src:
         return None
@@ -66,7 +66,7 @@ def _end_of_delimited(state: StateInline, opener: str) -> int | None:
 
 
 def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A formula that begins a line and ends one."""
+    """A formula that begins at the start of a line and ends at the end of one."""
     first = state.src[state.bMarks[start] + state.tShift[start] : state.eMarks[start]]
     opener = first[:2]
     if opener not in ("$$", "\\[") or state.is_code_block(start):
@@ -84,7 +84,7 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _last_line(state: StateBlock, start: int, end: int, closer: str) -> int | None:
-    """The line that ends with the closer; none where a blank line comes first."""
+    """The line that ends with the closer; None where a blank line comes first."""
     open_until: dict[str, int] = state.env.setdefault("open_until", {})
     if start < open_until.get(closer, -1):
         return None
@@ -96,7 +96,7 @@ def _last_line(state: StateBlock, start: int, end: int, closer: str) -> int | No
         if inner.endswith(closer):
             return line
         if closer in inner:
-            break  # text follows the formula: it is one of a paragraph
+            break  # text follows, so the formula is inline in a paragraph
     else:
         line = end
     open_until[closer] = line

@@ -1,19 +1,19 @@
-"""Whether a text is too heavy to be rendered as Markdown. Pure, and linear.
+"""Detect texts that would take too long to render as Markdown. Pure, linear time.
 
-The parser looks for the end of a link from each bracket, for the scheme of an address
-from each "://", for the list of each checkbox, and for the other half of each mark of
-emphasis. Of text that people or models write
-there are few of these in a row; 99 kB of nothing else take seconds to minutes.
+The parser searches for the end of a link from each bracket, for the scheme of a URL
+from each "://", for the list of each checkbox, and for the other half of each emphasis
+mark. Real texts have few of these in a row; 99 kB of nothing else take seconds to
+minutes.
 """
 
 from __future__ import annotations
 
 import re
 
-MAX_OPEN = 200  # brackets of one paragraph that are never closed, or nested
+MAX_OPEN = 200  # unclosed or nested brackets in a paragraph
 MAX_TASKS = 500  # checkboxes
-MAX_MARKS = 5_000  # of emphasis, in a paragraph
-#: Addresses times characters, in a run without blanks and in a paragraph.
+MAX_MARKS = 5_000  # emphasis marks in a paragraph
+#: Number of URLs times characters, in a run without blanks and in a paragraph.
 MAX_IN_RUN = 1_000_000
 MAX_IN_PARAGRAPH = 10_000_000
 

@@ -1,4 +1,4 @@
-"""What people had remembered for them, by the tools in `conversations.tools`."""
+"""Memories of users, stored by the memory tools in `conversations.tools`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class TooManyMemories(Exception):
 
 class MemoryQuerySet(models.QuerySet["Memory"]):
     def of(self, user_id: int | None) -> MemoryQuerySet:
-        """Those of one user that are not forgotten, the newest first."""
+        """The memories of one user that are not deleted, newest first."""
         return self.filter(user_id=user_id, deleted_at=None)
 
     def remember(self, user_id: int, text: str, conversation_id: str = "") -> Memory:
-        """The row; the known one where just this is remembered already.
+        """Store a memory, or return the existing row with the same text.
 
         Raises TooManyMemories.
         """
@@ -41,7 +41,7 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
         )
 
     def recall(self, user_id: int, query: str, limit: int) -> list[Memory]:
-        """Those that fit best; the newest where nothing is sought."""
+        """The best matches; the newest memories where the query is empty."""
         rows = self.of(user_id)[:MAX_COUNT]
         if not query.strip():
             return list(rows[:limit])
@@ -49,7 +49,7 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
 
 
 class Memory(models.Model):
-    """Something to be known of a user, in the words in which it was remembered."""
+    """A fact about a user, as text that a model stored."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="memories"
@@ -81,16 +81,16 @@ class Memory(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"memory {self.pk}"  # what it says is not for every log
+        return f"memory {self.pk}"  # its text must not get into logs
 
     def forget(self) -> None:
-        """Gone for its owner and for models; retention deals with the row."""
+        """Hide it from its owner and from models; retention deletes the row."""
         self.deleted_at = timezone.now()
         self.save(update_fields=["deleted_at"])
 
 
 def forget(user_id: int, pk: int) -> bool:
-    """False where there was no such memory of this user."""
+    """False where the user has no such memory."""
     found: Any = Memory.objects.of(user_id).filter(pk=pk).first()
     if found is not None:
         found.forget()

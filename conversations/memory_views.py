@@ -1,4 +1,4 @@
-"""The page on which people see what is remembered for them, and have it forgotten."""
+"""Page on which users see and delete their memories."""
 
 from __future__ import annotations
 

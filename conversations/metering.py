@@ -1,7 +1,7 @@
-"""What an answer costs its token: set aside before each request, counted after it.
+"""Charge an access token for provider calls: reserve before each, settle after it.
 
-`Meter` stands between the tool loop and `llm.policy`. A token without a budget and
-without a limit of tokens has none, and its calls pass as if this were not there.
+A `Meter` wraps the stream between the tool loop and `llm.policy`. A token with neither
+a budget nor a token rate limit has no meter.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ logger = logging.getLogger(__name__)
 
 #: Tokens of an answer where the caller sets no limit.
 MOST_OUTPUT = 16_384
-#: How much longer a prompt may be than we estimate.
+#: Factor by which a prompt may be longer than our estimate.
 CAUTION = 2
 
 
 class Meter:
-    """Of one answer. `database` is to be set before it is used."""
+    """Meter of one answer. `database` must be set before use."""
 
     database: Database
 
     def __init__(self, token: AccessToken, route: Route, *, taken: int = 0) -> None:
-        """`taken`: tokens of the minute that the door has taken already."""
+        """`taken`: tokens already charged to the rate limit on admission."""
         self._token = token
         self._taken = taken
         can = Capabilities.read(route.capabilities)
         self._longest = min(MOST_OUTPUT, can.max_output_tokens or MOST_OUTPUT)
-        self._entries: list[tuple[str, int]] = []  # of this step: id and amount
+        self._entries: list[tuple[str, int]] = []  # id and reserved amount
 
     @classmethod
     def of(
@@ -71,7 +71,7 @@ class Meter:
         return cls(token, route, taken=taken)
 
     async def admit(self, request: Request, route: Route) -> None:
-        """Before each request to a provider.
+        """Reserve the maximum cost; called before each request to a provider.
 
         Raises BudgetExhausted, PriceUnknown, Unauthorized.
         """
@@ -85,12 +85,12 @@ class Meter:
             )
         entry = ledger.entry_id()
         self._entries.append((entry, amount))
-        # An entry's writes go through one thread, so that whatever interrupts us here,
-        # it is settled after it is reserved.
+        # All writes go through one thread, so that the entry is settled after it is
+        # reserved, even if this coroutine is cancelled here.
         await self.database.write(ledger.reserve, entry, self._token.pk, amount)
 
     def counting(self, stream: Stream) -> Stream:
-        """`stream`, whose `admit` is ours, settled at its end, whatever that is."""
+        """`stream`, with its calls settled when it ends, in whatever way it ends."""
 
         async def counted(
             request: Request, call: Call
@@ -109,7 +109,7 @@ class Meter:
         return counted
 
     def _limited(self, request: Request) -> Request:
-        """Who may spend so much and no more must not get an answer without an end."""
+        """With a budget every request has an output limit, so that its cost has one."""
         if self._token.budget is None or request.max_output_tokens is not None:
             return request
         return replace(request, max_output_tokens=self._longest)
@@ -138,7 +138,7 @@ class Meter:
 
 @dataclass(slots=True)
 class _Said:
-    """What went by, for providers that do not tell what it cost."""
+    """Usage and size of the streamed deltas, for providers that report no usage."""
 
     start: StartDelta | None = None
     usage: UsageDelta | None = None
@@ -170,14 +170,14 @@ class _Said:
 
 
 def most(request: Request, route: Route) -> int | None:
-    """What a request may cost at most, in billionths of a USD; None where nobody knows.
+    """The maximum cost of a request in billionths of a USD; None without prices.
 
-    The prompt is estimated, and with caution; the answer is as long as it may be.
+    Assumes the estimated prompt times a safety factor, and the longest answer allowed.
     """
     tokens = CAUTION * estimate(request.instructions, request.items, request.tools)
     answer = request.max_output_tokens or MOST_OUTPUT
     plain = UsageDelta(tokens, answer)
-    # A prompt that is put into the provider's cache costs more than one that is not.
+    # Writing a prompt to the provider's cache costs more than not caching it.
     cached = UsageDelta(tokens, answer, cache_write_tokens=tokens)
     costs = [cost_of(Call(usage=usage), route) for usage in (plain, cached)]
     known = [cost for cost in costs if cost is not None]
@@ -185,15 +185,15 @@ def most(request: Request, route: Route) -> int | None:
 
 
 def _with_usage(call: Call, request: Request, said: _Said) -> Call:
-    """`call`, with our estimate in place of what its provider did not tell.
+    """`call`, with our estimate for the usage that its provider did not report.
 
-    Who was cut off is told too little, if anything.
+    After a cut-off stream the reported usage is too low, or missing.
     """
     usage = call.usage or UsageDelta()
     if call.error is not None and (call.http_status or 0) >= 400:
-        return replace(call, usage=UsageDelta(0, 0))  # refused, and not billed
+        return replace(call, usage=UsageDelta(0, 0))  # rejected, and not billed
     if call.error is not None and call.http_status is None:
-        return replace(call, usage=UsageDelta(0, 0))  # it never got there
+        return replace(call, usage=UsageDelta(0, 0))  # never reached the provider
     told = said.size // BYTES_A_TOKEN
     answer = usage.output_tokens
     if answer is None or call.finish is None:
@@ -210,7 +210,7 @@ def _cost(call: Call) -> int | None:
     """Billionths of a USD."""
     assert call.route is not None, "llm.policy says whom it asks"
     cost = cost_of(call, call.route)
-    # What no call can cost is nonsense, and not to be charged.
+    # An impossible cost comes from wrong data and is not charged.
     return None if cost is None or cost >= MAX_COST else ledger.nanos(cost)
 
 
@@ -221,5 +221,5 @@ def _tokens(call: Call) -> int:
 
 def _retrieve(done: asyncio.Future[Any]) -> None:
     if not done.cancelled() and (exc := done.exception()):
-        # Its reservation is released when its deadline has passed.
+        # The sweep releases the reservation after its deadline.
         logger.error("a call could not be settled: %s", type(exc).__name__)

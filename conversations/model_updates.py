@@ -1,8 +1,8 @@
-"""Providers' own lists of models, looked at without anybody at a page.
+"""Scheduled synchronization with providers' lists of models.
 
-What is new is added switched off and what changed is written down, as the staff's page
-does; a model that is gone from a list is reported and left as it is, for it may be in
-use and lists have their bad days.
+As on the admin's page, new models are added switched off, and changes are saved. A
+model missing from a list is logged and left unchanged: it may be in use, and lists are
+sometimes incomplete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def sync_models() -> Iterator[Counter[str]]:
-    """A provider at each step; yields how many models were added and changed."""
+    """Synchronize one provider at a time; yields its numbers of added and changed."""
     enabled = Provider.objects.filter(enabled=True).order_by("pk")
     for pk in list(enabled.values_list("pk", flat=True)):
         if provider := Provider.objects.filter(pk=pk, enabled=True).first():
@@ -29,7 +29,7 @@ def sync_models() -> Iterator[Counter[str]]:
 def _synced(provider: Provider) -> Counter[str]:
     try:
         comparison = compare(provider)
-    except LLMError as exc:  # it has no list, or no key that is good for it
+    except LLMError as exc:  # it has no list, or no valid key for it
         logger.info("the models of %s stay: %s", provider.name, exc.code)
         return Counter()
     names = comparison.names()

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 
 class AllBut(Collection[str]):
-    """Every name there may be, but for some."""
+    """An unbounded set of names: every name except the excluded ones."""
 
     def __init__(self, others: Collection[str] = ()) -> None:
         self._others = frozenset(others)

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 
 def piece_by_piece(stream: Stream) -> Stream:
-    """`stream`, each delta by itself, for clients of other APIs: they get the pieces as
-    the provider cut them. Elsewhere those that came in one read become one."""
+    """Wrap `stream` so that each batch holds one delta.
+
+    Gateway clients get the pieces as the provider cut them. In conversations, the
+    deltas that arrived in one read stay in one batch.
+    """
 
     async def cut(request: Request, call: Call) -> AsyncGenerator[list[Delta], None]:
         batches = stream(request, call)
-        del request  # which may be large
+        del request  # it may be large
         async with aclosing(batches):
             async for deltas in batches:
                 for delta in deltas:

@@ -73,7 +73,7 @@ class ContextSourceForm(SecretHeadersForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "function" not in self.fields:  # for who may only look
+        if "function" not in self.fields:  # the user has only the view permission
             return
         known = {*functions(), *filter(None, [self.instance.function])}
         choices = [("", "---------"), *((path, path) for path in sorted(known))]
@@ -81,7 +81,7 @@ class ContextSourceForm(SecretHeadersForm):
 
 
 class TryForm(forms.Form):
-    """Whom a source is read for."""
+    """The user for whom a context source is tried."""
 
     username = forms.CharField(label=_("As the user"))
 
@@ -96,7 +96,7 @@ class TryForm(forms.Form):
             field.help_text = _("You may not read it for others.")
 
     def clean_username(self) -> Any:
-        """The user."""
+        """Return the user, not the name."""
         if not self._may_choose:
             return self._user
         return user_named(self.cleaned_data["username"])

@@ -1,4 +1,4 @@
-"""What staff prepare for conversations: presets, and the sources of their context."""
+"""Presets of conversations, and the context sources that presets use."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tools.mcp.spec import Server
 from tools.models import Tool, validate_headers, validate_networks
 from tools.secret_headers import SecretHeaders
 
-MAX_SIZE = 20_000  # bytes of a source's text, unless staff say otherwise
+MAX_SIZE = 20_000  # bytes of a source's text, by default
 LARGEST_SIZE = 1024 * 1024
 TIMEOUT = 5.0  # seconds
 LONGEST_TIMEOUT = 60.0
 LONGEST_CACHE = 24 * 60 * 60  # seconds
 
-#: Kinds of a turn's notes: context it was told, and a source that was left out.
+#: Kinds of a turn's notes: context in its prompt, and a source that was left out.
 GATHERED, FAILED = "context", "context.failed"
 
 
@@ -49,7 +49,7 @@ class PresetNotAvailable(BadRequest):
 
 
 class ContextSource(SecretHeaders):
-    """Something a model is told beside the conversation."""
+    """A source of text that is added to the prompt of a conversation."""
 
     class Kind(models.TextChoices):
         TEXT = "text", _("text")
@@ -181,7 +181,7 @@ class ContextSource(SecretHeaders):
             yield "url", _("Write an address such as https://host/things.")
             return
         if any(header_problems(self.headers)):
-            return  # their validator tells
+            return  # the field's validator reports them
         if unknown := set(self.definition.placeholders) - set(context.PLACEHOLDERS):
             names = ", ".join(f"{{{name}}}" for name in context.PLACEHOLDERS)
             told = {"unknown": f"{{{min(unknown)}}}", "known": names}
@@ -196,14 +196,14 @@ class ContextSource(SecretHeaders):
         return Definition(method="GET", url=self.url, headers=self.headers)
 
     def tried(self) -> context.Source:
-        """The source as staff try it: read anew, and by itself."""
+        """The source for a trial in the admin: no cache and no shared connection."""
         source = replace(self.used(), cache_seconds=0, version=uuid4().hex)
         if isinstance(source.read, context.McpRead):
             source = replace(source, read=replace(source.read, shared=False))
         return source
 
     def used(self) -> context.Source:
-        """The source as a turn uses it."""
+        """The source as a turn reads it."""
         return context.Source(
             name=self.name,
             title=self.title,
@@ -221,12 +221,13 @@ class ContextSource(SecretHeaders):
             case self.Kind.PYTHON:
                 return context.FunctionRead(self.function)
             case self.Kind.HTTP:
-                # The answer a part is taken of may be larger than the part.
+                # `max_size` limits the part that the pointer selects, not the body.
                 size = max(self.max_size, MAX_BODY) if self.pointer else self.max_size
                 return context.HttpRead(
                     definition=self.definition,
                     reading=Reading(pointer=self.pointer),
-                    # One second more: it is the source's own time that is told.
+                    # One second more, so that the source's own timeout expires first
+                    # and is the one in the error message.
                     limits=Limits(size=size, total=self.timeout + 1),
                     networks=read_networks(self.networks)[0],
                     secret_headers=self.secret_headers or None,
@@ -240,7 +241,7 @@ class ContextSource(SecretHeaders):
         row = self.mcp_server
         try:
             return row.spec if row and row.enabled else None
-        except LookupError:  # its program is gone from the settings
+        except LookupError:  # the settings do not name its program any more
             return None
 
     def _varies(self) -> tuple[str, ...]:
@@ -254,22 +255,22 @@ class ContextSource(SecretHeaders):
 
 class PresetQuerySet(models.QuerySet["Preset"]):
     def permitted(self, user: Any) -> PresetQuerySet:
-        """Those that `user` may choose. None is the program itself."""
+        """Presets that `user` may choose. `user=None` is for internal use: all."""
         rows = self.filter(enabled=True)
         if user is None or user.is_superuser:
             return rows
         named = Preset.groups.through.objects.filter(preset=OuterRef("pk"))
-        if user.pk is None:  # nobody signed in
+        if user.pk is None:  # an anonymous user
             return rows.filter(~Exists(named))
         return rows.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
 
     def default_of(self, user: Any) -> Preset | None:
-        """What a new conversation of `user` begins with where nobody chose."""
+        """The preset of a new conversation of `user` that does not name one."""
         return self.permitted(user).filter(is_default=True).first()
 
 
 class Preset(models.Model):
-    """A conversation made ready: whoever chooses it gets all of this at once."""
+    """A named set of instructions, model, options, tools and context sources."""
 
     name = models.SlugField(
         max_length=64, unique=True, help_text=_("What programs call it by.")
@@ -344,14 +345,14 @@ class Preset(models.Model):
 
     @transaction.atomic
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Being the default passes from one preset to the next."""
+        """Saving a default preset removes the flag from the previous default."""
         if self.is_default:
             others = Preset.objects.filter(is_default=True).exclude(pk=self.pk)
             others.update(is_default=False)
         super().save(*args, **kwargs)
 
     def validate_constraints(self, exclude: Any = None) -> None:
-        # Another default is no mistake, `save` takes its place.
+        # A second default is not an error: `save` removes the flag from the first.
         super().validate_constraints({*(exclude or ()), "is_default"})
 
     def clean(self) -> None:
@@ -364,15 +365,16 @@ class Preset(models.Model):
             raise ValidationError({"options": str(exc)}) from exc
 
     def context_sources(self) -> list[context.Source]:
-        """Those switched on, in their order, in one query."""
+        """The enabled sources in the preset's order, in one query."""
         links = self.links.filter(source__enabled=True)
         links = links.select_related("source__mcp_server")
         return [link.source.used() for link in links]
 
     def tool_names(self) -> set[str] | None:
-        """The only tools that may be used; None for all, in one query.
+        """Names of the tools that may be used; None for all tools. One query.
 
-        A tool that is deleted takes its name along, and must not leave all of them.
+        When the last named tool is deleted, the set is empty and not None, because
+        `only_named_tools` is set.
         """
         names = set(self.tools.values_list("name", flat=True))
         return names if names or self.only_named_tools else None
@@ -380,10 +382,13 @@ class Preset(models.Model):
 
 @receiver(m2m_changed, sender=Preset.tools.through)
 def _only_these(instance: Any, action: str, reverse: bool, **kwargs: Any) -> None:
-    """Whoever names tools means these, also when some day none of them is left."""
+    """Set `only_named_tools` when tools are added to a preset.
+
+    So the preset stays restricted after its last named tool is deleted.
+    """
     if action != "post_add":
         return
-    if reverse:  # presets were added to a tool
+    if reverse:  # the relation was changed from the tool's side
         instance.preset_set.update(only_named_tools=True)
         return
     instance.only_named_tools = True
@@ -391,7 +396,7 @@ def _only_these(instance: Any, action: str, reverse: bool, **kwargs: Any) -> Non
 
 
 class PresetSource(models.Model):
-    """A source of a preset, and its place among them."""
+    """A context source of a preset, with its position in the preset's order."""
 
     preset = models.ForeignKey(Preset, models.CASCADE, related_name="links")
     source = models.ForeignKey(ContextSource, models.CASCADE, related_name="links")
@@ -399,7 +404,7 @@ class PresetSource(models.Model):
 
     class Meta:
         ordering = ["position", "pk"]
-        default_permissions = ()  # those of its preset
+        default_permissions = ()  # the preset's permissions apply
         constraints = [
             models.UniqueConstraint(
                 fields=["preset", "source"], name="conversations_source_once_per_preset"
@@ -411,8 +416,11 @@ class PresetSource(models.Model):
 
 
 class GatheredContext(models.Model):
-    """What a turn was told beside its conversation: the same until its end, whatever
-    the sources say meanwhile."""
+    """The context that a turn read from its sources.
+
+    It is stored once, so that all steps of the turn have the same context even if a
+    source changes meanwhile.
+    """
 
     turn = models.OneToOneField(
         "conversations.Turn",
@@ -424,7 +432,7 @@ class GatheredContext(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        default_permissions = ()  # those of its turn
+        default_permissions = ()  # the turn's permissions apply
 
     def __str__(self) -> str:
         return self.turn_id

@@ -1,8 +1,8 @@
-"""A question to a person as a form: leave to run a call, or what a tool wants to know.
+"""Django forms of questions: the approval of a call, or a form that a tool requests.
 
-A tool's form is a flat JSON Schema, of which `fields_of` makes fields of HTML. What is
-sent becomes JSON again; whether it fits the schema, `Question.decide` has the last
-word.
+A tool's form is a flat JSON Schema; `fields_of` converts it to Django form fields. The
+submitted values are converted back to JSON, and `Question.decide` validates them
+against the schema.
 
 Source: https://modelcontextprotocol.io/specification/2025-06-18/client/elicitation
 """
@@ -31,7 +31,7 @@ NOTE_LENGTH = 500  # characters
 
 
 class QuestionForm(forms.Form):
-    """What every question can be answered with."""
+    """The fields that all questions have: the action and a note."""
 
     action = forms.ChoiceField(choices=[("accept", ""), ("decline", "")])
     note = forms.CharField(required=False, max_length=NOTE_LENGTH)
@@ -43,10 +43,13 @@ class QuestionForm(forms.Form):
     @property
     @abstractmethod
     def answer(self) -> dict[str, Any]:
-        """What `Question.decide` takes besides the action and the note."""
+        """The keyword arguments of `Question.decide` besides action and note."""
 
     def decide(self, user: Any) -> bool:
-        """False where the answer does not fit, and says so. Raises AlreadyDecided."""
+        """Decide the question. False if the answer is invalid; the errors are added.
+
+        Raises AlreadyDecided.
+        """
         action: Action = self.cleaned_data["action"]
         answer = self.answer if action == "accept" else {}
         try:
@@ -81,7 +84,7 @@ class ApprovalForm(QuestionForm):
         self.fields["arguments"].widget.attrs["rows"] = min(16, text.count("\n") + 2)
 
     def clean_arguments(self) -> dict[str, Any] | None:
-        """None where they are as the model wrote them."""
+        """The edited arguments; None if they are unchanged."""
         text = self.cleaned_data["arguments"]
         if self._declines() or not text.strip():
             return None
@@ -112,12 +115,12 @@ class SchemaForm(QuestionForm):
     def __init__(self, data: Any = None, *, question: Question) -> None:
         super().__init__(data, question=question)
         if self._declines():
-            return  # nothing needs to be filled in for it
+            return  # a declined form needs no values
         for name, field in fields_of(question.schema or {}).items():
             self.fields[f"content-{name}"] = field
 
     def clean(self) -> dict[str, Any]:
-        """What the schema alone forbids is told at its field, too."""
+        """Validate against the whole schema and add each error to its field."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not self.errors and not self._declines():
             validator = compiled(self.question.schema or {})
@@ -129,7 +132,7 @@ class SchemaForm(QuestionForm):
 
     @property
     def asked(self) -> list[Any]:
-        """The bound fields of the tool's own."""
+        """The bound fields that come from the tool's schema."""
         return [self[name] for name in self.fields if name.startswith("content-")]
 
     @property
@@ -230,7 +233,10 @@ def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _coerced(schema: Mapping[str, Any]) -> Any:
-    """A choice comes as text; the schema may have meant a number."""
+    """A function that converts a posted choice to the schema's value.
+
+    Form values are strings; the schema's value may be a number.
+    """
     options = schema.get("oneOf") or schema.get("anyOf") or ()
     values = schema.get("enum") or [one["const"] for one in options]
     known = {str(value): value for value in values}

@@ -1,7 +1,7 @@
-"""The pages on which people decide: a question by itself, and all that wait for one.
+"""Pages of questions to a user: one question, and the list of open questions.
 
-In the chat the same card stands in its turn. static/js/questions.js sends it without
-leaving the page and is given the card back, as it stands then.
+The chat shows the same card inside its turn. There static/js/questions.js posts the
+form with `fetch` and replaces the card with the one in the response.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TOO_LATE = "This had been decided already; your answer was not used."
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A question as a person sees it."""
+    """A question as one user sees it."""
 
     question: Question
-    form: ApprovalForm | SchemaForm | None  # where this person may answer
-    is_own: bool  # it is about a conversation of theirs
+    form: ApprovalForm | SchemaForm | None  # None where this user may not answer
+    is_own: bool  # it belongs to a conversation of this user
     notice: str = ""
 
 
@@ -39,7 +39,7 @@ class Card:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def question(request: HttpRequest, question_id: str) -> HttpResponse:
-    """A question's card; in answer to a script by itself, else as a page."""
+    """A question's card: a fragment for requests by script, else a page."""
     found = get_object_or_404(_visible(request), pk=question_id)
     if request.method != "POST":
         return _render(request, card(found, request.user))
@@ -60,7 +60,7 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
 @never_cache
 @require_GET
 def questions(request: HttpRequest) -> HttpResponse:
-    """All that this person may decide, the oldest first."""
+    """All open questions that this user may decide, the oldest first."""
     rows = _with_parts(Question.objects.open().answerable_by(request.user))
     cards = [card(row, request.user) for row in rows.distinct()[:_LONGEST_LIST]]
     return render(request, "conversations/questions.html", {"cards": cards})
@@ -79,7 +79,7 @@ def _may_answer(row: Question, user: Any, is_own: bool) -> bool:
 
 
 def _visible(request: HttpRequest) -> Any:
-    """Those to answer, and those of one's own conversations, whoever answers them."""
+    """Questions that the user may answer, and all of the user's own conversations."""
     own = Q(
         tool_call__turn__conversation__owner_id=request.user.pk,
         tool_call__turn__conversation__deleted_at=None,

@@ -1,8 +1,8 @@
-"""What goes into a tool and comes out of it, as people read it. Pure.
+"""Arguments and outputs of tool calls as pieces for display. Pure.
 
 In: arguments, which are JSON as text, or an output, which is text or a list of content
-parts. Out: pieces, each of them one of the kinds below. static/js/readable.js does the
-same while a turn runs.
+parts. Out: a list of the classes in `Piece`. static/js/readable.js does the same in the
+browser while a turn runs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 PREVIEW_LENGTH = 80  # characters of a call's arguments on its closed card
 MAX_COLUMNS = 12
-MAX_ROWS = 100  # of a table; its JSON has them all
-MAX_NODES = 1500  # of a tree; what has more is shown as text
-OPEN_DEPTH = 2  # what lies deeper in a tree is closed at first
+MAX_ROWS = 100  # of a table; the JSON below it has all rows
+MAX_NODES = 1500  # of a tree; a larger value is shown as text
+OPEN_DEPTH = 2  # levels of a tree that are open at first
 
 _WEB = re.compile(r"https?://", re.IGNORECASE)
-_OURS = "/api/attachments/"  # where conversations.api has them
+_OURS = "/api/attachments/"  # the route in conversations.api.urls
 _SHOWN_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,")
 
 
@@ -39,7 +39,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A list of flat objects."""
+    """A list of flat objects as rows."""
 
     kind: ClassVar[str] = "table"
     columns: Sequence[str]
@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Shown only where nothing is fetched from elsewhere."""
+    """A picture. Only an inline one is shown, so no other host is contacted."""
 
     kind: ClassVar[str] = "picture"
     url: str
@@ -69,7 +69,7 @@ class Picture:
 class FileLink:
     kind: ClassVar[str] = "file"
     name: str
-    url: str = ""  # "" where there is nothing to fetch
+    url: str = ""  # "" if the file has no address
 
     @property
     def is_ours(self) -> bool:
@@ -78,8 +78,8 @@ class FileLink:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a provider's tool found or made: hosted_items.Result, each as a picture, a
-    link or words."""
+    """Results of a provider-hosted tool: `hosted_items.Result` as dicts, each shown as
+    a picture, a link or text."""
 
     kind: ClassVar[str] = "found"
     results: Sequence[Mapping[str, Any]]
@@ -96,7 +96,7 @@ def pieces(output: Any) -> list[Piece]:
 
 
 def file_piece(part: Mapping[str, Any]) -> Picture | FileLink:
-    """An `input_image` or `input_file`."""
+    """The piece of an `input_image` or `input_file` part."""
     file_id = part.get("file_id")
     url = f"{_OURS}{file_id}/" if file_id else ""
     if part["type"] == "input_image":
@@ -105,13 +105,13 @@ def file_piece(part: Mapping[str, Any]) -> Picture | FileLink:
 
 
 def _link(url: Any) -> str:
-    """The address where it may be a link or a picture, else nothing."""
+    """The URL if it is safe as a link or picture, else ""."""
     is_one = isinstance(url, str) and (_SHOWN_IMAGE.match(url) or _WEB.match(url))
     return url if is_one else ""
 
 
 def pretty(value: Any) -> str:
-    """JSON as people read it; text that is no JSON object or list as it is."""
+    """Indented JSON; text that is not a JSON object or list is returned unchanged."""
     value = parsed(value)
     if isinstance(value, str):
         return value
@@ -119,7 +119,7 @@ def pretty(value: Any) -> str:
 
 
 def parsed(value: Any) -> Any:
-    """The object or list that `value` is as JSON; else `value` itself."""
+    """Parse a string with a JSON object or list; return other values unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -130,7 +130,7 @@ def parsed(value: Any) -> Any:
 
 
 def preview(arguments: str) -> str:
-    """What a call is about in a few words: the values of its arguments."""
+    """A short text for a closed card: the values of the call's arguments."""
     values = parsed(arguments)
     if not isinstance(values, dict):
         return ""
@@ -173,7 +173,7 @@ def _written(value: Any) -> Piece:
 
 
 def _columns(value: Any) -> list[str]:
-    """The names in a list of flat objects; none where it is something else."""
+    """The keys in a list of flat objects; empty if `value` is anything else."""
     if not isinstance(value, list) or len(value) < 2:
         return []
     if not all(isinstance(row, dict) and row and _is_flat(row) for row in value):
@@ -201,7 +201,7 @@ def _cell(value: Any) -> str:
 
 
 def _nodes(value: Any) -> int:
-    """How many values there are, up to a little more than a tree may have."""
+    """Number of nested values; counting stops once it exceeds `MAX_NODES`."""
     count, level = 0, [value]
     while level and count <= MAX_NODES:
         count += len(level)
@@ -216,7 +216,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def tree(value: Any) -> str:
-    """HTML whose text is the JSON itself, and whose objects and lists can be closed."""
+    """Collapsible HTML of a JSON value; its text content is the JSON itself."""
     return f'<div class="json" dir="ltr">{_node("", value, 0, "")}</div>'
 
 

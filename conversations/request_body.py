@@ -1,4 +1,4 @@
-"""The body of an HTTP request over ASGI, unpacked as it comes."""
+"""Read the body of an ASGI request piece by piece, decompressing it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conversations.unpacking import Unpacker, encoding_of
 
 
 class HungUp(Exception):
-    """The caller has gone; nobody wants an answer."""
+    """The client disconnected before the body was complete."""
 
 
 class TooLong(ValueError):
@@ -19,16 +19,19 @@ class TooLong(ValueError):
 
 
 def content_encoding(headers: Mapping[bytes, bytes]) -> str:
-    """ "" where the body is sent as it is."""
+    """The `Content-Encoding`; "" if the body is not compressed."""
     return encoding_of(headers.get(b"content-encoding", b"").decode("latin-1"))
 
 
 async def read_pieces(
     headers: Mapping[bytes, bytes],
     receive: Callable[[], Awaitable[Any]],
-    limit: int,  # bytes as they are sent
+    limit: int,  # bytes before decompression
 ) -> AsyncGenerator[bytes, None]:
-    """Raises HungUp, TooLong, and what Unpacker does."""
+    """Yield decompressed pieces.
+
+    Raises ClientDisconnected, BodyTooLong, and the errors of Unpacker.
+    """
     encoding = content_encoding(headers)
     unpacker = Unpacker(encoding, settings.MAX_INPUT_SIZE) if encoding else None
     announced = headers.get(b"content-length", b"")

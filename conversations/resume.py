@@ -1,13 +1,13 @@
-"""Goes on with an answer that an interruption cut short. Pure.
+"""Resume an answer that an interruption cut short. Pure.
 
-The provider is asked again, from the start of the call. What is on people's screens
-must not vanish, nor be sent twice, so the new answer is compared with the items that
-were kept, item by item: while it repeats them it is swallowed, and what lies beyond
-goes on in the same items. Where it says something else, the kept items stay, marked as
-interrupted, and the whole new answer follows in items of its own.
+The provider call is repeated from its start. Text that clients show already must
+neither vanish nor be sent twice, so the new answer is compared with the stored partial
+items, item by item. While the new answer repeats them its deltas are dropped, and what
+follows continues the same items. If it differs, the partial items stay, marked as
+interrupted, and the whole new answer follows in new items.
 
-Until that is known, the kept items are open in the builder. So they are no part of its
-output, and neither the next step nor the next request is made of them.
+Until the comparison is settled, the partial items are open in the builder. So they are
+not in its output, and neither the next step nor the next request depends on them.
 """
 
 from __future__ import annotations
@@ -34,33 +34,37 @@ from llm.wire.deltas import (
 from llm.wire.items import Event, Item
 from llm.wire.response import ResponseBuilder
 
-#: Shorter text is asked for again: it costs little, and a provider that repeats it
-#: could not be told apart from one that goes on.
+#: Characters. Shorter text is not sent as a prefill: repeating it costs little, and a
+#: provider that repeats so short a text looks like one that continues it.
 MIN_PREFILL = 40
-#: A provider's request to a person; it is made again, as a call is.
+#: A provider's request for approval; the new answer makes it again, as with a call.
 _REQUESTS = ("mcp_approval_request",)
 
 
 class Resumption:
-    """Stands between a provider call's deltas and the builder, for the first call."""
+    """Passes the deltas of the repeated provider call to the builder, without what the
+    partial items hold already."""
 
     def __init__(self, builder: ResponseBuilder, partial: Sequence[Item]) -> None:
         self._builder = builder
         self._events: list[Event] = []
         self._kept: list[_KeptItem] = []
-        self._is_settled = False  # it is known how the new answer compares
-        self._next = 0  # the kept item that the next new one is compared with
-        self._by_key: dict[Key, _KeptItem] = {}  # of the new answer's items
-        self._current: _KeptItem | None = None  # the message or reasoning being said
+        self._is_settled = False  # the comparison has a result
+        self._next = 0  # index of the partial item that is compared next
+        self._by_key: dict[Key, _KeptItem] = {}  # by the new answer's item keys
+        self._current: _KeptItem | None = None  # message or reasoning that is open
         self._current_key: Key = None
-        self._held: list[Delta] = []  # the new answer, until it is settled
-        self._prefilled: _Prefilled | None = None  # where the provider goes on
+        self._held: list[Delta] = []  # deltas of the new answer, until it is settled
+        self._prefilled: _Prefilled | None = None  # set where a prefill was sent
         self._reopen(partial)
 
     @property
     def prefill(self) -> str:
-        """What a provider that can go on with an answer may be given of it; "" where
-        there was more to it than one text. Trailing spaces are refused by some."""
+        """Text for a provider that can continue an answer; "" if there is none.
+
+        Only a partial answer that is a single text can be continued. Trailing spaces
+        are removed, as some providers refuse them.
+        """
         match [kept.item for kept in self._kept]:
             case [
                 {"type": "message", "content": [{"type": "output_text", "text": text}]}
@@ -74,11 +78,11 @@ class Resumption:
         return self._prefilled is not None
 
     def go_on_from(self, prefill: str) -> None:
-        """The provider was given `prefill`, so its answer leaves that out."""
+        """Expect an answer that begins behind `prefill`, which the request contains."""
         self._prefilled = _Prefilled(prefill)
 
     def start(self) -> list[Event]:
-        """What is sent again of the interrupted call."""
+        """The events of the partial items, to be sent again."""
         return self._take()
 
     def feed(self, deltas: list[Delta]) -> list[Event]:
@@ -99,7 +103,7 @@ class Resumption:
         return self._take()
 
     def end(self) -> list[Event]:
-        """The new answer is over; it may have been shorter than what was kept."""
+        """Close the comparison; the new answer may be shorter than the partial one."""
         if self._prefilled and (rest := self._prefilled.end()):
             return [*self.feed(rest), *self.end()]
         if not self._is_settled:
@@ -109,12 +113,12 @@ class Resumption:
                 self._diverge()
         return self._take()
 
-    # What was kept
+    # The partial items
 
     def _reopen(self, partial: Sequence[Item]) -> None:
         self._can_be_given = not any(map(_is_made_anew, partial))
         for item in _to_keep(partial):
-            if item.get("parley:interrupted"):  # by an earlier interruption
+            if item.get("parley:interrupted"):  # in an earlier resumption
                 self._events += self._builder.add(item)
                 continue
             key = f"parley:resumed {len(self._kept)}"
@@ -125,7 +129,7 @@ class Resumption:
         else:
             self._is_settled = True
 
-    # The new answer, while it may be the same
+    # The new answer, while it may repeat the partial items
 
     def _compare(self, delta: Delta) -> None:
         if isinstance(delta, StartDelta | UsageDelta | FinishDelta):
@@ -147,7 +151,7 @@ class Resumption:
                 if kept := self._opened(key, "message"):
                     kept.annotations.append(annotation)
             case ProofDelta(key, raw):
-                # What nothing else opens is an empty reasoning item.
+                # A proof without an open item belongs to an empty reasoning item.
                 known = self._by_key.get(key)
                 if kept := known or self._opened(key, "reasoning"):
                     kept.proof = [raw]
@@ -173,8 +177,10 @@ class Resumption:
             self._events += self._builder.feed([said])
 
     def _opened(self, key: Key, type: str) -> _KeptItem | None:
-        """The kept item that the new answer's `key` repeats; None once it is settled
-        that there is none."""
+        """The partial item that `key` of the new answer repeats.
+
+        None if there is none; then the comparison is settled.
+        """
         if self._current is not None and key == self._current_key:
             return self._current
         if (kept := self._following(type)) is None:
@@ -185,9 +191,9 @@ class Resumption:
         return kept
 
     def _following(self, type: str) -> _KeptItem | None:
-        """The next kept item, where it is of this type."""
+        """The next partial item if it has this type."""
         left = self._kept[self._next :]
-        # A model may answer the same without thinking first.
+        # A model may give the same answer without reasoning first.
         if len(left) > 1 and left[0].type == "reasoning" != type:
             self._next, left = self._next + 1, left[1:]
         if not left or left[0].type != type:
@@ -208,7 +214,7 @@ class Resumption:
             self._diverge()
 
     def _go_beyond(self) -> None:
-        """The last held delta begins an item that was not kept."""
+        """Handle a last buffered delta that begins an item beyond the partial ones."""
         if not self._is_repeated():
             self._diverge()
             return
@@ -218,13 +224,13 @@ class Resumption:
         self._events += self._builder.feed([beginning])
 
     def _is_repeated(self) -> bool:
-        """Whether the new answer has said all that was kept."""
+        """Whether the new answer has repeated all partial items."""
         return self._next == len(self._kept) and all(k.is_said for k in self._kept)
 
-    # How it compares
+    # The result of the comparison
 
     def _settle(self) -> None:
-        """The new answer is the kept one, and may go on with it."""
+        """Continue the partial items with the new answer, which repeats them."""
         self._is_settled, self._held = True, []
         for kept in self._kept:
             rest: list[Delta] = kept.annotations_beyond()
@@ -239,7 +245,7 @@ class Resumption:
             self._events += self._builder.feed(rest)
 
     def _diverge(self) -> None:
-        """The new answer is another one."""
+        """Mark the partial items as interrupted and feed the whole new answer."""
         self._is_settled, self._by_key = True, {}
         for kept in self._kept:
             self._events += self._builder.interrupt(kept.key, complete=kept.is_whole)
@@ -247,14 +253,14 @@ class Resumption:
         self._events += self._builder.feed(held)
 
     def _renamed(self, delta: Delta) -> Delta:
-        """An item of the new answer goes by the name of the one it goes on with."""
+        """Replace the key of a continued item by the key of its partial item."""
         if isinstance(delta, StartDelta | UsageDelta | FinishDelta):
             return delta
         if (kept := self._by_key.get(delta.key)) is None:
             return delta
         is_late = isinstance(delta, ProofDelta | CloseDelta)
         if not is_late and not self._builder.is_open(kept.key):
-            del self._by_key[delta.key]  # from now on it is of an item that begins
+            del self._by_key[delta.key]  # from now on the key names a new item
             return delta
         return replace(delta, key=kept.key)
 
@@ -264,34 +270,34 @@ class Resumption:
 
 
 class _Prefilled:
-    """Puts the prefill in front of an answer that goes on behind it.
+    """Prepends the prefill to an answer that continues it.
 
-    Some hosts repeat the prefill and some do not; which it is shows when the text has
-    become as long, or another.
+    Some hosts repeat the prefill and some do not. This is decided when the text is as
+    long as the prefill or differs from it.
     """
 
     __slots__ = ("_is_over", "_key", "_prefill", "_text")
 
     def __init__(self, prefill: str) -> None:
         self._prefill = prefill
-        self._text = ""  # of the answer, while it may be the prefill
-        self._key: Key = "parley:prefilled"  # of the item that goes on
+        self._text = ""  # of the answer, while it may repeat the prefill
+        self._key: Key = "parley:prefilled"  # of the continued item
         self._is_over = False
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
         told: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, ProofDelta) and delta.key == self._key:
-                continue  # it vouches for the rest alone
+                continue  # the signature does not cover the prefill
             told += self._told(delta)
         return told
 
     def end(self) -> list[Delta]:
-        """What is still to be told of an answer that is over."""
+        """The remaining deltas of an answer that has ended."""
         if self._is_over:
             return []
         self._is_over = True
-        if self._text == self._prefill:  # it was repeated, and nothing beyond it
+        if self._text == self._prefill:  # the host repeated it and added nothing
             return [TextDelta(self._key, self._text)]
         return [TextDelta(self._key, self._prefill + self._text)]
 
@@ -301,7 +307,7 @@ class _Prefilled:
         if isinstance(delta, ReasoningDelta) or (
             isinstance(delta, ProofDelta) and not self._text
         ):
-            return [delta]  # it thinks first
+            return [delta]  # reasoning may precede the text
         if not isinstance(delta, TextDelta):
             return [*self.end(), delta]
         self._key = delta.key
@@ -315,7 +321,7 @@ class _Prefilled:
 
 
 class _KeptItem:
-    """An item of the interrupted call, and how much of it the new answer has said."""
+    """An item of the interrupted call, and how much of it the new answer repeated."""
 
     __slots__ = (
         "_number",
@@ -341,8 +347,8 @@ class _KeptItem:
         self.proof: list[Any] = []  # of the new answer, one at the most
         self.receipt: ItemDelta | None = None  # of a hosted tool
         self._pieces = _pieces(item)
-        self._number = 0  # of the piece that is compared
-        self._offset = 0  # in that piece
+        self._number = 0  # index of the piece that is compared
+        self._offset = 0  # characters of that piece that were repeated
 
     @property
     def is_said(self) -> bool:
@@ -353,9 +359,9 @@ class _KeptItem:
         return self._number == len(self._pieces)
 
     def consume(self, kind: str, text: str) -> str | None:
-        """What of `text` lies beyond what was kept; None where it is another text."""
+        """The part of `text` beyond this item's text; None if the texts differ."""
         if self.type == "reasoning" and not self.is_last:
-            return ""  # what it led to is compared; nobody thinks twice the same
+            return ""  # reasoning differs each time; what follows it is compared
         while text and self._number < len(self._pieces):
             kept_kind, kept = self._pieces[self._number]
             rest = len(kept) - self._offset
@@ -368,13 +374,13 @@ class _KeptItem:
         return text
 
     def resembles(self, delta: ItemDelta) -> bool:
-        """Whether the hosted tool's item may be this one."""
+        """Whether a hosted tool's item of the new answer may repeat this one."""
         if not (delta.done and self.is_whole):
             return True
         return _content(delta.item) == _content(self.item)
 
     def annotations_beyond(self) -> list[Delta]:
-        """Those of the new answer that the kept one did not have yet."""
+        """Annotations of the new answer that this item does not have yet."""
         parts = self.item.get("content") or ()
         known = sum(len(part.get("annotations") or ()) for part in parts)
         return [AnnotationDelta(self.key, each) for each in self.annotations[known:]]
@@ -390,7 +396,8 @@ class _KeptItem:
 
 
 def _to_keep(partial: Sequence[Item]) -> list[Item]:
-    """Without calls, which are made anew, and without what nobody could read."""
+    """The items to compare: without calls, which the new answer makes again, and
+    without items that have no visible text."""
     kept = [item for item in partial if not _is_made_anew(item)]
     while kept and _is_text(kept[-1]) and not _pieces(kept[-1]):
         kept.pop()
@@ -398,8 +405,9 @@ def _to_keep(partial: Sequence[Item]) -> list[Item]:
 
 
 def _is_made_anew(item: Item) -> bool:
-    """Calls by anybody but the provider, requests to people, and results: those of
-    calls in the background are delivered from their rows."""
+    """Whether the item is a call that the provider does not run itself, a request for
+    approval, or a result (results of background calls are delivered from their rows).
+    """
     if item["type"] in _REQUESTS or "call_id" in item:
         return True
     return "role" in item and item["role"] != "assistant"
@@ -410,7 +418,7 @@ def _is_text(item: Item) -> bool:
 
 
 def _pieces(item: Item) -> list[tuple[str, str]]:
-    """The texts of an item with their kinds, in the order in which they were said."""
+    """The texts of an item with their kinds, in the order in which they were sent."""
     parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
     told = [(part["type"], _text(part)) for part in parts]
     return [(kind, text) for kind, text in told if text]

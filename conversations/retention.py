@@ -1,8 +1,8 @@
-"""What is erased once its time is over, in batches that hold up nobody.
+"""Erase expired rows and files, in small batches that hold locks only briefly.
 
-Deleted conversations and forgotten memories lose their rows and files; records of
-provider calls go where `RETENTION_DAYS` says so. All of it may be broken off at any
-moment and begun again, also by two processes at once.
+Deleted conversations and memories are erased after `DELETED_RETENTION_DAYS`, records
+of provider calls after `RETENTION_DAYS`. The work may be interrupted at any moment and
+repeated, also by two processes at once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from conversations.models import Attachment, Conversation, IdempotencyKey, Turn
 from conversations.sessions import SignedInSession
 from llm.models import ModelCall
 
-IDEMPOTENCY_DAYS = 7  # in which a request that is sent again repeats nothing
-LEDGER_DAYS = 30  # after which what was reserved for a call is of no interest
-SIGN_IN_DAYS = 90  # for which attempts to sign in are on record
-BATCH = 500  # plain rows of a transaction
-TURNS, CONVERSATIONS = 25, 25  # of a transaction; each has rows of its own
+IDEMPOTENCY_DAYS = 7  # that an Idempotency-Key is remembered
+LEDGER_DAYS = 30  # that closed ledger entries are kept
+SIGN_IN_DAYS = 90  # that attempts to sign in are kept
+BATCH = 500  # rows without dependents, per transaction
+TURNS, CONVERSATIONS = 25, 25  # per transaction; their dependent rows go with them
 
 
 def clean_up() -> Iterator[Counter[str]]:
-    """Erase it, a transaction at each step; yields how many of what. Synchronous."""
+    """Erase everything that has expired, one transaction per step.
+
+    Yields the number of erased rows by kind. Synchronous.
+    """
     while erased := _some_of_conversations():
         yield erased
     for name, expired in _plain():
@@ -43,8 +46,8 @@ def clean_up() -> Iterator[Counter[str]]:
 
 @transaction.atomic
 def _some_of_conversations() -> Counter[str]:
-    """Files, then turns, then the conversations, so that none is left without its
-    owner."""
+    """Erase files first, then turns, then conversations, so that an interruption leaves
+    no row without its conversation."""
     if (before := _before(settings.DELETED_RETENTION_DAYS)) is None:
         return Counter()
     rows = Conversation.objects.filter(deleted_at__lt=before).order_by("deleted_at")
@@ -59,7 +62,7 @@ def _some_of_conversations() -> Counter[str]:
 
 
 def _erase_files(rows: list[Attachment]) -> int:
-    # Not after the rows: if we were killed in between, nobody would know the files.
+    # Files before rows: after a crash in between, the rows still name the files.
     for row in rows:
         if row.file.name:
             row.file.storage.delete(row.file.name)
@@ -68,7 +71,7 @@ def _erase_files(rows: list[Attachment]) -> int:
 
 
 def _erase_turns(pks: list[str]) -> int:
-    # Numbers stay for the accounts; a provider's words may quote what was said.
+    # The figures stay for accounting; an error detail may quote the conversation.
     calls = ModelCall.objects.filter(turn_id__in=pks).exclude(error_detail="")
     calls.update(error_detail="")
     Turn.objects.filter(pk__in=pks).delete()
@@ -76,10 +79,10 @@ def _erase_turns(pks: list[str]) -> int:
 
 
 def _plain() -> Iterator[tuple[str, QuerySet[Any]]]:
-    """Rows that nothing hangs on."""
+    """Querysets of expired rows that have no dependent files or turns, by name."""
     keys_before = _before(IDEMPOTENCY_DAYS)
     yield "idempotency keys", IdempotencyKey.objects.filter(created_at__lt=keys_before)
-    # Balances keep their sums.
+    # `Balance` rows hold the sums, so closed entries can go.
     closed = LedgerEntry.objects.exclude(state=LedgerEntry.State.RESERVED)
     yield "ledger entries", closed.filter(deadline__lt=_before(LEDGER_DAYS))
     for attempts in (AccessLog, AccessFailureLog):
@@ -103,5 +106,5 @@ def _some_of(expired: QuerySet[Any]) -> int:
 
 
 def _before(days: int) -> datetime | None:
-    """What is older is erased; None for nothing."""
+    """The time before which rows are erased; None if `days` is 0 (never)."""
     return timezone.now() - timedelta(days=days) if days else None

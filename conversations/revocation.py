@@ -1,12 +1,12 @@
-"""End of open connections whose session or access token is no longer valid.
+"""Close open connections whose session or access token is no longer valid.
 
-A connection is admitted once and may stay open for hours. `Connections` asks the
+A connection is authenticated once and may stay open for hours. `Connections` asks the
 database every `INTERVAL` seconds, for all open connections of the process together,
 which of their sessions, users and tokens are still valid, and calls `end` of the
-others. So the connections of somebody who signs out, changes the password, is
-deactivated or deleted, or whose session or token is ended or expires, are closed within
-five seconds, whichever process did it. A message that arrives on a connection is
-checked by its consumer before it is carried out.
+others. So a connection is closed within five seconds after its user signs out, changes
+the password, is deactivated or deleted, or after its session or token is ended or
+expires, in any process. A message that arrives on a connection is checked by its
+consumer before it is carried out.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from django.utils import timezone
 from conversations import engine
 from conversations.tokens import AccessToken
 
-INTERVAL = 2.0  # seconds between two looks at all connections
+INTERVAL = 2.0  # seconds between two checks of all connections
 BATCH = 500  # values of a query
-CREDENTIAL = "parley.credential"  # in the scope of a request
+CREDENTIAL = "parley.credential"  # key in the ASGI scope
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a connection was admitted by: a session and a password, or a token.
+    """How a connection was authenticated: by a session and password, or by a token.
 
-    It is part of an ASGI scope, which tracebacks show, so its `repr` has no secrets.
+    It is part of the ASGI scope, which tracebacks show, so its `repr` has no secrets.
     """
 
     user_id: Any
@@ -58,7 +58,7 @@ class Credential:
 
 
 def invalid(credentials: Iterable[Credential]) -> set[Credential]:
-    """Those that would not be admitted any more. Synchronous."""
+    """The credentials that are no longer valid. Synchronous."""
     asked = set(credentials)
     sessions = _live_sessions({each.session_key for each in asked} - {""})
     auth_hashes = _auth_hashes({each.user_id for each in asked if each.session_key})
@@ -85,7 +85,7 @@ def _live_tokens(ids: Collection[Any]) -> set[Any]:
 
 
 def _auth_hashes(ids: Collection[Any]) -> dict[Any, str]:
-    """Of those users who are active."""
+    """Session auth hashes of the active users among `ids`."""
     active = get_user_model()._default_manager.filter(is_active=True)
     found: dict[Any, str] = {}
     for some in _batches(ids):
@@ -116,8 +116,11 @@ def _end(end: Callable[[], None]) -> None:
 
 
 class EndingTasks:
-    """Tasks that close connections. The event loop alone would not keep them alive, nor
-    would anybody learn that one has failed."""
+    """Tasks that close connections.
+
+    The event loop has only weak references to tasks, so this set keeps them alive. It
+    also logs failures.
+    """
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
@@ -139,7 +142,7 @@ ending_tasks = EndingTasks()
 
 
 class Connections:
-    """The open connections of one event loop. `add` returns what takes one away."""
+    """The open connections of one event loop."""
 
     _of: ClassVar[dict[asyncio.AbstractEventLoop, Connections]] = {}
 
@@ -161,7 +164,10 @@ class Connections:
     def add(
         self, credential: Credential, end: Callable[[], None]
     ) -> Callable[[], None]:
-        """`end` is called once, on this event loop, when it is no longer valid."""
+        """Register a connection and return a function that removes it.
+
+        `end` is called once, on this event loop, when `credential` is no longer valid.
+        """
         self._last += 1
         number = self._last
         self._open[number] = credential, end
@@ -170,7 +176,7 @@ class Connections:
         return lambda: self._remove(number)
 
     async def look(self) -> None:
-        """End those that are no longer valid, each whatever becomes of the others."""
+        """End the connections that are no longer valid; one failure stops no other."""
         asked = {credential for credential, _ in self._open.values()}
         gone = await engine.read(invalid, asked) if asked else set()
         for number, (credential, end) in list(self._open.items()):
@@ -182,7 +188,7 @@ class Connections:
         self._open.pop(number, None)
 
     def _wait(self) -> None:
-        # In no context of a caller's, who may hold on to a whole request.
+        # An empty context: the caller's may reference a whole request.
         self._timer = asyncio.get_running_loop().call_later(
             INTERVAL, self._start, context=Context()
         )
@@ -196,7 +202,7 @@ class Connections:
         try:
             await self.look()
         except (OperationalError, InterfaceError) as exc:
-            # While the database is away nobody can be asked, and nothing is done.
+            # While the database is down nothing can be checked; connections stay open.
             logger.warning("open connections are not checked: %s", type(exc).__name__)
         finally:
             self._wait()

@@ -1,8 +1,8 @@
-"""Which consumer a WebSocket is for.
+"""Routing of WebSockets to consumers.
 
-Whatever a router awaits stays there as long as the socket does, with all it holds. So
-these call what comes next, and are gone; Channels' own would await it, each with a copy
-of the scope.
+These routers return the consumer's awaitable instead of awaiting it, so no router frame
+stays in memory while the socket is open. Channels' own routers await it, and each holds
+a copy of the scope.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _responses: Socket = ResponsesConsumer.as_asgi()
 
 
 def page(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-    """The socket of an open page. There is none anywhere else."""
+    """Route the WebSocket of a conversation page; deny all other paths."""
     root, path = scope.get("root_path", ""), scope["path"]
     if path.startswith(root):
         match = _PAGE.pattern.match(path.removeprefix(root).lstrip("/"))
@@ -35,8 +35,11 @@ def page(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
 
 
 def programs_first(browsers: Socket) -> Socket:
-    """The socket of programs, which show a token and have no origin; all others are for
-    `browsers`."""
+    """An app that routes `/v1/responses` to the gateway and all else to `browser_app`.
+
+    Gateway clients authenticate by token and send no `Origin` header, so this stands
+    before the origin check.
+    """
 
     def route(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         is_ours = scope["path"].rstrip("/") == "/v1/responses"

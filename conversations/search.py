@@ -1,4 +1,4 @@
-"""Words, folding and matching of full-text search: the same on every database. Pure.
+"""Words, folding and matching for full-text search on every database. Pure.
 
 A text is folded for case and accents and cut into words. In scripts that write no
 spaces between words (Chinese, Japanese, Korean, Thai, ...) a query matches anywhere;
@@ -19,7 +19,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LONGEST_TOKEN = 60  # characters; longer words are indexed by their beginning
-PORTION = 50_000  # characters or more, up to a space, that are cut into words at once
+PORTION = 50_000  # characters, or more up to the next space, that are folded at once
 GRAM = 3  # characters of a token in scripts without spaces
 
 # Thai, Lao, Tibetan, Myanmar, Khmer, kana, Bopomofo, Hangul and Han.
@@ -28,16 +28,16 @@ _UNSPACED = (
     "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff"
     "\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
 )
-# Scripts of India, whose vowel signs are marks and so no letters for `\\w`.
+# Indic scripts: their vowel signs are combining marks, which `\\w` does not match.
 _INDIC = "\u0900-\u0963\u0966-\u0dff"
 _WORD = re.compile(rf"[{_UNSPACED}]+|(?:[^\W{_UNSPACED}]|[{_INDIC}])+")
 _IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _IS_SPACED = re.compile(rf"[^\W{_UNSPACED}]|[{_INDIC}]")  # a letter of a spaced script
-_SPACE = re.compile(r"\s")  # no part of any word
+_SPACE = re.compile(r"\s")  # never inside a word
 _RUN = re.compile(r"\S+|\s+")
 #: Accents, and the vowel points of Hebrew and Arabic, which most texts leave out.
 _POINTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670]")
-#: Letters with a stroke or joined letters, which Unicode does not decompose.
+#: Letters with a stroke and ligatures, which Unicode does not decompose.
 _STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe"})
 
 
@@ -66,7 +66,7 @@ def words_of(text: str) -> list[str]:
 
 
 def tokens_of(text: str) -> set[str]:
-    """What an index stores of a text."""
+    """The tokens that an index stores for a text."""
     tokens: set[str] = set()
     for word in _words_of_portions(text):
         if _IS_UNSPACED.match(word):
@@ -77,8 +77,11 @@ def tokens_of(text: str) -> set[str]:
 
 
 def _words_of_portions(text: str) -> Iterator[str]:
-    """The folded words, a portion at a time: all of a long text would be folded in one
-    go, for which other threads wait, and its words take ten times its memory."""
+    """The folded words, one portion of the text at a time.
+
+    Folding a long text at once would hold the GIL, and a list of all its words takes
+    ten times the memory of the text.
+    """
     start = 0
     while space := _SPACE.search(text, start + PORTION):
         yield from words_of(text[start : space.start()])
@@ -88,7 +91,7 @@ def _words_of_portions(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The distinct words that are looked for; false where there are none."""
+    """The distinct words of a query; false if there are none."""
 
     words: Sequence[str]
 
@@ -101,7 +104,7 @@ class Query:
 
     @property
     def terms(self) -> list[list[str]]:
-        """For each word, prefixes of tokens that every text with the word has."""
+        """For each word, prefixes of tokens that every matching text has."""
         return [_terms_of(word) for word in self.words]
 
     @property
@@ -118,7 +121,7 @@ class Query:
         return sum(_first(word, folded) is not None for word in self.words)
 
     def first_place(self, text: str) -> int:
-        """Where the first of the words stands in a text in Unicode's form NFC; or 0."""
+        """Offset of the first matching word in an NFC-normalized text; else 0."""
         folded = fold(text)
         firsts = [_first(word, folded) for word in self.words]
         first = min((at for at in firsts if at is not None), default=0)
@@ -131,7 +134,7 @@ class Query:
         return bisect_right(range(len(text)), first, key=folded_length)
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Start and end of matches in the text as it is written, in order, apart."""
+        """Start and end of matches in the original text, in order, not overlapping."""
         folded, origins = _fold_with_origins(text)
         found = sorted(
             (at, at + len(word)) for word in self.words for at in _starts(word, folded)
@@ -146,7 +149,7 @@ class Query:
 
 
 def _starts(word: str, folded: str) -> Iterator[int]:
-    """Where the word stands: anywhere in an unspaced script, else where words begin."""
+    """Offsets of the word: anywhere in an unspaced script, else at starts of words."""
     is_unspaced = _IS_UNSPACED.match(word)
     at = folded.find(word)
     while at >= 0:
@@ -171,7 +174,7 @@ def _terms_of(word: str) -> list[str]:
 
 
 def _fold_with_origins(text: str) -> tuple[str, Sequence[int]]:
-    """The folded text, and for each of its characters where it comes from."""
+    """The folded text, and the offset in `text` of each of its characters."""
     folded = fold(text)
     if len(folded) == len(text):
         return folded, range(len(text))
@@ -192,7 +195,7 @@ def _fold_with_origins(text: str) -> tuple[str, Sequence[int]]:
 def _characters(
     text: str, start: int, end: int
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each character with its accents, folded, and its first and last place."""
+    """Each folded character with its accents, and its first and last offset."""
     at = start
     while at < end:
         after = at + 1
@@ -203,9 +206,9 @@ def _characters(
 
 
 def ranked(query: str, rows: Iterable[T], text: Callable[[T], str]) -> list[T]:
-    """The rows with at least one of the words, best first; else in their order.
+    """Rows with at least one of the words, those with most words first.
 
-    A query without a word finds nothing.
+    Rows with equally many words keep their order. A query without words finds nothing.
     """
     wanted = Query.of(query)
     scored = [(wanted.score(fold(text(row))), row) for row in rows]

@@ -1,9 +1,9 @@
-"""The full-text index of messages: writing it, and reading matches from it.
+"""Full-text index of messages: writing it and searching it.
 
 SQLite's FTS5 and PostgreSQL's GIN over a tsvector store the tokens that
-`conversations.search` makes, so both find the same. Turns are indexed in the background
-once they are over (`index_pending`). Until then `Turn.is_indexed` is false, and a
-search reads their messages as they are: it finds what was said a moment ago.
+`conversations.search` makes, so both find the same messages. A background job indexes
+turns after they end (`index_pending`). Until then `Turn.is_indexed` is false and a
+search reads their messages directly, so it also finds the newest ones.
 
 Sources: https://www.sqlite.org/fts5.html,
 https://www.postgresql.org/docs/15/textsearch-features.html
@@ -28,37 +28,37 @@ from conversations.search import Query, fold, tokens_of
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
-MAX_UNINDEXED_TEXT = 20_000_000  # characters of their messages
-MAX_UNINDEXED = 2000  # turns that a search reads itself, the newest
-TURNS = 50  # that are indexed in one transaction ...
+MAX_UNINDEXED_TEXT = 20_000_000  # characters of unindexed messages per search
+MAX_UNINDEXED = 2000  # newest unindexed turns that a search reads directly
+TURNS = 50  # indexed in one transaction ...
 CHARACTERS = 500_000  # ... unless their messages are longer than this
-NEWEST = 3000  # documents of a user that PostgreSQL looks at without its index
-FEWEST_MATCHES = 60  # among them, for which it does not need its index
+NEWEST = 3000  # newest documents of a user that PostgreSQL scans without its index
+FEWEST_MATCHES = 60  # matches among them that make a search by index unnecessary
 MOST_TOKENS = 900_000  # bytes; a tsvector holds 1 MB
-CHUNK = 200  # matches that are read at once
+CHUNK = 200  # matches read at once
 MAX_ID = 2**63 - 1  # of an item
-PORTION = 5000  # matches that PostgreSQL is asked for at once
+PORTION = 5000  # matches per PostgreSQL query
 
 logger = logging.getLogger(__name__)
-#: Tokens that no text has: whose the document is, and that it has too many tokens.
+#: Tokens that no text contains: the document's owner, and a mark for too many tokens.
 _OWNER, _OVERFULL = "\ue000{}", "\ue001"
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A message that has the words, its conversation's title included."""
+    """A message that, together with its conversation's title, has the words."""
 
     item: int
     turn: str
     conversation: str
-    is_certain: bool = True  # false where only the text can tell
+    is_certain: bool = True  # false if the text must be checked
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The messages of one user in which words stand, newest first.
+    """The messages of one user that match a query, newest first.
 
-    `needs_all`: whether all words must stand in a message with the title; else one.
+    `needs_all`: whether message and title together must have all words, or only one.
     """
 
     user_id: int
@@ -108,12 +108,12 @@ class Search:
             yield from chunk if is_certain else self._checked(chunk)
 
     def _groups(self) -> list[list[str]]:
-        """Alternatives; all terms of one of them are in a document that matches."""
+        """Alternatives: a matching document has all terms of at least one of them."""
         terms = self.query.terms
         return [list(chain(*terms))] if self.needs_all else terms
 
     def _checked(self, matches: Sequence[Match]) -> list[Match]:
-        """Those that have the words and not just all terms of their index."""
+        """The matches whose text has the words; the index compares only terms."""
         found = _with_stored(Item.objects.all()).in_bulk(
             [match.item for match in matches]
         )
@@ -126,16 +126,16 @@ class Search:
 
 @dataclass(slots=True)
 class Unindexed:
-    """What of a user's conversations is not in the index, or not as it is now."""
+    """Turns and titles of a user that are not in the index, or changed since."""
 
     user_id: int
     turns: frozenset[str]
-    is_complete: bool  # false while there is more than a search reads by itself
+    is_complete: bool  # false if a limit on directly read messages was reached
 
     @classmethod
     def of(cls, user_id: int) -> Unindexed:
-        # No join: without statistics SQLite would begin with all the user's
-        # conversations, and not with the few turns that are not indexed.
+        # No join: without statistics SQLite would start from all conversations of the
+        # user instead of the few turns that are not indexed.
         is_theirs = Exists(
             Conversation.objects.filter(
                 pk=OuterRef("conversation"), owner=user_id, deleted_at=None
@@ -149,7 +149,7 @@ class Unindexed:
         )
 
     def items(self) -> Iterator[Item]:
-        """Their messages, newest first, up to so many characters."""
+        """Their messages, newest first, up to MAX_UNINDEXED_TEXT characters."""
         if not self.turns:
             return
         rows = Item.objects.filter(turn__in=self.turns, type="message")
@@ -164,11 +164,11 @@ class Unindexed:
                 return
 
     def titles(self) -> list[tuple[str, str]]:
-        """Ids and titles, newest first, of conversations of which none is indexed."""
+        """Ids and titles, newest first, of conversations whose title is not indexed."""
         rows = Conversation.objects.filter(
             _HAS_NEW_TITLE, owner=self.user_id, deleted_at=None
         )
-        # Sorted here: to have them in order SQLite would look at all conversations.
+        # Sorted here: with ORDER BY SQLite would scan all conversations.
         found = rows.order_by().values_list("updated_at", "pk", "title")
         newest = heapq.nlargest(MAX_UNINDEXED, found.iterator())
         return [(pk, title) for _, pk, title in newest]
@@ -178,7 +178,7 @@ _HAS_NEW_TITLE = Q(indexed_title=None) | ~Q(title=F("indexed_title"))
 
 
 def searchable_text(payload: ItemPayload | Any) -> str:
-    """What a person or a model said; "" for anything else."""
+    """The text of a message by the user or the model; "" for other items."""
     if not isinstance(payload, dict) or payload.get("parley:interrupted"):
         return ""
     if payload.get("role") not in ("user", "assistant"):
@@ -186,16 +186,16 @@ def searchable_text(payload: ItemPayload | Any) -> str:
     try:
         return text_of(payload)
     except (AttributeError, KeyError, TypeError):
-        return ""  # a client's message may have no content that we know to read
+        return ""  # a client's message may have content of an unknown form
 
 
-#: A payload as it is stored. Decoding it with the rows would let one that is nested too
-#: deeply fail the query, and with it the messages of everybody.
+#: The payload as text. If the query decoded JSON, one payload that is nested too deeply
+#: would fail the query for all messages.
 _STORED = Cast("payload", TextField())
 
 
 def _stored_text(stored: str) -> str:
-    """The searchable text of a payload as it is stored; "" where it is unreadable."""
+    """The searchable text of a payload's JSON; "" if it cannot be decoded."""
     try:
         return searchable_text(json.loads(stored))
     except (ValueError, RecursionError) as exc:
@@ -208,7 +208,7 @@ def _with_stored(rows: QuerySet[Item]) -> QuerySet[Item]:
     return rows.defer("payload").annotate(stored=_STORED)
 
 
-# Reading
+# Searching
 
 _Row = tuple[int, str, str, bool]  # as the fields of Match
 
@@ -220,7 +220,7 @@ def _sqlite(user_id: int, groups: Sequence[Sequence[str]]) -> Iterator[_Row]:
     )
     with connection.cursor() as cursor:
         cursor.execute(
-            # CROSS JOIN: FTS5 comes first and gives the rows in the order of their ids.
+            # CROSS JOIN makes SQLite read FTS5 first, which yields rows by rowid.
             "SELECT d.item_id, d.turn_id, d.conversation_id, 1"
             " FROM conversations_search CROSS JOIN conversations_searchdocument d"
             " ON d.item_id = conversations_search.rowid"
@@ -253,8 +253,11 @@ _OLDER = f"(SELECT * FROM {_DOCUMENTS} WHERE item_id < %s)"
 
 
 def _postgresql(user_id: int, groups: Sequence[Sequence[str]]) -> Iterator[_Row]:
-    """The newest documents first, without the index of words: it cannot give matches in
-    order, and to sort all that have a common word takes longer than to read a page."""
+    """Matches, newest first: the newest documents without the GIN index, then the rest.
+
+    The GIN index cannot return matches in order, and sorting all documents with a
+    common word takes longer than scanning the newest ones for one page of results.
+    """
     owner, overfull = _lexeme(_OWNER.format(user_id)), _lexeme(_OVERFULL)
     wanted = " | ".join(
         f"({' & '.join(f'{_lexeme(term)}:*' for term in terms)})" for terms in groups
@@ -287,13 +290,13 @@ def _lexeme(token: str) -> str:
     return "'" + token.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-# Writing
+# Indexing
 
 
 def index_pending() -> Iterator[Mapping[str, int]]:
-    """Index what is not indexed, a transaction at each step; yields how much of what.
+    """Index all pending turns, one transaction per step; yields counts by kind.
 
-    Synchronous. Several processes may do it at once.
+    Synchronous. Several processes may run it at once.
     """
     while count := _mark_renamed():
         yield {"renamed conversations": count}
@@ -303,7 +306,10 @@ def index_pending() -> Iterator[Mapping[str, int]]:
 
 @transaction.atomic
 def _mark_renamed() -> int:
-    """Messages of a conversation are indexed with its title: they are indexed anew."""
+    """Mark the turns of renamed conversations for indexing.
+
+    Messages are indexed together with the title of their conversation.
+    """
     indexed = SearchDocument.objects.filter(conversation=OuterRef("pk"))
     renamed = Conversation.objects.filter(_HAS_NEW_TITLE, Exists(indexed))
     pks = list(renamed.order_by().values_list("pk", flat=True)[:TURNS])
@@ -314,7 +320,7 @@ def _mark_renamed() -> int:
 
 
 def _index_some() -> int:
-    """How many turns were indexed."""
+    """Index the newest pending turns and return their number."""
     rows = Turn.objects.filter(is_indexed=False).exclude(status__in=Turn.UNFINISHED)
     newest = rows.select_related("conversation").order_by("-created_at", "-pk")
     turns, documents = _documents_of(list(newest[:TURNS]))
@@ -329,8 +335,8 @@ def _index_some() -> int:
 
 
 def _lock_unchanged(turns: Sequence[Turn]) -> list[Turn]:
-    """Those that are as they were when they were read, and that no other process is
-    indexing now."""
+    """Lock and return the turns that did not change since they were read, and that no
+    other process is indexing now."""
     rows = Turn.objects.filter(pk__in=[turn.pk for turn in turns], is_indexed=False)
     if connection.features.has_select_for_update_skip_locked:
         rows = rows.select_for_update(skip_locked=True, of=("self",))
@@ -353,8 +359,10 @@ class _Document:
 
 
 def _documents_of(turns: list[Turn]) -> tuple[list[Turn], list[_Document]]:
-    """The first of the turns, as many as are not too long together, and their
-    documents. Not in the transaction that writes them: others wait for that one."""
+    """The first turns up to `BATCH_CHARACTERS` characters, and their documents.
+
+    This runs outside the writing transaction, which holds locks.
+    """
     documents: list[_Document] = []
     read = 0
     for place, turn in enumerate(turns):
@@ -367,8 +375,11 @@ def _documents_of(turns: list[Turn]) -> tuple[list[Turn], list[_Document]]:
 
 
 def _texts_of(turn: Turn) -> Iterator[tuple[int, str]]:
-    """Of its messages. A turn by itself, for which the database sorts nothing, and one
-    message at a time: each may be as long as an answer may be."""
+    """Ids and texts of a turn's messages.
+
+    One query per turn needs no sorting by the database, and one message at a time keeps
+    memory low: each may have the maximum size of an answer.
+    """
     rows = Item.objects.filter(turn=turn, type="message").order_by("position")
     for pk, stored in rows.values_list("pk", _STORED).iterator(chunk_size=1):
         if text := _stored_text(stored):
@@ -423,15 +434,18 @@ def _write_postgresql(documents: Sequence[_Document]) -> None:
 
 
 def _lexemes_of(document: _Document) -> list[str]:
-    """A tsvector takes 1 MB. A document with more tokens is a match of every query of
-    its owner's, and the search reads its text."""
+    """The lexemes of a document.
+
+    A tsvector holds 1 MB. A document with more tokens matches every query of its owner,
+    and the search checks its text.
+    """
     owner = _OWNER.format(document.owner)
     size = sum(len(token.encode()) + 2 for token in document.tokens)
     return [owner, _OVERFULL] if size > MOST_TOKENS else [owner, *document.tokens]
 
 
 def _note_titles(turns: Sequence[Turn], indexed: set[str]) -> None:
-    """The title stands in the index now, if it is the first of its conversation."""
+    """Store the indexed title of conversations that were indexed for the first time."""
     first = [
         turn.conversation
         for turn in turns

@@ -1,7 +1,7 @@
-"""Where people are signed in: a row beside each session, for its user to see and end.
+"""Records of signed-in sessions, which users can see and end.
 
-Django's session rows know neither the browser nor the address. The middleware notes
-both, and the time of the last request, once a minute at most.
+Django's session rows have neither the browser nor the address. The middleware stores
+both, and the time of the last request, at most once a minute.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from django.utils.crypto import constant_time_compare
 from conversations.addresses import client_address
 from conversations.sign_in import person_of
 
-NOTED = 60.0  # seconds for which one write tells of all requests of a session
+NOTED = 60.0  # seconds between two writes for one session
 REMEMBERED = 10_000  # sessions whose last write a process remembers
 
 logger = logging.getLogger(__name__)
 
 
 class SignedInSession(models.Model):
-    """A session of somebody: with which browser, from where, and when last used."""
+    """A user's session: its browser, its address and when it was last used."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="signed_in_sessions"
@@ -62,9 +62,9 @@ class SignedInSession(models.Model):
 
 
 def sessions_of(user: Any) -> list[SignedInSession]:
-    """Those that are still valid, the last used first.
+    """The user's valid sessions, the last used first.
 
-    With sessions in the database it is one query; another store is asked for each.
+    One query if sessions are in the database; other stores need a look-up per session.
     """
     rows = SignedInSession.objects.filter(user_id=user.pk)
     store = _store()
@@ -83,7 +83,7 @@ def sessions_of(user: Any) -> list[SignedInSession]:
 
 
 def _is_of(user: Any, session: Mapping[str, Any]) -> bool:
-    """Whether the user signed in to it, with the password of today."""
+    """Whether the session is the user's and was made with the current password."""
     known = session.get(HASH_SESSION_KEY, "")
     return session.get(SESSION_KEY) == str(user.pk) and any(
         constant_time_compare(known, each)
@@ -105,7 +105,7 @@ user_logged_out.connect(forget_session)
 
 
 def end_others(user: Any, session_key: str | None) -> int:
-    """End all sessions of a user but this one. How many."""
+    """End all other sessions of a user and return their number."""
     others = SignedInSession.objects.filter(user_id=user.pk)
     rows = list(others.exclude(session_key=session_key or ""))
     for row in rows:
@@ -114,10 +114,10 @@ def end_others(user: Any, session_key: str | None) -> int:
 
 
 def _end_unnoted(user: Any, session_key: str | None) -> int:
-    """End the user's sessions that have no row here, as they were not used since the
-    upgrade that began to note them. How many.
+    """End the user's sessions that have no row here, and return their number.
 
-    Whose they are is in their data, which only a store in the database lists.
+    These were not used since the upgrade that introduced this table. The user is in the
+    session's data, which can be listed only if sessions are in the database.
     """
     store = _store()
     if not issubclass(store, SessionStore):
@@ -140,7 +140,7 @@ def _store() -> Any:
 
 
 class _LastNoted:
-    """When this process last noted the use of a session."""
+    """When this process last stored the use of each session."""
 
     def __init__(self) -> None:
         self._at: OrderedDict[str, float] = OrderedDict()
@@ -162,7 +162,10 @@ _last_noted = _LastNoted()
 def note_sessions(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware; it stands before Django's own, which saves the session."""
+    """Middleware that stores the use of sessions.
+
+    It must come before Django's session middleware, which saves the session.
+    """
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
@@ -219,7 +222,7 @@ _SYSTEMS = (
 
 
 def browser_of(user_agent: str) -> str:
-    """In the words of people: `Firefox on Windows`."""
+    """A readable name, such as `Firefox on Windows`."""
     browser = _first(_BROWSERS, user_agent) or user_agent.partition(" ")[0][:40]
     system = _first(_SYSTEMS, user_agent)
     if not browser:

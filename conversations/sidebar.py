@@ -1,4 +1,4 @@
-"""The list of a user's conversations, newest first, by when something was last said."""
+"""The sidebar: a user's conversations by last activity, and search results."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from conversations.models import (
 )
 
 PAGE = 60  # conversations
-LONGEST = 600  # conversations of one list; the older ones are in lists of their own
+LONGEST = 600  # conversations per list; older ones follow in further lists
 
 
 @dataclass(frozen=True, slots=True)
 class Sidebar:
     groups: Sequence[tuple[str, Sequence[Conversation]]]
-    more: int | None  # how many to ask for to see more; None where this is all
-    before: str = ""  # older ones than which the list shows; "" for the newest
-    older: str = ""  # what to ask for as `before` to see the next list; "" if none
-    asked: int = 0  # questions put to a group of the user's
-    waiting: int = 0  # all questions that the user may decide
-    query: str = ""  # what was sought
+    more: int | None  # the `size` that shows more; None if all are shown
+    before: str = ""  # the list has conversations older than this id; "" for all
+    older: str = ""  # the `before` of the next list; "" if there is none
+    asked: int = 0  # open questions that are assigned to one of the user's groups
+    waiting: int = 0  # all open questions that the user may decide
+    query: str = ""  # the search query
     results: Results = field(default_factory=Results)
     start: int = 0  # number of the first result that is shown
 
@@ -49,9 +49,10 @@ class Sidebar:
 def sidebar(
     user: Any, size: int = PAGE, query: str = "", before: str = "", start: int = 0
 ) -> Sidebar:
-    """The newest conversations older than `before`, an id; each says whether it
-    `is_running`. With a `query`, the results from number `start` on stand in the place
-    of the list.
+    """The newest conversations, older than the one with the id `before` if it is set.
+
+    Each is annotated with `is_running`. With a `query` the sidebar has no list but the
+    search results from number `start` on.
     """
     waiting, asked = _questions(user)
     if query := query.strip()[:MAX_QUERY]:
@@ -82,7 +83,7 @@ def sidebar(
 
 
 def _older_than(before: str, rows: ConversationQuerySet) -> ConversationQuerySet:
-    """All, where `before` is the id of none of them."""
+    """The rows older than `before`; all rows if none has that id."""
     last = rows.filter(pk=before).first() if before else None
     if last is None:
         return rows
@@ -91,8 +92,11 @@ def _older_than(before: str, rows: ConversationQuerySet) -> ConversationQuerySet
 
 
 def _questions(user: Any) -> tuple[int, int]:
-    """All that the user may decide, and those put to a group: one's own stand in one's
-    conversations, a group's are elsewhere."""
+    """Numbers of open questions that the user may decide: all, and those of groups.
+
+    Questions of groups are counted apart because they do not appear in the user's own
+    conversations.
+    """
     open_ones = Question.objects.open().filter(expires_at__gt=timezone.now())
     to_group = Count("pk", distinct=True, filter=Q(group__isnull=False))
     theirs = open_ones.answerable_by(user)

@@ -1,11 +1,11 @@
-"""Whose WebSocket it is: the person of the session whose cookie the browser shows.
+"""Find the user of a session cookie, for WebSockets.
 
-Channels' own middleware puts a wrapper around `send` as well, which looks at the
-session for every message, to save what no socket of ours ever changes.
+Channels' own middleware also wraps `send` to save the session on every message, but no
+consumer changes the session.
 
-Session and person are looked up by prepared queries, each time anew, so that who has
-signed out or may not sign in any more does not come in. Django's own way is gone
-wherever something is not as usual: no such session, an old secret, another backend.
+Session and user are read by prepared queries each time, so a user who has signed out or
+been deactivated is not accepted. In unusual cases (no such session, an older
+SECRET_KEY, another authentication backend) Django's `get_user` decides.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def person(headers: Headers) -> Any:
-    """Whose socket has these headers, be it an anonymous one's. Asks the database."""
+    """The user of a request's session cookie, or AnonymousUser. Reads the database."""
     return person_of(session_key(headers))
 
 
 def person_of(session_key: str | None) -> Any:
-    """The user of a session, be it the anonymous one. Asks the database."""
+    """The user of a session, or AnonymousUser. Reads the database."""
     session = _store(settings.SESSION_ENGINE)(session_key)
     if user := _usual(session):
         return user
-    # All that is asked of a request is its session.
+    # `get_user` uses only the session of its request.
     return get_user(cast(HttpRequest, SimpleNamespace(session=session)))
 
 
@@ -65,7 +65,7 @@ def session_key(headers: Headers) -> str | None:
 
 
 def _usual(session: Any) -> Any:
-    """The person of a session that is as most are; None for Django to find out."""
+    """The user by prepared query; None where Django's `get_user` has to decide."""
     path, told = session.get(BACKEND_SESSION_KEY), session.get(HASH_SESSION_KEY)
     if not told or path not in settings.AUTHENTICATION_BACKENDS:
         return None
@@ -96,8 +96,8 @@ def _sessions(model: Any) -> Prepared[Any]:
 
 @cache
 def _store(engine_name: str) -> Any:
-    """The class of sessions. One that asks the database as Django's does, is to ask it
-    by a prepared query."""
+    """The session store's class, reading by prepared query if it is Django's own
+    database store or inherits its look-up."""
     store = import_module(engine_name).SessionStore
     asks = getattr(store, "_get_session_from_db", None)
     if asks is not vars(SessionStore)["_get_session_from_db"]:

@@ -2,20 +2,20 @@
 
 django-axes counts failures of each pair of account and address in rows, so all
 processes count together. From the fifth failure on the pair must wait, and each further
-failure doubles the delay. Other addresses are not affected, so nobody locks an account
-out. A browser in which the account signed in before counts its own failures: it has a
-cookie that says so, and is not affected by somebody else who tries passwords at the
-same address.
+failure doubles the delay. Other addresses are not affected, so an attacker cannot lock
+an account out. A browser in which the account signed in before has a signed cookie and
+counts its own failures, so it is not affected by other people who try passwords from
+the same address.
 
-An address that failed with many names must wait as well, for minutes at the most. This
-delays who tries stolen passwords of many accounts. It does not apply to known browsers
-and to accounts that signed in from this address before, so nobody behind the same proxy
-locks them out.
+An address that failed with many names must wait as well, for five minutes at most. This
+slows attacks with stolen passwords of many accounts. It does not apply to known
+browsers and to accounts that signed in from this address before, so other users behind
+the same proxy are not locked out.
 
-A refused attempt is neither counted nor checked against the password. Names that no
-user has are stored as keyed hashes: people type passwords where the name belongs.
+A refused attempt is neither counted nor checked against the password. Unknown names are
+stored as keyed hashes, because people sometimes type a password into the name field.
 
-Of django-axes only these are used: its settings, its models, and `AXES_HANDLER` with
+This module uses only the settings and models of django-axes, and `AXES_HANDLER` with
 the methods of `axes.handlers.base`.
 Source: https://django-axes.readthedocs.io/en/latest/8_reference.html
 """
@@ -44,14 +44,14 @@ from django.utils.crypto import salted_hmac
 
 from conversations.addresses import client_address
 
-DELAY = 30  # seconds, after as many failures as are free of it
+DELAY = 30  # seconds after AXES_FAILURE_LIMIT failures; each further one doubles it
 LONGEST = 3600  # seconds
-NAMES = 20  # with which an address may fail before it is delayed
+NAMES = 20  # distinct names with which an address may fail before it is delayed
 NAMES_DELAY = 5  # seconds; each further `NAMES_STEP` names double it
 NAMES_STEP = 5
 NAMES_LONGEST = 300  # seconds
 BROWSER_KNOWN = timedelta(days=180)
-UNKNOWN_ADDRESS = "0.0.0.0"  # of a Unix socket, or where a proxy wrote nonsense
+UNKNOWN_ADDRESS = "0.0.0.0"  # for a Unix socket or an invalid forwarded address
 _SALT = "conversations.sign_in_attempts:"
 
 logger = logging.getLogger("conversations.sign_in")
@@ -60,7 +60,7 @@ Credentials = dict[str, Any] | None
 
 
 class AttemptHandler(AxesDatabaseHandler):
-    """The `AXES_HANDLER`: django-axes' rows, with delays that grow."""
+    """The `AXES_HANDLER`: django-axes' rows with growing delays."""
 
     def is_locked(self, request: HttpRequest, credentials: Credentials = None) -> bool:
         is_refused = seconds_left(request, credentials) > 0
@@ -69,7 +69,7 @@ class AttemptHandler(AxesDatabaseHandler):
 
 
 def seconds_left(request: HttpRequest, credentials: Credentials) -> float:
-    """Until this account may try again from this address."""
+    """Seconds until this account may try again from this address."""
     address = sign_in_address(request)
     recent = AccessAttempt.objects.filter(
         ip_address=address, attempt_time__gt=timezone.now() - settings.AXES_COOLOFF_TIME
@@ -94,7 +94,7 @@ def _left(delay: int, last: Any) -> float:
 
 
 def _delay(failures: int) -> int:
-    """Seconds after the last of so many failures."""
+    """Delay in seconds after the last of `failures` failures."""
     beyond = failures - settings.AXES_FAILURE_LIMIT
     if beyond < 0:
         return 0
@@ -102,7 +102,7 @@ def _delay(failures: int) -> int:
 
 
 def _delay_of_address(names: int) -> int:
-    """Seconds after the last failure of an address that failed with so many names."""
+    """Delay in seconds for an address that failed with `names` distinct names."""
     if names < NAMES:
         return 0
     doublings = min((names - NAMES) // NAMES_STEP, 20)
@@ -154,13 +154,13 @@ def _is_known(name: str) -> bool:
     return bool(users.filter(**{field: name}).exists())
 
 
-# What django-axes asks: settings.AXES_*_CALLABLE
+# Callables of django-axes: settings.AXES_*_CALLABLE
 
 
 def sign_in_address(request: HttpRequest) -> str:
-    """The caller's address, in a form that every database stores.
+    """The client's address in a form that every database stores.
 
-    Of IPv6 it is the network of 64 bits: whoever has one address has all of them.
+    For IPv6 it is the /64 network, because one client usually has a whole /64.
     """
     meta = request.META
     told = client_address(
@@ -178,16 +178,17 @@ def sign_in_address(request: HttpRequest) -> str:
 
 
 def _without_port(address: str) -> str:
-    """Some proxies write `192.0.2.7:4711` and `[2001:db8::7]:4711`."""
+    """Remove a port: some proxies write `192.0.2.7:4711` and `[2001:db8::7]:4711`."""
     if address.startswith("["):
         return address[1:].partition("]")[0]
     return address.partition(":")[0] if address.count(":") == 1 else address
 
 
 def counted_name(request: HttpRequest, credentials: Credentials) -> str:
-    """Whose failures they are: the account's, or those of one browser of its user.
+    """The name under which django-axes counts failures.
 
-    A name that no user has is hashed with the server's secret key.
+    It names the account, or the account and a known browser. A name that no user has is
+    hashed with the server's secret key.
     """
     name = _typed_name(request, credentials)
     if not _is_known(name):
@@ -227,7 +228,7 @@ def in_words(seconds: int) -> str:
     return f"{seconds} second{'s' * (seconds > 1)}"
 
 
-# Browsers in which somebody has signed in
+# Known browsers
 
 
 def known_browser(request: HttpRequest, name: str) -> str:
@@ -242,7 +243,7 @@ def known_browser(request: HttpRequest, name: str) -> str:
 def remember_browser(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware that sets the cookie of `known_browser` after a sign-in."""
+    """Middleware that sets the cookie of `browser_id_for` after a sign-in."""
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)

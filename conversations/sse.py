@@ -1,9 +1,9 @@
-"""The door of every stream of tokens over HTTP: one small ASGI responder.
+"""ASGI responder for streams of turn events over HTTP (Server-Sent Events).
 
-A view that has admitted the caller answers `FollowResponse`; `Streams`, which stands in
-front of Django, sends the live stream in its place, on the same connection. So a stream
-is admitted by Django and costs Django nothing while it runs, and a caller who hangs up
-is noticed at once, whatever the turn is waiting for.
+A view that has authorized the request returns a `TurnStreamResponse`. The ASGI
+middleware `StreamMiddleware` in front of Django replaces it with the live stream on the
+same connection. So Django authorizes each stream but is not involved while it runs, and
+a client's disconnect is noticed at once, even while the turn waits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Form = Literal["events", "text", "response"]
 
 HEARTBEAT = 15.0  # seconds
-_HEADER = b"x-parley-follow"  # from a view to `Streams`, never sent
+_HEADER = b"x-parley-follow"  # from a view to `StreamMiddleware`, never sent
 _SIGNED_OUT = {
     "error": {
         "message": "The session or access token is no longer valid.",
@@ -51,8 +51,11 @@ _RECONNECT = b"event: reconnect\ndata: {}\n\n"
 
 
 class FollowResponse(HttpResponse):
-    """Stands for the stream of a turn: its `events`, the bare `text` of its answer, or
-    the finished `response` once it is there."""
+    """Placeholder that `StreamMiddleware` replaces with a turn's stream.
+
+    `form` selects all `events`, the plain `text` of the answer, or the finished
+    `response` once the turn ends.
+    """
 
     def __init__(
         self, turn_id: str, after: str | None = None, form: Form = "events"
@@ -63,21 +66,21 @@ class FollowResponse(HttpResponse):
 
 
 class Streams:
-    """ASGI middleware that serves the streams Django's views have admitted."""
+    """ASGI middleware that serves the streams that Django's views have authorized."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         stream = await self._admitted(scope, receive, send)
-        del scope  # and all that came with the request
+        del scope  # frees the request while the stream runs
         if stream is not None:
             await stream.serve(receive, send)
 
     async def _admitted(
         self, scope: Scope, receive: Receive, send: Send
     ) -> _Stream | None:
-        """The stream that takes the place of the answer, if one does."""
+        """Call the app; return the stream that replaces its response, if any."""
         stream: _Stream | None = None
 
         async def send_or_keep(message: Message) -> None:
@@ -97,8 +100,8 @@ class Streams:
 
 
 class _Apart:
-    """Something awaited in a context of its own: what Django has there, some 2 KB, is
-    not the stream's."""
+    """Awaits in a copy of the context, so that the context variables that Django sets
+    (about 2 KB) are freed before the stream runs."""
 
     __slots__ = ("_awaited",)
 
@@ -116,12 +119,12 @@ class _Apart:
             try:
                 yield future
                 step = partial(next, steps)
-            except BaseException as exc:  # a cancellation, for one, is for the inside
+            except BaseException as exc:  # pass cancellation on to the inner awaitable
                 step = partial(steps.throw, exc)
 
 
 def _kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """What Django's answer says that is true of the stream as well."""
+    """The headers of Django's response that also apply to the stream."""
     dropped = (_HEADER, b"content-type", b"content-length", b"cache-control", b"vary")
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
@@ -154,12 +157,14 @@ class _Stream:
         self._has_left = False
         self._has_started = False
         self._is_revoked = False
-        self.credential: Credential | None = None  # what the caller was admitted by
+        self.credential: Credential | None = None  # how the client was authenticated
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """Ends with the turn, with the server, or at once when the caller hangs up.
+        """Send the stream until the turn ends, the server stops or the client
+        disconnects.
 
-        We are cancelled then: to wait for both as equals would take two tasks more.
+        A disconnect cancels this task. Waiting for both the stream and the disconnect
+        would take two more tasks.
         """
         task = self._task = asyncio.current_task()
         assert task is not None
@@ -194,7 +199,7 @@ class _Stream:
             self._task.cancel()
 
     async def _refuse(self, send: Send) -> None:
-        """End it for a caller who may not follow any more."""
+        """End the stream because the client's session or token was revoked."""
         if self._has_started:
             await send({"type": "http.response.body", "body": b""})
             return
@@ -220,7 +225,7 @@ class _Stream:
             await send({"type": "http.response.body", "body": _RECONNECT})
             return
         if is_over:
-            # 204 tells a browser's EventSource not to come back.
+            # After 204 a browser's EventSource does not reconnect.
             await self._start(send, 204, b"text/event-stream")
             await send({"type": "http.response.body", "body": b""})
             return

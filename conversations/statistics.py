@@ -1,7 +1,8 @@
-"""How the tools have done: calls by state, times and errors, over a period.
+"""Statistics of tool calls over a period: counts by state, durations and error rates.
 
-Two queries, whatever the number of tools. They look at the newest calls only, so that
-they take no longer in a database of years; a report says where that cut it short.
+The number of queries does not depend on the number of tools. They read only the newest
+`MAX_CALLS` calls, so they take no longer in a large database; a report says if that
+limit cut the period short.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ PERIODS: Mapping[str, timedelta] = {
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
 }
-MAX_CALLS = 100_000  # the newest, that are looked at
+MAX_CALLS = 100_000  # newest calls that a report reads
 
 _State = ToolCall.State
 _ERRORS = (_State.FAILED, _State.TIMED_OUT, _State.UNKNOWN)
-#: Calls whose time says how long the tool takes; a person ended the others.
+#: States whose duration shows how long the tool takes; a user ended the other calls.
 _TIMED = (_State.COMPLETED, _State.FAILED, _State.TIMED_OUT)
 
 
@@ -54,7 +55,7 @@ class ToolStatistics:
 
     @property
     def by_state(self) -> list[tuple[str, str, int]]:
-        """State, what people read, and number, in the order of a call's life."""
+        """State, its label and the number of calls, in the order of a call's life."""
         return [
             (state.value, str(state.label), self.counts[state])
             for state in _State
@@ -63,7 +64,7 @@ class ToolStatistics:
 
     @property
     def error_rate(self) -> float | None:
-        """Of the calls that came to an end by themselves; None where none did."""
+        """Share of errors among calls that no user ended; None without such calls."""
         bad = sum(self.counts.get(state, 0) for state in _ERRORS)
         whole = bad + self.counts.get(_State.COMPLETED, 0)
         return bad / whole if whole else None
@@ -73,7 +74,7 @@ class ToolStatistics:
 class Report:
     tools: Sequence[ToolStatistics]  # by name
     since: datetime
-    is_cut: bool  # the period has more calls than were looked at
+    is_cut: bool  # the period has more calls than MAX_CALLS
 
     @property
     def by_name(self) -> dict[str, ToolStatistics]:
@@ -81,7 +82,7 @@ class Report:
 
 
 def report(calls: QuerySet[ToolCall], period: str) -> Report:
-    """Of these calls. Raises KeyError for a period that is not in PERIODS."""
+    """Statistics of these calls. Raises KeyError for a period not in PERIODS."""
     since = timezone.now() - PERIODS[period]
     floor = _floor()
     recent = calls.filter(created_at__gte=since, pk__gt=floor).order_by()
@@ -109,7 +110,7 @@ def report(calls: QuerySet[ToolCall], period: str) -> Report:
 
 
 def _floor() -> int:
-    """The key of the last call that is too old to be looked at."""
+    """The primary key of the newest call that is not read; 0 if all are read."""
     newest = ToolCall.objects.order_by("-pk").values_list("pk", flat=True)
     return next(iter(newest[MAX_CALLS : MAX_CALLS + 1]), 0)
 
@@ -119,8 +120,10 @@ def _is_cut(floor: int, since: datetime) -> bool:
 
 
 def _times(recent: QuerySet[ToolCall]) -> dict[tuple[str, int], float]:
-    """Seconds by tool and percentile: the value whose rank is the percentile's, so that
-    databases without percentiles of their own can tell them."""
+    """Seconds by tool and percentile, by nearest rank.
+
+    Computed with window functions because SQLite has no percentile aggregate.
+    """
     took: Any = ExpressionWrapper(
         F("ended_at") - F("started_at"), output_field=DurationField()
     )

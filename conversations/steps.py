@@ -1,8 +1,8 @@
-"""What a turn does next, read off its output. Pure: no IO, no clock, no database.
+"""Compute a turn's next step from its output. Pure: no IO, no clock, no database.
 
-The items of the response, and how many of them stood when a host last ended a provider
-call, are the loop's whole state. So a turn that stopped (a restart, an answer that the
-client owes, a cancelled stream) goes on by asking again.
+The loop's whole state is the response's items and their number when a host last ended a
+provider call. So a turn that stopped (a restart, an output that the client has to send,
+a cancelled stream) resumes by computing its next step again.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any
 
 from llm.wire.items import Item
 
-REPEATS = 3  # identical rounds of calls after which the model is going in circles
+REPEATS = 3  # identical rounds of calls after which a turn ends
 
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """Ask the model."""
+    """Call the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTools:
-    """Run these calls ourselves."""
+    """Run these calls on the server."""
 
     calls: Sequence[Item]
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitClient:
-    """These calls are the client's to answer; the turn ends here."""
+    """End the turn; the client has to send the outputs of these calls."""
 
     calls: Sequence[Item]
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitApproval:
-    """Nothing is left to do until a person has agreed to these calls, or not."""
+    """Suspend the turn until a user approves or declines these calls."""
 
     calls: Sequence[Item]
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The model has had its last word, or for `reason` gets no other."""
+    """End the turn; with a `reason` before the model's answer is complete."""
 
     reason: str | None = None
 
@@ -60,13 +60,12 @@ def next_step(
     needs_approval: Callable[[Item], bool] = lambda call: False,
     steps_left: int,
 ) -> Step:
-    """`output` is what the response holds so far; what was asked has been asked, so
-    the model has its say whatever stands last in it.
+    """The next step of a turn whose response holds the items `output` so far.
 
-    `ended_output` is the length of the output when a host last ended a provider call,
-    None where it ended none or wants to be asked again. Without it nothing is over: an
-    output that a crash left behind looks like a whole answer. A call of a tool that
-    nobody has is ours to answer: with an error.
+    `ended_output` is the length of the output when a host last ended a provider call;
+    None if no call ended, or if the host wants to be called again. Only it shows that
+    an answer is complete: an output that a crash left behind may look complete too. A
+    call of an unknown tool is run on the server, which answers it with an error.
     """
     pending = unanswered_calls(output)
     ours = [call for call in pending if call["name"] not in client_tools]
@@ -84,7 +83,7 @@ def next_step(
 
 
 def is_midway(output: Sequence[Item], ended_output: int | None) -> bool:
-    """Whether the model has begun an answer that no host has ended."""
+    """Whether the output has part of an answer whose provider call did not end."""
     return not all(
         _asks_the_model(item) or item.get("parley:interrupted")
         for item in output[ended_output or 0 :]
@@ -96,10 +95,10 @@ def is_limited(choice: Any) -> bool:
 
 
 def is_allowed(name: str, choice: Any) -> bool:
-    """False for a function that a choice among some tools leaves out.
+    """False for a function that an `allowed_tools` choice does not list.
 
-    Not every host heeds the choice, so we do: a call of such a function is one of a
-    tool that nobody has.
+    Some hosts ignore the choice, so it is checked here: a call of such a function is
+    treated as a call of an unknown tool.
     """
     return not is_limited(choice) or any(
         tool.get("name") == name and tool.get("type") in ("function", "custom")
@@ -108,14 +107,14 @@ def is_allowed(name: str, choice: Any) -> bool:
 
 
 def choice_after_calls(choice: Any) -> Any:
-    """A tool that must be called is called once; then the model may answer."""
+    """The tool choice after a round of calls: a required call is required only once."""
     if is_limited(choice):
         return {**choice, "mode": "auto"}
     return choice if choice in (None, "none", "auto") else "auto"
 
 
 def unanswered_calls(items: Sequence[Item]) -> list[Item]:
-    """Whole calls without an output; one cut short is never run."""
+    """Completed calls that have no output. An incomplete call is never run."""
     answered = {i["call_id"] for i in items if i["type"] == "function_call_output"}
     return [
         item
@@ -127,7 +126,7 @@ def unanswered_calls(items: Sequence[Item]) -> list[Item]:
 
 
 def rounds(items: Sequence[Item]) -> int:
-    """How often the model was asked for these items of its response."""
+    """The number of provider calls that produced these items."""
     count, asked = 0, True
     for item in items:
         if _asks_the_model(item):
@@ -138,7 +137,7 @@ def rounds(items: Sequence[Item]) -> int:
 
 
 def goes_in_circles(items: Sequence[Item]) -> bool:
-    """True where the last rounds of calls asked for exactly the same."""
+    """Whether the last `REPEATS` rounds of calls are identical."""
     rounds: list[list[tuple[str, str]]] = []
     before = ""
     for item in items:
@@ -152,6 +151,6 @@ def goes_in_circles(items: Sequence[Item]) -> bool:
 
 
 def _asks_the_model(item: Item) -> bool:
-    """Whether we have put it into the response: the output of a call, or a result that
-    came in the background."""
+    """Whether the server added this item: a call's output, or the result of a
+    background call as a user message."""
     return item["type"] == "function_call_output" or item.get("role") == "user"

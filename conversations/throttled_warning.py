@@ -11,8 +11,11 @@ PERIOD = 60.0  # seconds
 
 
 class ThrottledWarning:
-    """One line of the log. A Redis that refuses writes fails hundreds of times a minute
-    for one reason, and the lines about it would hide all others."""
+    """Logs a message once per period and drops repetitions.
+
+    When Redis refuses writes, hundreds of writes a minute fail for the same reason, and
+    their warnings would hide all others.
+    """
 
     def __init__(
         self,

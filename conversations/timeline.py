@@ -1,4 +1,4 @@
-"""What happened in a turn, in order of time, for staff."""
+"""Timeline of a turn for staff: its items, tool calls, model calls and notes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conversations.models import Item, ToolCall, Turn
 from conversations.presets import GATHERED, GatheredContext
 from llm.models import ModelCall
 
-SHOWN = 20_000  # characters of a text; the item's own page has the rest
+SHOWN = 20_000  # characters of a text; the item's own page has all of it
 
 Text = tuple[str, str]  # label and text
 
@@ -33,15 +33,18 @@ class Entry:
     facts: Sequence[Text] = ()
     texts: Sequence[Text] = ()  # shown on demand
     url: str = ""
-    order: tuple[int, int] = field(default=(0, 0))  # among things of one moment
-    # Where it stands in the turn
-    offset: int = 0  # ms since the message came
+    order: tuple[int, int] = field(default=(0, 0))  # among entries of the same time
+    # Position in the turn
+    offset: int = 0  # ms since the turn was created
     left: float = 0  # percent of the turn's time
     width: float = 0  # percent
 
 
 def timeline(turn: Turn) -> list[Entry]:
-    """Three queries, whatever the turn's length; one more where it was told context."""
+    """The entries of a turn in order of time.
+
+    Three queries, whatever the turn's length; one more if it has context notes.
+    """
     calls = ModelCall.objects.filter(turn_id=turn.pk).select_related("key")
     entries = [
         *_milestones(turn),
@@ -143,7 +146,7 @@ def _model_call(call: ModelCall) -> Entry:
     ]
     return Entry(
         kind="model",
-        # The row is written when the call is over.
+        # The row is created when the call ends, so the call began earlier.
         at=call.created_at - timedelta(seconds=call.latency or 0),
         title=f"{call.provider_name}/{call.model_name}",
         state=call.get_status_display(),

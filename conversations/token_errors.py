@@ -1,11 +1,11 @@
-"""Why a token is refused.
+"""Errors of requests with access tokens.
 
 * LLMError
-    * Unauthorized              401: no token, or one that opens nothing
+    * Unauthorized              401: no token, or an invalid one
     * BadRequest
-        * Forbidden             403: a token that does not open this door
-            * WrongAddress      403: one that may not be used from there
-        * PriceUnknown          403: nobody knows what the model costs
+        * Forbidden             403: the token lacks the scope
+            * WrongAddress      403: the client's address is not allowed
+        * PriceUnknown          403: the model's price is unknown
         * QuotaExhausted
             * BudgetExhausted   429 `insufficient_quota`; waiting does not help
     * RateLimited

@@ -1,4 +1,4 @@
-"""Tokens as people write them: on their page, in the admin, at the command line."""
+"""Forms for access tokens, and their spending and limits as text."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ScopesField(forms.MultipleChoiceField):
     widget = forms.CheckboxSelectMultiple
 
     def __init__(self, **kwargs: Any) -> None:
-        # What a model field of JSON would hand on.
+        # `models.JSONField.formfield` passes `encoder` and `decoder`.
         told = {n: v for n, v in kwargs.items() if n not in ("encoder", "decoder")}
         super().__init__(**{**told, "choices": Scope.choices})
 
 
 class NetworksField(forms.CharField):
-    """Addresses and networks, one a line."""
+    """Addresses and networks, one per line."""
 
     widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
 
@@ -60,7 +60,7 @@ class NetworksField(forms.CharField):
 
 
 class LimitsForm(forms.ModelForm):
-    """What a token may do, the same for all who make one."""
+    """The limits of a token, for the token page and the admin."""
 
     scopes = ScopesField(initial=usual_scopes, help_text=_("The doors that it opens."))
     networks = NetworksField(
@@ -75,7 +75,7 @@ class LimitsForm(forms.ModelForm):
 
 
 class TokenForm(LimitsForm):
-    """A user's own new token."""
+    """The form with which users create their own tokens."""
 
     expires_on = forms.DateField(
         required=False,
@@ -115,7 +115,7 @@ class TokenForm(LimitsForm):
 
     @property
     def limits(self) -> Sequence[forms.BoundField]:
-        """What stands folded together, as few tokens need it."""
+        """Fields in a collapsed section of the page, as few tokens need them."""
         return [self[name] for name in ("allowed_models", "networks", *_LIMITS)]
 
     @property
@@ -129,7 +129,7 @@ class TokenForm(LimitsForm):
         return day
 
     def issue(self) -> tuple[AccessToken, str]:
-        """The row, and the token that is shown once."""
+        """Save the row; return it and the token, which is not stored."""
         row = self.instance
         if day := self.cleaned_data["expires_on"]:
             row.expires_at = _end_of(day)
@@ -147,7 +147,7 @@ def _end_of(day: Any) -> Any:
 
 
 def spent_words(token: AccessToken) -> str:
-    """What it has spent of its budget, as `$0.42 of $5.00 a month`; "" without one."""
+    """Spending within the budget, as `$0.42 of $5.00 a month`; "" without a budget."""
     if token.budget is None:
         return ""
     spent, _reserved = balance_of(token)
@@ -156,7 +156,7 @@ def spent_words(token: AccessToken) -> str:
 
 
 def money(amount: Any) -> str:
-    """Cents, and more digits where there are fewer cents than one."""
+    """Dollars with two decimals; four decimals below one dollar."""
     return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 

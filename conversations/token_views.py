@@ -1,4 +1,4 @@
-"""The page on which people make access tokens for their programs, and revoke them."""
+"""The page on which users create and revoke access tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conversations.tokens import Scope
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    """A new token is in the answer to the form that asked for it, and nowhere else."""
+    """The page; after a POST it shows the new token, which is not stored."""
     if request.method != "POST":
         return _page(request, TokenForm(user=request.user))
     form = TokenForm(request.POST, user=request.user)

@@ -1,4 +1,4 @@
-"""Programs' keys to our doors, and what each may do."""
+"""Access tokens of the API: their scopes, limits and validity."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from conversations.addresses import is_within
 from llm.models import LanguageModel
 from llm.prepared import Prepared
 
-USE_NOTED = timedelta(minutes=1)  # one write for all uses within it
-NANO = 10**9  # money is counted in billionths of a US dollar, which add up exactly
+USE_NOTED = timedelta(minutes=1)  # between two writes of `last_used_at`
+NANO = 10**9  # per US dollar; integers of billionths add up exactly
 
 
 class Scope(models.TextChoices):
@@ -55,7 +55,7 @@ def validate_networks(value: Any) -> None:
         raise ValidationError(_("Enter a list of addresses."), code="no_list")
     for each in value:
         try:
-            # A number would be an address too, and True the first of them.
+            # `ip_network` accepts integers, and True as the address 0.0.0.1.
             ipaddress.ip_network(each if isinstance(each, str) else "")
         except ValueError as exc:
             raise ValidationError(
@@ -70,11 +70,11 @@ def validate_networks(value: Any) -> None:
 
 class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
     def find(self, token: str) -> AccessToken | None:
-        """The live token of this text, with its user."""
+        """The live token with this text, with its user."""
         return _LIVE.first(AccessToken.digest_of(token), timezone.now())
 
     def live(self, now: datetime | None = None) -> AccessTokenQuerySet:
-        """Neither revoked nor expired, of a user who may still sign in."""
+        """Tokens that are neither revoked nor expired, of active users."""
         now = now or timezone.now()
         lasts = models.Q(expires_at=None) | models.Q(expires_at__gt=now)
         return self.filter(lasts, revoked_at=None, user__is_active=True)
@@ -153,7 +153,7 @@ class AccessToken(models.Model):
     def __str__(self) -> str:
         return f"{self.label} {self.prefix}…"
 
-    # Making one
+    # Creation
 
     @staticmethod
     def digest_of(token: str) -> str:
@@ -170,7 +170,7 @@ class AccessToken(models.Model):
         allowed_models: Collection[LanguageModel] = (),
         **limits: Any,
     ) -> tuple[AccessToken, str]:
-        """The row and the token itself, which is never seen again."""
+        """Create a token; return the row and the token text, which is not stored."""
         row = cls(user=user, label=label, expires_at=expires_at, **limits)
         token = row.draw()
         with transaction.atomic():
@@ -179,12 +179,12 @@ class AccessToken(models.Model):
         return row, token
 
     def draw(self) -> str:
-        """Give an unsaved row its token. Keeps only what recognises it."""
+        """Generate the token of an unsaved row, which stores its prefix and digest."""
         token = f"parley_{secrets.token_urlsafe(32)}"
         self.prefix, self.digest = token[:12], self.digest_of(token)
         return token
 
-    # Its life
+    # Validity
 
     def note_use(self) -> None:
         now = timezone.now()
@@ -193,7 +193,7 @@ class AccessToken(models.Model):
             self.save(update_fields=["last_used_at"])
 
     def revoke(self) -> None:
-        """The first revocation counts."""
+        """Revoke the token; a second revocation does not change the time."""
         if self.revoked_at is None:
             self.revoked_at = timezone.now()
             self.save(update_fields=["revoked_at"])
@@ -203,15 +203,15 @@ class AccessToken(models.Model):
         lasts = self.expires_at is None or self.expires_at > timezone.now()
         return lasts and self.revoked_at is None
 
-    # What it may
+    # Permissions
 
     def has_scope(self, *names: str) -> bool:
-        """True for any one of them."""
+        """Whether the token has at least one of these scopes."""
         return not set(names).isdisjoint(self.scopes)
 
     @cached_property
     def model_ids(self) -> frozenset[int]:
-        """Rows of the models that it may ask; none means all. One query, once."""
+        """Keys of the models that it may use; empty for all. One query, cached."""
         return frozenset(pk for (pk,) in _MODEL_IDS.rows(self.pk))
 
     def may_ask(self, model_id: int | None) -> bool:
@@ -220,14 +220,14 @@ class AccessToken(models.Model):
     def may_come_from(self, address: str) -> bool:
         return not self.networks or is_within(address, self.networks)
 
-    # What it may spend
+    # Budget
 
     @property
     def budget_nanos(self) -> int | None:
         return None if self.budget is None else int(self.budget * NANO)
 
     def period(self) -> str:
-        """The name of the stretch of time that its budget is for, now."""
+        """The name of the current budget period: a day, a month or "total"."""
         today = timezone.localdate()
         match self.budget_period:
             case self.Period.DAY:

@@ -1,7 +1,7 @@
-"""Which of the tools that a user may use a conversation uses.
+"""A conversation's choice among the tools that its user may use.
 
-Kept as the names that are off, `options["disabled_tools"]`, so that a tool that staff
-add is on everywhere.
+The conversation stores the names of tools that are switched off
+(`options["disabled_tools"]`), so a tool that staff add is on in all conversations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ToolChoice:
 
 
 def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoice]:
-    """Those that the conversation's preset allows; of a new conversation all."""
+    """The tools that the conversation's preset allows; without a conversation all."""
     offer = Tool.objects.offer(user)
     off = _disabled(conversation)
     labels = {name: tool.label for name, tool in offer.tools.items()}
@@ -46,9 +46,9 @@ def tool_choices(user: Any, conversation: Conversation | None) -> list[ToolChoic
 
 
 def choose_tools(user: Any, conversation: Conversation, used: Collection[str]) -> None:
-    """Of the tools that are shown, only those `used` are on.
+    """Switch on the tools in `chosen`, and switch off the others that are shown.
 
-    What else is off stays so: a tool that the user may not use now may come back.
+    Tools that are not shown stay as they are: the user may get access to them again.
     """
     shown = {choice.name for choice in tool_choices(user, conversation)}
     off = (_disabled(conversation) - shown) | (shown - set(used))

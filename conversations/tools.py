@@ -1,7 +1,7 @@
-"""Tools over what the user has: what is remembered for them, their conversations, and
-the sources of their preset. Each is the calling user's own, and nobody else's.
+"""Tools over the user's data: memories, earlier conversations and context sources.
 
-They ship switched off: what they read goes to whatever model the conversation uses.
+Each tool reads only data of the user who calls it. The tools are disabled by default,
+because what they read is sent to the provider of the conversation's model.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from conversations.visibility import without_chats
 from tools.errors import ToolError
 from tools.registry import Context, tool
 
-MOST_RECALLED = 20  # memories in one answer
-MOST_LOOKED_AT = 2000  # messages with the words, the newest
-MOST_COMPARED = 50  # messages of one conversation
-MOST_SHOWN = 3  # messages of one conversation in one answer
+MOST_RECALLED = 20  # memories in one output
+MOST_LOOKED_AT = 2000  # newest matching messages that are read
+MOST_COMPARED = 50  # matching messages of one conversation
+MOST_SHOWN = 3  # excerpts of one conversation in one output
 EXCERPT = 600  # characters of a message
 
 
@@ -141,7 +141,8 @@ def _day(at: Any) -> str:
 
 
 def _found(others: Any, user_id: int, query: Query, limit: int) -> list[dict[str, Any]]:
-    """The conversations with the most of the words, of those the newest."""
+    """Conversations that match: first those with all words, then the others; of each
+    up to `MAX_EXCERPTS` messages with the most words."""
     places = _places(user_id, query, limit + 1)
     rows = others.in_bulk(list(places))
     shown = {pk: places[pk] for pk in places if pk in rows}
@@ -158,7 +159,7 @@ def _found(others: Any, user_id: int, query: Query, limit: int) -> list[dict[str
 
 
 def _places(user_id: int, query: Query, count: int) -> dict[str, list[Match]]:
-    """By conversation, messages that have the words: first those with all of them."""
+    """Matching messages by conversation: first those that have all words."""
     places: dict[str, list[Match]] = {}
     unindexed = Unindexed.of(user_id)
     for needs_all in (True, False):
@@ -191,7 +192,11 @@ def _excerpt(text: str) -> str:
 
 
 def _sources_of(context: Context) -> tuple[list[sources.Source], sources.Reader]:
-    """Of the conversation that calls, if it is the caller's and may use its preset."""
+    """The context sources of the calling conversation's preset.
+
+    None are returned if the conversation is not the caller's, or if its owner may not
+    use the preset.
+    """
     row = (
         Conversation.objects.filter(
             pk=context.conversation_id, owner=_user(context), deleted_at=None

@@ -1,4 +1,4 @@
-"""Turns as a page shows them: what was asked, then what was said, thought and done.
+"""Turns prepared for the chat page: input messages, then blocks of the answer.
 
 Reading a window of turns takes a fixed number of queries, however long the conversation
 is.
@@ -29,7 +29,7 @@ from llm.models import ModelCall
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import text_of
 
-WINDOW = 50  # turns a page shows
+WINDOW = 50  # turns per page
 
 _CUT = "The answer was cut short."
 _INCOMPLETE = {
@@ -42,7 +42,7 @@ _INCOMPLETE = {
     "max_cost": "The message reached its cost limit.",
 }
 _QUIET = (Turn.Status.COMPLETED, Turn.Status.CANCELLED)
-_SHORTENED = "\n[Cut: "  # how tools.output says that there is more
+_SHORTENED = "\n[Cut: "  # which tools.output appends to an output that it cuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,27 @@ class TurnShown:
     turn: Turn
     questions: Sequence[Asked]
     blocks: Sequence[Block]
-    degraded: Sequence[str] = ()  # what the model was asked differently
-    waits_for: Sequence[Question] = ()  # a person's word
+    degraded: Sequence[str] = ()  # options that were changed or left out
+    waits_for: Sequence[Question] = ()  # open questions to a user
 
     @property
     def is_empty(self) -> bool:
-        """Whether it was opened for something that came to nothing.
+        """Whether the turn has nothing to show.
 
-        Such is a turn for a result in the background that an earlier turn had told.
+        For example a turn that was opened for the result of a background call, where an
+        earlier turn delivered that result already.
         """
         is_silent = not (self.questions or self.blocks or self.waits_for)
         return is_silent and self.turn.status in _QUIET
 
     @property
     def has_question(self) -> bool:
-        """Whether there is something to ask again."""
+        """Whether the turn has a user message that can be sent again."""
         return any(asked.role == "user" for asked in self.questions)
 
     @property
     def left_out(self) -> list[str]:
-        """Of the context that the model should have been told, in sentences."""
+        """Sentences about context sources that could not be read."""
         return [
             f"Answered without the context “{note.get('source', '')}”: {note['text']}"
             for note in self.turn.notes
@@ -85,19 +86,19 @@ class TurnShown:
 
     @property
     def text(self) -> str:
-        """The answer as it was written, to be copied."""
+        """The answer's Markdown source, for the copy button."""
         said = (block.text for block in self.blocks if isinstance(block, Said))
         return "\n\n".join(said)
 
     @property
     def elapsed(self) -> float:
-        """Seconds that a turn has been running, or waiting to."""
+        """Seconds since the turn started, or since it was queued."""
         since = self.turn.started_at or self.turn.created_at
         return (timezone.now() - since).total_seconds()
 
     @property
     def ending(self) -> str:
-        """Why there is no whole answer; "" where there is one, or an error says it."""
+        """Why the answer is not complete; "" if it is, or if there is an error."""
         match self.turn.status:
             case Turn.Status.CANCELLED if self.blocks:
                 return "Stopped; what was said so far is kept."
@@ -120,20 +121,20 @@ class Transcript:
 
     @property
     def has_last(self) -> bool:
-        """Whether the conversation's last turn is in it."""
+        """Whether the window contains the conversation's last turn."""
         return self.is_latest and bool(self.turns)
 
     @property
     def running(self) -> Turn | None:
-        """The turn that a Stop would stop."""
+        """The unfinished turn that the Stop button stops."""
         return next((t.turn for t in self.turns if not t.turn.is_finished), None)
 
 
 def transcript(
     conversation: Conversation, before: str = "", at: str = ""
 ) -> Transcript:
-    """The last turns, or the last before the turn of the one id, or those around the
-    turn of the other."""
+    """The last turns, the last turns before the one with the id `before`, or the turns
+    around the one with the id `at`."""
     turns = conversation.turns.order_by("-created_at", "-id")
     pivot = turns.filter(pk=before).first() if before else None
     if at and (place := turns.filter(pk=at).first()):
@@ -155,14 +156,14 @@ def _later(turn: Turn) -> Q:
 
 
 def with_parts(turns: Any) -> Any:
-    """The queryset with all that `shown` reads of each."""
+    """The queryset with the related rows that `render_turns` reads."""
     return turns.select_related("language_model__provider").prefetch_related(
         "items", "tool_calls__questions__decided_by", "deliveries"
     )
 
 
 def shown(turns: Sequence[Turn]) -> list[TurnShown]:
-    """Two queries more, for them all."""
+    """Turns prepared for display. Two queries, whatever the number of turns."""
     degraded = _degraded(turns)
     whole = _whole([call for turn in turns for call in turn.tool_calls.all()])
     rows = Rows(whole=whole, answers=_answers(turns))
@@ -170,7 +171,7 @@ def shown(turns: Sequence[Turn]) -> list[TurnShown]:
 
 
 def _answers(turns: Iterable[Turn]) -> dict[str, Any]:
-    """What clients sent for calls that they run, by call id."""
+    """Outputs that clients sent for calls that they run, by call id."""
     rows = (row for turn in turns for row in turn.items.all())
     return {
         row.payload["call_id"]: row.payload["output"]
@@ -197,7 +198,7 @@ def _shown(turn: Turn, degraded: Sequence[str], known: Rows) -> TurnShown:
 
 
 def _degraded(turns: Iterable[Turn]) -> dict[str, list[str]]:
-    """By turn, each option once."""
+    """Distinct degraded options by turn."""
     calls = ModelCall.objects.filter(turn_id__in=[turn.pk for turn in turns])
     found: dict[str, list[str]] = {}
     for turn_id, options in calls.order_by("id").values_list("turn_id", "degraded"):
@@ -207,7 +208,7 @@ def _degraded(turns: Iterable[Turn]) -> dict[str, list[str]]:
 
 
 def _whole(calls: Iterable[ToolCall]) -> dict[str, str]:
-    """Where the whole output is of calls whose output was cut, by call id."""
+    """URLs of the full outputs of calls whose output was cut, by call id."""
     cut = {
         call.call_id: call.turn.conversation_id
         for call in calls

@@ -1,7 +1,6 @@
-"""Bodies of requests that were sent compressed, unpacked as they come. Pure.
+"""Decompress request bodies incrementally, up to a limit. Pure.
 
-A few kilobytes may be unpacked to gigabytes, so no more is unpacked than is allowed,
-whatever is still to come.
+A few kilobytes may decompress to gigabytes, so decompression stops at the limit.
 
 Source: https://www.rfc-editor.org/rfc/rfc9110#name-content-encoding
 """
@@ -29,7 +28,7 @@ class UnpackedTooLong(ValueError):
 
 
 class Unpacker:
-    """Takes the pieces of one body. `limit` is in bytes of what it holds."""
+    """Decompresses the pieces of one body. `limit`: decompressed bytes."""
 
     def __init__(self, encoding: str, limit: int) -> None:
         """Raises UnknownEncoding."""
@@ -40,7 +39,7 @@ class Unpacker:
         self._stream: Any = None
 
     def feed(self, piece: bytes) -> bytes:
-        """Raises Damaged, UnpackedTooLong."""
+        """Raises CorruptBody, UnpackedTooLong."""
         unpacked: list[bytes] = []
         while piece:
             self._stream = self._stream or self._begun(piece)
@@ -53,24 +52,24 @@ class Unpacker:
                 raise UnpackedTooLong
             unpacked.append(part)
             piece = self._stream.unconsumed_tail
-            if self._stream.eof:  # another member of the same body may follow
+            if self._stream.eof:  # another gzip member may follow in the same body
                 piece, self._stream = self._stream.unused_data, None
         return b"".join(unpacked)
 
     def close(self) -> None:
-        """Raises Damaged where the end is missing."""
+        """Raises CorruptBody if the end of the body is missing."""
         if self._stream is not None:
             raise Damaged(self._encoding)
 
     def _begun(self, piece: bytes) -> Any:
-        """Of "deflate" there are two kinds: with zlib's head, as it should be, and
-        without."""
+        """Choose the format: "deflate" is sent with the zlib header, as the standard
+        demands, or without it."""
         bare = -zlib.MAX_WBITS
         window = zlib.MAX_WBITS if piece[0] & 0x0F == _ZLIB & 0x0F else bare
         return zlib.decompressobj(_WINDOWS.get(self._encoding, window))
 
 
 def encoding_of(value: str) -> str:
-    """What `Content-Encoding` says, "" where the body is as it is."""
+    """The normalized `Content-Encoding`; "" for an uncompressed body."""
     named = value.strip().lower()
     return "" if named == "identity" else named

@@ -1,6 +1,6 @@
-"""The pages. Each view admits, reads or opens something of the user's own, and renders.
+"""Views of the chat pages.
 
-Everything works by links and forms; static/js makes it live.
+Everything works with links and forms alone; static/js adds live updates.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GONE = "This conversation is gone. Your message is kept: send it to begin a new 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def chat(request: HttpRequest) -> HttpResponse:
-    """A page to begin a conversation; the first message makes it."""
+    """The page for a new conversation; the first message creates it."""
     form = MessageForm(request.POST or None, request.FILES, user=request.user)
     if opened := _opened(request, form):
         return _to(opened)
@@ -74,7 +74,7 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @never_cache
 @require_GET
 def turn(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
-    """One turn of the transcript, to be put in the place of its live rendering."""
+    """One turn of the transcript, which replaces its live rendering."""
     found = get_object_or_404(
         with_parts(Turn.objects.of(request.user)),
         pk=turn_id,
@@ -89,8 +89,8 @@ def turn(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
 def text(
     request: HttpRequest, conversation_id: str, turn_id: str, index: int
 ) -> HttpResponse:
-    """A further part of a long message, which the page puts below the part before."""
-    # Not at the top: a start would wait for the parser, which the first page loads.
+    """The next part of a long message, which the page appends to the previous one."""
+    # Imported here: at the top it would delay the start by loading the parser.
     from conversations.markdown import render_part
 
     found = _turn(request, conversation_id, turn_id)
@@ -113,7 +113,7 @@ def stop(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespon
 @login_required
 @require_POST
 def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
-    """Send a turn's question again; what became of it the first time stays."""
+    """Send a turn's message again as a new turn; the first answer stays."""
     found = _turn(request, conversation_id, turn_id)
     form = RetryForm(request.POST, turn=found, user=request.user)
     if form.items() and (opened := _opened(request, form)):
@@ -124,11 +124,11 @@ def retry(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespo
 @login_required
 @require_POST
 def go_on(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpResponse:
-    """Let the turn's message cause as much again as it has."""
+    """Continue a message that was halted: reset its limits of turns and cost."""
     found = _turn(request, conversation_id, turn_id)
     try:
         admission.take_user_request(request.user, admission.request_size(request))
-        with suppress(NothingToContinue):  # another tab was sooner
+        with suppress(NothingToContinue):  # another tab has continued it already
             found = continue_message(found, request.user)
     except TooFast as exc:
         return _too_fast(request, found.conversation, exc)
@@ -138,7 +138,7 @@ def go_on(request: HttpRequest, conversation_id: str, turn_id: str) -> HttpRespo
 @login_required
 @require_POST
 def choose(request: HttpRequest, conversation_id: str) -> HttpResponse:
-    """Which tools the conversation uses: those whose boxes are ticked."""
+    """Set the conversation's tools to those whose boxes are ticked."""
     row = get_object_or_404(_own(request), pk=conversation_id)
     choose_tools(request.user, row, request.POST.getlist("tool"))
     return redirect("conversation", row.pk)
@@ -148,7 +148,7 @@ def choose(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @never_cache
 @require_GET
 def background(request: HttpRequest, conversation_id: str) -> HttpResponse:
-    """The strip of calls that go on in the background, to be put in place again."""
+    """The background calls as a fragment, which replaces the one on the page."""
     row = get_object_or_404(_own(request), pk=conversation_id)
     last = row.turns.order_by("-created_at", "-id").first()
     context = {**_background(row, last), "conversation": row}
@@ -173,7 +173,7 @@ def rename(request: HttpRequest, conversation_id: str) -> HttpResponse:
     row = get_object_or_404(_own(request), pk=conversation_id)
     title = row.title
     form = TitleForm(request.POST or None, instance=row)
-    # Where the person was: one may rename a conversation while another is open.
+    # Redirect to the open conversation, which may be another than the renamed one.
     current = request.GET.get("current", row.pk).replace("\0", "")[:64]
     is_open = _own(request).filter(pk=current).exists()
     back = reverse("conversation", args=[current]) if is_open else reverse("chat")
@@ -199,13 +199,13 @@ def delete(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @never_cache
 @require_GET
 def conversation_list(request: HttpRequest) -> HttpResponse:
-    """The sidebar's list by itself, for pages that are open when it changes."""
+    """The sidebar's list as a fragment, for open pages when the list changes."""
     context = {"sidebar": _sidebar(request), "current": request.GET.get("current")}
     return render(request, "conversations/_list.html", context)
 
 
 def _opened(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | None:
-    """The turn, where the form is right and the user within the limits."""
+    """The new turn; None if the form is invalid or the user exceeds a limit."""
     if not form.is_valid():
         return None
     try:
@@ -223,17 +223,19 @@ def _opened(request: HttpRequest, form: MessageForm | RetryForm) -> Turn | None:
 
 
 def _too_fast(request: HttpRequest, row: Conversation, exc: TooFast) -> HttpResponse:
-    """The conversation's page, with what the user was writing and why not now."""
+    """The conversation's page with the user's unsent text and the rate-limit error."""
     form = MessageForm(request.POST, user=request.user, conversation=row)
-    form.errors.clear()  # a message may be missing here
+    form.errors.clear()  # this form may have no message
     form.add_error(None, str(exc))
     form.retry_after = math.ceil(exc.retry_after or 1)
     return _page(request, form, transcript(row))
 
 
 def _background(row: Conversation | None, last: Turn | None) -> dict[str, Any]:
-    """What goes on beside the turns, of which one is the last, and what waits for leave
-    to go on."""
+    """Template context: background calls, and halted messages that can be continued.
+
+    `last` is the conversation's last turn.
+    """
     if row is None:
         return {"background": [], "halts": []}
     found = ToolCall.objects.beside_turns().filter(turn__conversation=row)
@@ -275,11 +277,11 @@ def _to(found: Turn) -> HttpResponse:
 
 
 def _gone(request: HttpRequest) -> HttpResponse:
-    """What was written to a deleted conversation is not lost with it."""
+    """The page for a new conversation, with the text sent to a deleted one."""
     if request.method != "POST":
         raise Http404
     form = MessageForm(request.POST, user=request.user)
-    form.errors.clear()  # what else may be wrong can wait
+    form.errors.clear()  # other errors appear when the text is sent again
     form.add_error(None, GONE)
     return _page(request, form, status=404)
 
@@ -310,7 +312,7 @@ def _page(
 
 
 def _limits() -> dict[str, int]:
-    """What the browser refuses before anything is sent."""
+    """Limits that the browser checks before sending."""
     return {
         "size": settings.MAX_UPLOAD_SIZE,
         "count": settings.MAX_UPLOAD_COUNT,

@@ -1,4 +1,4 @@
-"""Which stored turns and conversations a gateway token may name."""
+"""The stored turns and conversations that a gateway request may refer to."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MADE_HERE = {"options__has_key": "gateway"}
 
 
 def visible_turns(token: AccessToken) -> QuerySet[Turn]:
-    """Turns that gateway tokens of the token's user made.
+    """Turns that were created through the gateway by the token's user.
 
-    Without the scope `chat`, none of a conversation in which a chat took place: to go
-    on from such a turn is to read the chat.
+    Without the scope `chat`, turns of conversations that also have turns from elsewhere
+    are excluded: continuing from such a turn would reveal the chat.
     """
     turns = Turn.objects.filter(
         conversation__owner_id=token.user_id,
@@ -25,13 +25,13 @@ def visible_turns(token: AccessToken) -> QuerySet[Turn]:
 
 
 def nameable_conversations(token: AccessToken) -> QuerySet[Conversation]:
-    """Conversations that a request may name."""
+    """Conversations that a gateway request with this token may refer to."""
     rows = Conversation.objects.filter(owner_id=token.user_id, deleted_at=None)
     return rows if token.has_scope(Scope.CHAT) else without_chats(rows)
 
 
 def without_chats(rows: QuerySet[Conversation]) -> QuerySet[Conversation]:
-    """Those of which every turn came in by the gateway, and at least one did."""
+    """Conversations that have turns, all of them from the gateway."""
     turns = Turn.objects.filter(conversation=OuterRef("pk"))
     ours, others = turns.filter(**MADE_HERE), turns.exclude(**MADE_HERE)
     return rows.filter(Exists(ours), ~Exists(others))

@@ -1,10 +1,10 @@
-"""A request as one model takes it, and its answer as if it had taken all of it. Pure.
+"""Adapts a request to one model, and the model's answer back to the request. No IO.
 
-What a model cannot do by itself is done for it: tools and structured output are told in
-words or by way of each other, and what it says is read back (`wire.prompted_tools`,
-`wire.prompted_calls`, `structured`). Options that it does not take are refused or left
-out (`options`). What was asked differently stands in `degraded`, so that nothing is
-lost in silence.
+What a model cannot do natively is emulated: tools and structured output are described
+in the instructions or by way of each other, and the answer is parsed accordingly
+(`wire.prompted_tools`, `wire.prompted_calls`, `structured`). Options that the model
+does not take are refused or left out (`options`). Every difference from the request is
+listed in `degraded`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _USAGE_TOKENS = (
     "reasoning_tokens",
     "cost",
 )
-#: The options of a request, and what stands there when nobody asked.
+#: The options of a request and their default values.
 _UNASKED: dict[str, Any] = {
     field.name: field.default
     for field in fields(Request)
@@ -47,15 +47,16 @@ NOTHING = Request(model="", items=())
 
 
 def addressed(request: Request, route: Route, meant_for: Route) -> Request:
-    """`request`, made for one model, made out to another.
+    """Copy `request`, which was built for the model of `primary`, for the model of
+    `route`.
 
-    What the staff ask of every request to the first model is not asked of the other,
-    which has wishes of its own; what the caller asked for stays. So do the first one's
-    hosted tools, of which `options.fit` leaves out and reports what this one lacks.
+    The default options of the first model are replaced by those of the other one;
+    options that the caller set stay. Hosted tools of the first model stay too:
+    `options.fit` leaves out and reports the ones that the other model lacks.
     """
     issuer = route.endpoint.issuer(route.model)
     if route is meant_for and (request.model, request.issuer) == (route.model, issuer):
-        return request  # to copy it costs more than to look
+        return request  # a copy costs more than this comparison
     changed: dict[str, Any] = {"model": route.model, "issuer": issuer}
     if route is not meant_for:
         changed |= _defaults(request, route, meant_for)
@@ -86,10 +87,10 @@ def _wishes(route: Route) -> dict[str, Any]:
 
 
 class Adaptation:
-    """One provider call: the request to send, and what its deltas come to.
+    """One provider call: the adapted request and the conversion of its deltas.
 
-    Raises BadRequest for what this model cannot be asked. `close` once the stream is
-    over, well or not.
+    Raises BadRequest for what this model cannot be asked. Call `close` when the stream
+    is over, after an error too.
     """
 
     __slots__ = (
@@ -118,7 +119,7 @@ class Adaptation:
         lost: Sequence[str] = (),
     ) -> None:
         self.degraded: list[str] = [*lost]
-        self._lost = lost  # what the provider has refused already
+        self._lost = lost  # names of what the provider has already refused
         self._route = route
         self._asked = request
         self._ignore_invalid = ignore_invalid
@@ -127,7 +128,7 @@ class Adaptation:
         self._demand: Demand | None = None
         self._form = None if structured.forces_a_call(request) else form
         self._held = held
-        self.spent: UsageDelta | None = None  # on an answer thrown away
+        self.spent: UsageDelta | None = None  # usage of an answer that was discarded
         can = _capabilities(route)
         request = self._with_form(request, can)
         request = self._with_tools(request, can)
@@ -146,7 +147,8 @@ class Adaptation:
         self.degraded += approximated
         self.degraded += losses(self.request, route.endpoint.codec)
         if self._answer and "text.format" in approximated:
-            self._held = True  # told in words after all, so it may come wrapped
+            # emulated in the instructions, so the JSON may come wrapped in text
+            self._held = True
             self._answer.hold()
         if self._answer is None and structured.forces_a_call(self._asked):
             self._demand_a_call()
@@ -155,7 +157,7 @@ class Adaptation:
 
     def _with_form(self, request: Request, can: Capabilities) -> Request:
         form, tool = self._form, ""
-        if form is None:  # any text will do, or a tool must be called first
+        if form is None:  # any text is allowed, or a tool must be called first
             return request if _takes_form(request, can) else without_format(request)
         if not _takes_form(request, can):
             self._held = True
@@ -178,8 +180,8 @@ class Adaptation:
         return prompted(request)
 
     def _with_prefill(self, request: Request, can: Capabilities) -> Request:
-        """Without it where the model would begin anew or refuse: the answer is asked
-        for from its start."""
+        """Remove the prefill where the model would ignore or refuse it: the answer is
+        then requested from its start."""
         if not request.prefill:
             return request
         takes = can.prefill is True and self._route.endpoint.takes_prefill
@@ -193,7 +195,8 @@ class Adaptation:
         return replace(request, prefill="")
 
     def _with_background(self, request: Request, can: Capabilities) -> Request:
-        """The provider keeps nothing unless staff switched it on for this model."""
+        """Store responses at the provider only if the staff enabled it for this model.
+        """
         takes = can.background_resume is True and request.stream
         if takes and isinstance(self._route.endpoint.codec, BackgroundCodec):
             resumes = request.resumes
@@ -205,7 +208,8 @@ class Adaptation:
         return request
 
     def _demand_a_call(self) -> None:
-        in_words = self._calls is not None  # offered so, and demanded so
+        # tools and the demand are both written in the instructions
+        in_words = self._calls is not None
         if self.request.tools and "tool_choice" in self.degraded:
             in_words = True
             self.request = forced.demanded(self.request, self._asked.tool_choice)
@@ -213,14 +217,14 @@ class Adaptation:
             self._demand = Demand(holds_thoughts=in_words)
 
     def settle(self) -> None:
-        """Something was told, so nothing is asked again: let go of what was asked."""
+        """Release the request: output was sent, so there will be no other attempt."""
         self.request = self._asked = NOTHING
 
     # Its answer
 
     @property
     def is_plain(self) -> bool:
-        """Whether `feed` gives back what it is given."""
+        """Whether `feed` returns its input unchanged."""
         return not (self._calls or self._answer or self._demand)
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
@@ -242,7 +246,7 @@ class Adaptation:
 
     @property
     def problem(self) -> BadResponse | None:
-        """Where the answer, once closed, is not what it must be."""
+        """Why the closed answer is invalid; None for a valid one."""
         if self._demand and self._demand.is_unheeded:
             return BadResponse("The model answered without the call demanded of it.")
         if self._answer is None or not self._answer.mistakes:
@@ -253,9 +257,9 @@ class Adaptation:
         )
 
     def corrected(self, spent: UsageDelta | None) -> Adaptation | None:
-        """A second round for an answer that does not fit and was not told yet.
+        """Build a second request for an invalid answer that was not sent yet.
 
-        None where there is none: once is enough.
+        None if there is nothing to correct, or after the first correction.
         """
         answer, demand = self._answer, self._demand
         if self.spent:
@@ -269,20 +273,20 @@ class Adaptation:
         return self._again(asked, spent=spent or UsageDelta())
 
     def anew(self) -> Adaptation:
-        """For another call that asks the same."""
+        """Build the same request for another call."""
         return self._again(self._asked)
 
     def moved(self, route: Route) -> Adaptation:
-        """For a call that asks the same by another key."""
+        """Build the same request for a call with another key."""
         asked = self._asked
-        if asked.issuer is not None:  # else its proofs were taken away
+        if asked.issuer is not None:  # otherwise the proofs were removed
             asked = replace(asked, issuer=route.endpoint.issuer(route.model))
         return self._again(asked, route)
 
     def repaired(self, repair: Repair, route: Route) -> Adaptation:
-        """For a call that asks the same in a way that this provider may take.
+        """Build the repaired request.
 
-        `route` is the same, but for how a request is written.
+        `route` is the same route, but may have another codec.
         """
         return self._again(
             repair.change(self._asked), route, lost=[*self._lost, repair.degraded]
@@ -311,7 +315,7 @@ class Adaptation:
 
 
 def _capabilities(route: Route) -> Capabilities:
-    """What the model can, and its wire format has a word for."""
+    """The capabilities of the model that its wire format can express."""
     can = Capabilities.read(route.capabilities)
     if getattr(route.endpoint.codec, "files", True):
         return can
@@ -335,7 +339,7 @@ def _can_be_forced(request: Request, can: Capabilities) -> bool:
 
 
 def added(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
-    """Both together; what neither knows stays unknown."""
+    """Add two usages; a count that neither of them has stays None."""
     total = UsageDelta(raw=more.raw)
     for name in _USAGE_TOKENS:
         known = [
@@ -349,7 +353,7 @@ def added(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
 
 
 def heard(usage: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
-    """What is not None replaces what was."""
+    """Update `usage` with the counts of `delta` that are not None."""
     known = {
         name: value
         for name in UsageDelta.__slots__

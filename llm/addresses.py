@@ -1,7 +1,7 @@
-"""Which network addresses lie out in the public. Pure: nothing is resolved.
+"""Classification of network addresses as public or not. Resolves no names.
 
-Not `ipaddress`' own `is_global`: its answer differs among Python's releases, and takes
-some private IPv6 networks and disguised IPv4 addresses for public ones.
+`ipaddress.is_global` is not used: its result differs between Python releases, and it
+takes some private IPv6 networks and embedded IPv4 addresses for public ones.
 
 Source: https://www.iana.org/assignments/iana-ipv4-special-registry
 Source: https://www.iana.org/assignments/iana-ipv6-special-registry
@@ -22,12 +22,12 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: Where clouds tell a machine who it is, and give it its credentials.
+#: Metadata services of clouds, which give a machine its identity and credentials.
 METADATA = frozenset(
     map(
         ip_address,
         (
-            "169.254.169.254",  # nearly all of them
+            "169.254.169.254",  # most clouds
             "169.254.170.2",  # Amazon, containers
             "169.254.170.23",
             "100.100.100.200",  # Alibaba
@@ -45,7 +45,7 @@ _SPECIAL_V4 = tuple(
         (
             "0.0.0.0/8",
             "10.0.0.0/8",
-            "100.64.0.0/10",  # carriers' own (CGNAT)
+            "100.64.0.0/10",  # carrier-grade NAT
             "127.0.0.0/8",
             "169.254.0.0/16",
             "172.16.0.0/12",
@@ -61,8 +61,8 @@ _SPECIAL_V4 = tuple(
         ),
     )
 )
-#: All that is given out to the public today. IPv4 addresses in disguise (mapped,
-#: compatible, NAT64), local and multicast ones lie outside of it.
+#: The range of all public IPv6 addresses assigned so far. Addresses that embed an IPv4
+#: address (mapped, compatible, NAT64), local and multicast ones lie outside of it.
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _SPECIAL_V6 = tuple(
     map(
@@ -79,7 +79,7 @@ _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
 
 
 def parse_address(host: str) -> Address | None:
-    """The address that `host` is in the one standard spelling; None for all else."""
+    """Parse an address in its standard spelling; None for anything else."""
     try:
         return ip_address(host.partition("%")[0])
     except ValueError:
@@ -92,7 +92,7 @@ def parse_network(text: str) -> Network:
 
 
 def looks_like_address(host: str) -> bool:
-    """True for what some resolver takes for a number: 127.1, 2130706433, 0x7f.1 too.
+    """True for what some resolver reads as a number: also 127.1, 2130706433, 0x7f.1.
 
     Source: https://url.spec.whatwg.org/#ends-in-a-number-checker
     """
@@ -101,7 +101,7 @@ def looks_like_address(host: str) -> bool:
 
 
 def is_public(address: Address | str) -> bool:
-    """False for a name too, and for an address in an odd spelling."""
+    """False also for a host name and for an address in a non-standard spelling."""
     if isinstance(address, str):
         parsed = parse_address(address)
         return parsed is not None and is_public(parsed)

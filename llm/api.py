@@ -1,11 +1,12 @@
-"""Language models for other Django code: ask, stream, get JSON, check an access.
+"""Language models for other Django code: generate, stream, get JSON, check access.
 
     result = await api.generate("fast", "Name three rivers.")
     print(result.text, result.metadata["total_tokens"])
 
-A model is a name as `llm.router` knows it (None is the default one), a `LanguageModel`
-or a `Route`. Whatever goes wrong is an LLMError. `docs/library.md` has the examples.
-Each function that is awaited has a twin for plain code, whose name ends in `_sync`.
+A model is a name that `llm.router` can resolve (None is the default model), a
+`LanguageModel` or a `Route`. All errors are an LLMError. `docs/library.md` has the
+examples. Each asynchronous function has a synchronous variant whose name ends in
+`_sync`.
 """
 
 from __future__ import annotations
@@ -64,20 +65,20 @@ __all__ = [
     "text_chunks",
 ]
 
-_MAX_PAUSES = 10  # of one answer, while its provider's own tools run
+_MAX_PAUSES = 10  # of one answer, while the provider's own tools run
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 async def generate(model: Model, input: Input, **options: Unpack[Options]) -> Result:
-    """The whole answer. Raises LLMError, BadResponse for one that is not what
-    `text.format` asks for."""
+    """Generate the whole answer. Raises LLMError; BadResponse if the answer does not
+    match `text.format`."""
     return await _whole(Stream(model, input, options, held=True))
 
 
 def stream(model: Model, input: Input, **options: Unpack[Options]) -> Stream:
-    """The answer as it comes, in canonical events. Read it inside `aclosing`."""
+    """Stream the answer as canonical events. Read it inside `aclosing`."""
     return Stream(model, input, options)
 
 
@@ -92,11 +93,13 @@ async def generate_json(
 async def generate_json(
     model: Model, input: Input, form: Any, **options: Unpack[Options]
 ) -> Any:
-    """The answer as a value: of `form`, where it is a type, or JSON that fits it.
+    """Generate an answer and return it as a value: an instance of `form` if that is a
+    type, otherwise JSON that fits it.
 
-    `form` is a JSON Schema or whatever pydantic can validate. An answer that does not
-    fit is corrected once, in a call of its own. Raises BadResponse where that does not
-    fit either or was cut off, ContentPolicy where the model refuses.
+    `form` is a JSON Schema or any type that pydantic can validate. An answer that does
+    not fit is corrected once, in a call of its own. Raises BadResponse if the
+    correction does not fit either or the answer was cut off, ContentPolicy if the model
+    refuses.
     """
     wanted = form_for(form)
     schema = {"type": "json_schema", "name": "answer", "schema": dict(wanted.schema)}
@@ -107,16 +110,16 @@ async def generate_json(
 
 
 async def collect(stream: Stream) -> Result:
-    """All that `stream` has left to say, and what it came to. Raises LLMError."""
+    """Read `stream` to its end and return its result. Raises LLMError."""
     return await _whole(stream)
 
 
 async def check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
-    """Whether an access works, by a tiny real request with each key concerned.
+    """Check access by a tiny real request with each key concerned.
 
-    A text is a model's name. A finding's `problem` tells a bad key, an unknown model,
-    used up quota and an unreachable host apart. Raises LLMError where there is nothing
-    to ask for or with.
+    A string is the name of a model. The `problem` of a finding distinguishes a bad key,
+    an unknown model, an exhausted quota and an unreachable host. Raises LLMError if
+    there is no model to ask or no key to ask with.
     """
     return await sync_to_async(_check)(what)
 
@@ -127,9 +130,8 @@ async def check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
 class Stream(AsyncIterator[Event]):
     """One answer: an iterator of canonical events, and afterwards its `result`.
 
-    Nothing is asked before the first event is. What is wrong with the question raises
-    then; what goes wrong later is told by the last event, `response.failed`, and stands
-    in `error`.
+    The request is sent when the first event is read. An invalid request raises then; a
+    later error ends the stream with the event `response.failed` and is in `error`.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class Stream(AsyncIterator[Event]):
 
     @property
     def result(self) -> Result:
-        """Known once the last event has come; before it, a RuntimeError."""
+        """The result, available after the last event; RuntimeError before that."""
         if self._result is None:
             raise RuntimeError("The stream is not over.")
         return self._result
@@ -162,7 +164,7 @@ class Stream(AsyncIterator[Event]):
         return await anext(self._events)
 
     async def aclose(self) -> None:
-        """Hang up, if it is not over."""
+        """Close the connection if the stream is not over."""
         await self._events.aclose()
 
     async def _told(self) -> AsyncGenerator[Event, None]:
@@ -221,7 +223,7 @@ class Stream(AsyncIterator[Event]):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of text. Only the last one, which has none, tells of the whole."""
+    """A piece of text. Only the last chunk, which has no text, has the other fields."""
 
     text: str
     is_last: bool = False
@@ -231,8 +233,8 @@ class Chunk:
 
 
 async def text_chunks(stream: Stream) -> AsyncGenerator[Chunk, None]:
-    """The visible text of `stream`, refusals included. Raises LLMError where it fails,
-    after the text that came."""
+    """Iterate over the visible text of `stream`, refusals included. Raises LLMError
+    after the text that was received."""
     async with aclosing(stream):
         async for event in stream:
             if event["type"] in _TEXT_EVENTS:
@@ -261,11 +263,11 @@ async def _whole(stream: Stream) -> Result:
     return stream.result
 
 
-# What it came to
+# The result
 
 
 def _is_paused(builder: ResponseBuilder) -> bool:
-    """True where its provider wants to be asked again, as things stand."""
+    """True if the provider paused its answer and expects another request."""
     return builder.finish is not None and builder.finish.reason == "pause"
 
 
@@ -276,13 +278,14 @@ def _calls(call: Call, builder: ResponseBuilder) -> list[Call]:
         usage=builder.call_usage,
         finish=builder.finish,
     )
-    return [each for each in made if each.started_at]  # not one refused by ourselves
+    # Excludes requests that this program refused itself.
+    return [each for each in made if each.started_at]
 
 
 def _settle(
     calls: Sequence[Call], *, record: bool, cancelled: bool
 ) -> list[Decimal | None]:
-    """What each call cost. Writes rows, if asked to."""
+    """Calculate the cost of each call. Writes ModelCall rows if `record` is set."""
     costs = []
     for call in calls:
         assert call.route is not None
@@ -332,7 +335,7 @@ def _with_proofs(builder: ResponseBuilder, route: Route) -> list[Item]:
 
 
 def _parsed(result: Result, form: Form | None) -> Any:
-    """None where there is no answer in the form asked for."""
+    """The answer in the requested format; None if there is no such answer."""
     is_whole = result.response["status"] == "completed" and not result.refusal
     if form is None or not is_whole:
         return None
@@ -344,7 +347,7 @@ def _parsed(result: Result, form: Form | None) -> Any:
 
 
 def _refuse_unanswered(result: Result) -> None:
-    """Raises where a whole answer was wanted and something else came."""
+    """Raises ContentPolicy or BadResponse unless the result is a complete answer."""
     if result.refusal:
         raise ContentPolicy("The model refuses to answer this.", detail=result.refusal)
     if result.response["status"] != "completed":
@@ -363,21 +366,22 @@ def _check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
     return probe(what)
 
 
-# For plain code
+# Synchronous variants
 
 
 def _twin(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """`function` for code that cannot await; not to be called in an event loop."""
+    """Wrap `function` for code that cannot await. Do not call it in an event loop."""
 
     async def alone(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(*args, **kwargs)
         finally:
-            await client.aclose()  # the loop ends here, and is nobody else's
+            await client.aclose()  # this event loop ends here and nothing else uses it
 
     @functools.wraps(function)
     def twin(*args: P.args, **kwargs: P.kwargs) -> T:
-        # A loop of its own, as shutting another one's connections hangs up on others.
+        # In a new event loop, because closing the connections of a shared one would end
+        # the requests of other code.
         return AsyncToSync(alone, force_new_loop=True)(*args, **kwargs)
 
     twin.__name__ = f"{function.__name__}_sync"

@@ -1,6 +1,6 @@
-"""What other code asks of a model, before the model is looked up.
+"""The arguments of `llm.api` before the model is looked up.
 
-In: a model, an input and options, as `llm.api` takes them. Out: the routes to go, and
+In: a model, an input and options, as `llm.api` takes them. Out: the routes to try, and
 the `Request` for the first of them.
 """
 
@@ -24,7 +24,7 @@ Input = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
 
 
 class RequestOptions(TypedDict, total=False):
-    """What the model is asked for; names and shapes are those of `POST /responses`."""
+    """Options of the request; names and types are those of `POST /responses`."""
 
     instructions: str
     tools: Sequence[dict[str, Any]]
@@ -48,18 +48,18 @@ class RequestOptions(TypedDict, total=False):
 
 
 class Options(RequestOptions, total=False):
-    """And how it is asked."""
+    """Options of the request and of the call."""
 
-    contexts: Iterable[Context | Source]  # told before the input
-    user: Any  # only a model that this user may use
-    policy: Policy | None  # None is the model's own
+    contexts: Iterable[Context | Source]  # placed before the input
+    user: Any  # only models that this user may use
+    policy: Policy | None  # None uses the model's own
     ignore_invalid_options: bool  # leave out what the model does not take
-    record: bool  # a ModelCall for each call; True
+    record: bool  # write a ModelCall row for each call; default True
 
 
 _REQUEST_OPTIONS = RequestOptions.__optional_keys__
 _OTHER_OPTIONS = Options.__optional_keys__ - _REQUEST_OPTIONS
-#: What the response repeats of the request.
+#: Fields of the request that the response repeats.
 _ECHOED = (
     "temperature",
     "top_p",
@@ -78,7 +78,7 @@ _ECHOED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question before the model is looked up."""
+    """A request whose model is not looked up yet."""
 
     model: Model
     items: Sequence[Item]
@@ -117,7 +117,7 @@ class Asked:
         return policy.routes_of(route, user=self.user)
 
     async def request(self, route: Route) -> Request:
-        """Raises what a context raises."""
+        """Raises any exception of a context function."""
         question = Question(route.name, self.items)
         before = await gathered(self.contexts, question)
         if not before and not self.items:

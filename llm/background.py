@@ -1,4 +1,4 @@
-"""Ends responses that a provider continues in the background."""
+"""Cancellation of responses that a provider continues in the background."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llm.wire.request import BackgroundResponse
 
 
 async def cancel_response(route: Route, response: BackgroundResponse) -> None:
-    """End it at its provider. Raises LLMError."""
+    """Cancel the response at its provider. Raises LLMError."""
     codec = route.endpoint.codec
     if not isinstance(codec, BackgroundCodec) or not route.has_made(response):
         return

@@ -1,9 +1,9 @@
 """The stored form `f2:` of a secret: AES-GCM, bound to a row, a column and an origin.
 
 Format: `f2:<base64url of nonce and ciphertext>:<origin>`. The origin is readable, so
-that a rotation can encrypt again for the same origin and staff can be told which one it
-is; it is part of the associated data, so that nobody can change it. The key is derived
-from a key of the ring (`settings.ENCRYPTION_KEYS`) by HKDF-SHA256.
+that a rotation can encrypt again for the same origin and the admin can show it; it is
+part of the associated data, so that it cannot be changed. The key is derived from a key
+of the ring (`settings.ENCRYPTION_KEYS`) by HKDF-SHA256.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ class OriginChanged(SecretUnavailable):
 
     def __init__(self, origin: str) -> None:
         super().__init__()
-        self.origin = origin  # for which it was entered
+        self.origin = origin  # the origin that it was entered for
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a secret belongs to: it can be decrypted for nothing else."""
+    """The row, column and origin of a secret: it can be decrypted for nothing else."""
 
     row: UUID  # `SecretRow.secret_id`
     column: str  # "table.column" of the database
-    origin: str  # where the secret is sent to: `canonical_origin`, or several of them
+    origin: str  # where the secret is sent to: one `canonical_origin`, or several
 
     @property
     def associated_data(self) -> bytes:
-        # No part may hold a line break, so no two bindings give the same bytes.
+        # No part may contain a line break, so no two bindings give the same bytes.
         return "\n".join([str(self.row), self.column, self.origin]).encode()
 
 
 def canonical_origin(url: str) -> str:
     """Scheme, host and port of a URL, "" for no URL.
 
-    A URL that parsers may read in different ways is its own origin as a whole.
+    A URL that parsers may read differently is its own origin as a whole.
     """
     if not url:
         return ""
@@ -100,12 +100,12 @@ def unseal(stored: str, binding: Binding, keys: Sequence[str]) -> str:
 
 
 def origin_of(stored: str) -> str:
-    """For which a secret was entered. Raises SecretUnavailable."""
+    """The origin that the secret was entered for. Raises SecretUnavailable."""
     return _parse(stored)[1]
 
 
 def is_under(stored: str, binding: Binding, key: str) -> bool:
-    """Whether just this key decrypts it. Raises SecretUnavailable."""
+    """Whether exactly this key decrypts it. Raises SecretUnavailable."""
     token, origin = _parse(stored)
     return _decrypt(token, replace(binding, origin=origin), key) is not None
 

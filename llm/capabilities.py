@@ -1,13 +1,13 @@
-"""What a model can do: one typed set, put together from layers.
+"""The capabilities of a model: one typed object, merged from several layers.
 
-The later overrules the earlier, field by field:
+Later layers override earlier ones, field by field:
 
-1. what every model of its host can (`hosts` in `data/models.json`),
-2. what its family can, known by the name (`models` in there, in order),
-3. what its wire format has no word for (`wires` in there),
-4. what the staff say of this very model.
+1. the host's models in general (`hosts` in `data/models.json`),
+2. the model family, recognised by name (`models` in that file, in order),
+3. limits of the wire format (`wires` in that file),
+4. what the staff entered for this model.
 
-None means that nobody knows, and what nobody knows is never refused: the provider will.
+None means unknown. An unknown capability is never refused here: the provider decides.
 Nothing is fetched and no row is read.
 """
 
@@ -25,7 +25,7 @@ from llm.wire.hosted_tools import NAMES as HOSTED_TOOLS
 
 DATA = Path(__file__).parent / "data" / "models.json"
 
-#: All that anybody knows, the least first. "default" is Qwen's on Groq.
+#: All known efforts, lowest first. "default" is used by Qwen on Groq.
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 
 Sampling = Literal["always", "without_reasoning", "never"]
@@ -34,53 +34,55 @@ _SAMPLING = ("always", "without_reasoning", "never")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a model takes and does; None where nobody knows."""
+    """What a model accepts and supports; None means unknown."""
 
     tools: bool | None = None
     parallel_tools: bool | None = None  # several calls in one answer
     forced_tools: bool | None = None  # `tool_choice` required, or one tool
     forced_while_reasoning: bool | None = None
-    hosted_tools: tuple[str, ...] | None = None  # of its provider; () for none
+    hosted_tools: tuple[str, ...] | None = None  # the provider's own; () for none
     vision: bool | None = None  # images
     files: bool | None = None  # PDF and the like; plain text goes everywhere
     json_mode: bool | None = None
     json_schema: bool | None = None
     reasoning: bool | None = None
-    efforts: tuple[str, ...] | None = None  # the legal ones; () takes none
-    default_effort: str | None = None  # unasked; "none" does not reason
+    # The legal values; () if the parameter is not accepted.
+    efforts: tuple[str, ...] | None = None
+    # Used if none is requested; "none" does not reason.
+    default_effort: str | None = None
     sampling: Sampling | None = None  # temperature, top_p, penalties, logprobs
     stop: bool | None = None
     seed: bool | None = None
     penalties: bool | None = None
     logprobs: bool | None = None
     verbosity: bool | None = None
-    prefill: bool | None = None  # goes on with an answer that has begun
-    background_resume: bool | None = None  # keeps responses; only staff switch it on
+    prefill: bool | None = None  # continues an answer that has begun
+    background_resume: bool | None = None  # stores responses; only staff enable it
     max_temperature: float | None = None
     context_window: int | None = None  # tokens of prompt and answer together
     max_output_tokens: int | None = None
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Self:
-        """Of JSON as `told` writes it; what makes no sense in there is passed over."""
+        """Parse the output of `to_dict`; invalid values are ignored."""
         return cls(**_sensible(told))
 
     def told(self) -> dict[str, Any]:
-        """What is known, as JSON."""
+        """The known capabilities, as JSON."""
         every = ((name, getattr(self, name)) for name in NAMES)
         known = {name: value for name, value in every if value is not None}
         lists = {name: known[name] for name in _LISTS if name in known}
         return {**known, **{name: list(value) for name, value in lists.items()}}
 
     def reasons(self, effort: str | None) -> bool | None:
-        """Whether it reasons when asked for `effort`, or for none in particular."""
+        """Whether the model reasons at `effort`, or at its default effort."""
         if self.reasoning is False:
             return False
         effort = effort or self.default_effort
         return None if effort is None else effort != "none"
 
 
-#: All that staff can say of a model in our own words.
+#: The fields that staff can override.
 NAMES = tuple(field.name for field in fields(Capabilities))
 
 
@@ -91,15 +93,15 @@ def capabilities_of(
     *,
     wire: str = "",
 ) -> Capabilities:
-    """What this model can at a provider of this kind, asked in this wire format.
+    """The capabilities of this model at a provider of this kind, in this wire format.
 
-    `overrides` is what the staff say; null in there makes a field unknown again.
+    `overrides` are the values entered by staff; null resets a field to unknown.
     """
     return Capabilities(**{**_bundled(kind, model_name, wire), **_sensible(overrides)})
 
 
 def problems(overrides: Any) -> list[str]:
-    """What is wrong with what the staff say, a sentence each."""
+    """Validation errors of the overrides entered by staff, a sentence each."""
     if not isinstance(overrides, Mapping):
         return ["Capabilities are an object of names and values."]
     found = []
@@ -114,12 +116,12 @@ def problems(overrides: Any) -> list[str]:
 # One value
 
 _COUNTS = ("context_window", "max_output_tokens")
-#: What a list may hold, and in which order it is kept.
+#: The legal members of a list, in the order in which they are stored.
 _LISTS: Mapping[str, Sequence[str]] = {"efforts": EFFORTS, "hosted_tools": HOSTED_TOOLS}
 
 
 def _sensible(told: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields that can be read, and those that are null."""
+    """The fields with a valid value or null."""
     read = {
         name: _read(name, value)
         for name, value in (told or {}).items()
@@ -133,7 +135,7 @@ def _sensible(told: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _read(name: str, value: Any) -> Any:
-    """`value` as the field has it; None where it makes no sense."""
+    """`value` converted to the type of the field; None if it is invalid."""
     match name:
         case "efforts" | "hosted_tools":
             return _some_of(_LISTS[name], value)
@@ -214,13 +216,14 @@ def _bundled(kind: str, model_name: str, wire: str) -> Mapping[str, Any]:
 
 
 def _bare(model_name: str) -> str:
-    """Without the path that hosts put before the maker's name, and "ft:"."""
+    """The name without the path that hosts put before the name, and without "ft:"."""
     return model_name.lower().rpartition("/")[2].removeprefix("ft:")
 
 
 @cache
 def _data() -> _Data:
-    """Raises KeyError or ValueError where the file is not as README.md has it."""
+    """Raises KeyError or ValueError if the file does not have the format of README.md.
+    """
     data = json.loads(DATA.read_text(encoding="utf-8"))
     return _Data(
         hosts={kind: _strict(says) for kind, says in data["hosts"].items()},

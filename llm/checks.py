@@ -41,7 +41,7 @@ def check_secrets(
     databases: Sequence[str] | None = None,
     **kwargs: Any,
 ) -> list[checks.CheckMessage]:
-    """Whether the ring still decrypts what is stored (`check --database default`)."""
+    """Check that the key ring decrypts stored secrets (`check --database default`)."""
     return [
         warning
         for alias in databases or ()

@@ -1,9 +1,10 @@
-"""The one place that talks HTTP to a provider. It knows no provider's format.
+"""HTTP calls to a provider, independent of the provider's format.
 
-A call in four parts: `outgoing` says what is sent, `connections` sends it, `exchange`
-reads the answer under our time limits, and `wire.reading` makes deltas of the bytes.
-Each event loop has its own HTTP clients, opened when first needed and shut by `aclose`.
-Whatever goes wrong leaves as an LLMError, whose text holds neither the key nor a body.
+A call has four parts: `outgoing` builds the request, `connections` sends it, `exchange`
+reads the response under our time limits, and `wire.reading` decodes the bytes into
+deltas. Each event loop has its own HTTP clients, opened when first needed and closed by
+`aclose`. All errors leave as an LLMError, whose text contains neither the key nor a
+body.
 """
 
 from __future__ import annotations
@@ -40,45 +41,47 @@ from llm.wire.request import BackgroundResponse, Request
 
 __all__ = ["Call", "aclose", "get", "outside", "post", "stream"]
 
-#: How a stream of events begins, and JSON never does.
+#: How an event stream begins; JSON never begins like this.
 _STREAMED = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _BOM = b"\xef\xbb\xbf"
-MAX_ERROR_BODY = 1024 * 1024  # bytes; what comes after them is not read
-#: What is decoded and told between two turns of the event loop: bytes of one read, and
-#: deltas. Most reads hold one frame; a host that sends 20 MB of the smallest frames
-#: there are would hold up everybody else for as long as its reads take.
+MAX_ERROR_BODY = 1024 * 1024  # bytes; the rest is not read
+#: The most that is decoded and yielded before the event loop runs other tasks: bytes of
+#: one read, and deltas. Most reads contain one frame, but a host that sends 20 MB of
+#: tiny frames would otherwise block all other streams for as long as its reads take.
 MAX_PIECE = 16 * 1024
 MAX_DELTAS = 500
 
 
 @dataclass(slots=True)
 class Call:
-    """What there is to tell about one provider call; `stream` fills it in."""
+    """Metadata of one provider call; `stream` fills it in."""
 
-    started_at: float = 0.0  # time.monotonic(); 0 where there was no request
+    started_at: float = 0.0  # time.monotonic(); 0 if no request was sent
     ttft: float | None = None  # seconds to the first delta with content
-    latency: float | None = None  # seconds to the end, whatever it was
-    has_slot: bool = False  # it waits for no other request; it may be connecting
+    latency: float | None = None  # seconds to the end, after an error too
+    has_slot: bool = False  # has a connection slot; it may still be connecting
     http_status: int | None = None
     request_id: str = ""  # the provider's, for its support
     error: LLMError | None = None
-    # What `llm.policy` adds; a call made without it has none of these.
+    # Filled in by `llm.policy`; empty for a call made without it.
     attempt: int = 1
-    continues: bool = False  # tells the rest of what the call before it began to
+    continues: bool = False  # its answer continues that of the call before
     route: Route | None = None
-    earlier: Sequence[Call] = ()  # attempts that came to nothing
-    degraded: list[str] = field(default_factory=list)  # what was asked differently
-    prefill: str = ""  # with which the answer had begun; it is not said again
-    background: BackgroundResponse | None = None  # known as soon as it has begun
-    start: StartDelta | None = None  # these where the caller did not hear them, or
-    usage: UsageDelta | None = None  # heard more than this call said
+    earlier: Sequence[Call] = ()  # earlier attempts and portions
+    degraded: list[str] = field(default_factory=list)  # what differs from the request
+    prefill: str = ""  # start of the answer, as sent; the answer does not repeat it
+    background: BackgroundResponse | None = None  # set once the response has begun
+    # Set only if the caller did not receive these deltas, or received those of several
+    # calls in one.
+    start: StartDelta | None = None
+    usage: UsageDelta | None = None
     finish: FinishDelta | None = None
 
     def note_slot(self) -> None:
         self.has_slot = True
 
     def saw(self, deltas: list[Delta]) -> None:
-        """To be told until `ttft` is known."""
+        """Call it with each batch until `ttft` is set."""
         if any(map(_has_content, deltas)):
             self.ttft = time.monotonic() - self.started_at
 
@@ -90,11 +93,12 @@ async def stream(
     *,
     decoder: Decoder | None = None,
 ) -> AsyncGenerator[list[Delta], None]:
-    """One provider call: a list of deltas for each read from the network.
+    """Make one provider call and yield a list of deltas for each read from the network.
 
-    Raises LLMError and nothing else. Read it inside `aclosing`: closing it hangs up. A
-    request that is not to stream gives one list, once the whole answer is there. A
-    `decoder` of the endpoint's codec may have heard the beginning of this answer.
+    Raises LLMError and nothing else. Read it inside `aclosing`: closing it closes the
+    connection. A request without `stream` yields one list, after the whole answer. A
+    `decoder` of the endpoint's codec may already have read the beginning of this
+    answer.
     """
     call = call or Call()
     call.started_at = time.monotonic()
@@ -102,13 +106,13 @@ async def stream(
     try:
         answer = await _asked(endpoint, request, call)
         streams, resumes = request.stream, request.resumes is not None
-        del request  # which may be large; the answer may take long
+        del request  # it may be large, and the answer may take long
         chunk = await _beginning(answer) if streams else b""
-        # Some hosts stream as application/json, others answer a stream with one JSON
-        # object (an error as a rule): what comes first tells them apart, and not the
-        # header.
+        # Some hosts stream as application/json, others answer a streaming request with
+        # one JSON object (usually an error): the first byte distinguishes them, the
+        # header does not.
         if not streams or chunk.lstrip()[:1] in (b"{", b"[", b"<"):
-            if resumes:  # which may be half of it
+            if resumes:  # the JSON may be half of the response
                 raise BadResponse(detail="A kept response was not streamed.")
             body = await answer.rest(chunk)
             deltas = await run_off_loop(len(body), _whole, endpoint, body)
@@ -121,7 +125,7 @@ async def stream(
             return
         reader = Reader(decoder or endpoint.codec.decoder())
         lost: TryAgain | None = None
-        rest = b""  # of a read that holds more than a piece
+        rest = b""  # of a read that is larger than MAX_CHUNK
         while chunk:
             if len(chunk) > MAX_PIECE:
                 chunk, rest = _cut(chunk)
@@ -141,7 +145,7 @@ async def stream(
             if reader.error:
                 raise reader.error
             try:
-                del chunk, deltas  # what comes next may take a while
+                del chunk, deltas  # freed because the next read may take a while
                 if rest:
                     await asyncio.sleep(0)
                     chunk, rest = rest, b""
@@ -171,7 +175,7 @@ async def stream(
 
 
 async def get(endpoint: Endpoint, path: str) -> bytes:
-    """What the provider has at `path`, which may hold a query.
+    """GET `path`, which may include a query, and return the body.
 
     Raises LLMError and nothing else.
     """
@@ -179,7 +183,7 @@ async def get(endpoint: Endpoint, path: str) -> bytes:
 
 
 async def post(endpoint: Endpoint, path: str) -> bytes:
-    """As `get`, of a POST that says nothing but its path."""
+    """Like `get`, as a POST without a body."""
     return await _at(endpoint, path, "POST")
 
 
@@ -199,16 +203,17 @@ async def _at(endpoint: Endpoint, path: str, method: str) -> bytes:
 
 
 def outside() -> httpx.AsyncClient:
-    """This event loop's client for the open web.
+    """This event loop's client for URLs on the public web.
 
-    It connects to no private address, whatever a name leads to: its resolver raises
-    BadRequest. What looks like an address is not resolved: ask `addresses` about it.
+    It connects to no private address, even if a public name resolves to one: its
+    resolver raises BadRequest. Hosts that look like an address are not resolved: check
+    them with `addresses` first.
     """
     return connections.client(private=False)
 
 
 async def aclose() -> None:
-    """Shut this event loop's connections. A later call opens new ones."""
+    """Close this event loop's connections. A later call opens new ones."""
     await connections.aclose()
 
 
@@ -216,7 +221,8 @@ async def aclose() -> None:
 
 
 async def _asked(endpoint: Endpoint, request: Request, call: Call) -> Answer:
-    """An answer that is no refusal; the caller closes it. Raises LLMError."""
+    """Send the request and return a success response, which the caller closes. Raises
+    LLMError."""
     proof = await _proof(endpoint)
     message, ours = outgoing.question(endpoint, request, proof)
     http = connections.client(private=ours)
@@ -250,13 +256,14 @@ async def _refusal(
     try:
         body = await answer.rest(limit=MAX_ERROR_BODY)
     except (TryAgain, BadResponse):
-        body = b""  # the status alone must do
+        body = b""  # the status must be enough
     body = body[:MAX_ERROR_BODY]
     return endpoint.codec.error(response.status_code, response.headers, body)
 
 
 async def _beginning(answer: Answer) -> bytes:
-    """Enough to see the first byte that is not blank; of the blanks a few."""
+    """Read up to the first byte that is not whitespace; leading whitespace is cut
+    short."""
     begun = b""
     while chunk := await answer.read():
         if chunk.lstrip(b"\xef\xbb\xbf \t\r\n"):
@@ -266,7 +273,7 @@ async def _beginning(answer: Answer) -> bytes:
 
 
 def _cut(read: bytes) -> tuple[bytes, bytes]:
-    """A piece of the read that ends with a frame, where one does, and what is left."""
+    """Split at the end of a frame, or at MAX_CHUNK if there is none."""
     end = read.rfind(b"\n\n", 0, MAX_PIECE) + 2
     if end < 2:
         end = MAX_PIECE
@@ -274,7 +281,7 @@ def _cut(read: bytes) -> tuple[bytes, bytes]:
 
 
 def _portions(deltas: list[Delta]) -> Iterator[list[Delta]]:
-    """At least one, which may be empty."""
+    """Yields at least one list, which may be empty."""
     yield deltas[:MAX_DELTAS]
     for start in range(MAX_DELTAS, len(deltas), MAX_DELTAS):
         yield deltas[start : start + MAX_DELTAS]
@@ -292,7 +299,7 @@ def _whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
 
 
 def _streamed(endpoint: Endpoint, body: bytes) -> list[Delta]:
-    """The answer of a host that streams whatever it is asked."""
+    """Decode the answer of a host that streams although it was not asked to."""
     reader = Reader(endpoint.codec.decoder())
     deltas = reader.feed(body)
     if reader.error is None:
@@ -318,7 +325,7 @@ def _has_content(delta: Delta) -> bool:
 
 def _note(exc: LLMError, endpoint: Endpoint, call: Call) -> None:
     if isinstance(exc, NoFreeConnection):
-        call.started_at = 0.0  # there was no request, and so there is nothing to record
+        call.started_at = 0.0  # no request was sent, so there is nothing to record
         call.error = exc
         return
     exc.provider = exc.provider or endpoint.provider.name
@@ -327,11 +334,11 @@ def _note(exc: LLMError, endpoint: Endpoint, call: Call) -> None:
     call.error = exc
 
 
-# Who we are
+# Authentication
 
 
 async def _proof(endpoint: Endpoint) -> dict[str, str]:
-    """The headers that show who we are: with our key, or with a token for it."""
+    """The authentication headers: with the API key, or with a token issued for it."""
     if endpoint.credentials is not None:
         return bearer(await endpoint.credentials.token(partial(_post, endpoint)))
     key = endpoint.api_key
@@ -343,7 +350,7 @@ async def _proof(endpoint: Endpoint) -> dict[str, str]:
 async def _post(
     endpoint: Endpoint, text: str, form: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    """What somebody who issues tokens for this account answers. Raises LLMError."""
+    """Post a form to the token issuer and return status and body. Raises LLMError."""
     private = endpoint.allow_private_network
     message = httpx.Request(
         "POST",

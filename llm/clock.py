@@ -13,27 +13,27 @@ from llm.errors import ProviderTimeout
 
 
 class Rings(Protocol):
-    """What is to happen in time, unless it is put off or dropped before."""
+    """An operation with a deadline that can be moved."""
 
-    until: float  # by the event loop's clock; math.inf: nothing is to happen
+    until: float  # on the event loop's clock; math.inf for no deadline
 
     def ring(self) -> None:
-        """That time has come; puts `until` off. Raises nothing."""
+        """Handle the deadline and move `until`. Raises nothing."""
 
 
 class Bell:
-    """One timer of an event loop for all that is to happen in time on it.
+    """One event-loop timer for the deadlines of many operations.
 
-    A timer for each takes half a kilobyte, and thousands of answers may be open. This
-    one rings at the first of their times, and looks at all of them then. As times are
-    put off with every chunk, it has as a rule nothing to do for a minute and more.
+    A timer for each takes half a kilobyte, and thousands of responses may be open. This
+    timer fires at the earliest deadline and then checks all of them. As each chunk
+    moves a deadline, it usually has nothing to do for a minute or more.
     """
 
     __slots__ = ("_all", "_timer", "at", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.at = math.inf  # when it rings
+        self.at = math.inf  # when it fires
         self._all: set[Rings] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -48,13 +48,13 @@ class Bell:
             self._timer, self.at = None, math.inf
 
     def by(self, when: float) -> None:
-        """Ring at that time at the latest."""
+        """Fire at that time at the latest."""
         if when >= self.at:
             return
         if self._timer is not None:
             self._timer.cancel()
         self.at = when
-        # In no context of a caller's, who may hold on to a whole request.
+        # In an empty context, because the caller's may keep a whole request in memory.
         self._timer = self.loop.call_at(when, self._ring, context=Context())
 
     def _ring(self) -> None:
@@ -67,7 +67,7 @@ class Bell:
 
 
 def bell() -> Bell:
-    """This event loop's."""
+    """This event loop's timer."""
     loop = asyncio.get_running_loop()
     found = _bells.get(loop)
     if found is None:
@@ -81,7 +81,8 @@ _bells: dict[asyncio.AbstractEventLoop, Bell] = {}
 
 
 class Clock:
-    """By the event loop's clock. Held around each wait; to be closed in the end.
+    """The time limits of one response. Enter it around each wait, and close it at the
+    end.
 
     A timer set for every chunk, as `asyncio.timeout` does, costs as much as to decode
     it. Here a wait only moves its end, at which the bell looks when it rings.
@@ -103,7 +104,8 @@ class Clock:
         now = self._bell.loop.time()
         self._idle: float = settings.LLM_IDLE_TIMEOUT
         self._deadline: float = now + settings.LLM_TOTAL_TIMEOUT
-        #: None once it has come. An answer in one piece begins when it is finished.
+        #: None after the first byte. A response that does not stream begins when it is
+        #: complete.
         self.first_byte: float | None = (
             now + settings.LLM_FIRST_BYTE_TIMEOUT if streams else self._deadline
         )
@@ -114,7 +116,7 @@ class Clock:
         self._bell.add(self)
 
     def __enter__(self) -> None:
-        """Begin to wait. Never to be held around a yield."""
+        """Start a wait. Never hold it across a yield."""
         task = asyncio.current_task()
         assert task is not None
         self._waiting, self._cancelling = task, task.cancelling()
@@ -131,7 +133,7 @@ class Clock:
         exc: BaseException | None,
         traceback: object,
     ) -> None:
-        """Raises ProviderTimeout for our own cancellation, and for no one else's."""
+        """Raises ProviderTimeout for its own cancellation only."""
         task, self._waiting = self._waiting, None
         if not self._rang:
             return
@@ -153,7 +155,7 @@ class Clock:
         return ProviderTimeout(detail=said)
 
     def ring(self) -> None:
-        """See `Rings`. Where nothing is waited for, the next wait sets it again."""
+        """Handle the deadline. If nothing waits, the next wait sets a new one."""
         self.until = math.inf
         if self._waiting is not None:
             self._rang = True

@@ -1,17 +1,18 @@
-"""Connections to providers: httpx in front, aiohttp behind it, two clients a loop.
+"""HTTP clients for providers: the httpx API over aiohttp, two clients an event loop.
 
-One client is for addresses that may lie in our own network, the other refuses to
-connect there. Both share nothing between accounts: no cookies, no redirects, nothing
-from the environment. A call leaves by `Client.ask`, which is `httpx.AsyncClient.send`
-without what no call here has a use for: each of cookie jar, redirects, authentication
-and hooks costs as much as to write the request.
+One client may connect to private addresses, the other refuses to. Neither shares
+anything between accounts: no cookies, no redirects, nothing from the environment. Calls
+use `Client.send_request` instead of `httpx.AsyncClient.send`: cookie jar, redirects,
+authentication and hooks are not needed here, and each costs as much as writing the
+request.
 
-aiohttp's errors come out as they are; whoever asks knows them beside those of httpx.
-One is added: `IdleConnectionClosed`, for a host that closed an idle connection while
-a request was on its way over it. Such a request may be sent again, with `FRESH`.
+Errors of aiohttp are not converted; the caller handles them beside those of httpx. One
+is added: `IdleConnectionClosed`, for a host that closed an idle connection while a
+request was being sent over it. Such a request may be sent again, with `NEW_CONNECTION`.
 
-`Slots` limits the requests to providers that are open at once. It stands in front of
-aiohttp's pool, whose own limit cannot be told from a host that does not answer.
+`Slots` limits the number of open requests to providers. It is in front of aiohttp's
+pool, because a timeout of that pool's own limit cannot be distinguished from a host
+that does not answer.
 
 A body is read from aiohttp's own `StreamReader` (`Body.content`), without the five
 generators of httpx's layers in between.
@@ -40,13 +41,13 @@ from multidict import CIMultiDict
 from llm.addresses import is_public
 from llm.errors import BadRequest, NoFreeConnection
 
-IDLE = 4.0  # seconds an idle connection is kept; many servers close them after 5
-#: The same for hosts that say how long they keep idle connections: a second less than
-#: they say, rounded down to one of these, as each has connections of its own.
+IDLE = 4.0  # seconds an idle connection is open; many servers close them after 5
+#: Idle timeouts for hosts that announce their own: one second less than announced,
+#: rounded down to one of these values, as each value has its own connection pool.
 _IDLE_TIMES = (0.0, 1.0, 2.0, IDLE, 9.0, 14.0, 29.0, 59.0)
 _KEEP_ALIVE = re.compile(r"\btimeout\s*=\s*(\d{1,20})", re.IGNORECASE)
-_MAX_HOSTS = 1_000  # whose idle times are remembered
-#: Name of a request's extension: open a new connection for it.
+_MAX_HOSTS = 1_000  # whose idle timeouts are cached
+#: A request extension: open a new connection for this request.
 FRESH = "parley.fresh"
 
 
@@ -95,15 +96,15 @@ class IdleConnectionClosed(aiohttp.ClientConnectionError):
 class _Trace:
     """What aiohttp reports about one request."""
 
-    reused: bool = False  # its connection has served another request before
+    reused: bool = False  # an earlier request used the same connection
 
 
 class Transport(httpx.AsyncBaseTransport):
-    """Requests of httpx, sent by aiohttp. Raises `aiohttp.ClientError`, OSError."""
+    """Sends requests of httpx with aiohttp. Raises `aiohttp.ClientError`, OSError."""
 
     def __init__(self, resolver: ThreadedResolver) -> None:
         self._resolver = resolver
-        self._sessions: dict[float, aiohttp.ClientSession] = {}  # by idle time
+        self._sessions: dict[float, aiohttp.ClientSession] = {}  # by idle timeout
         self._idle_times: dict[tuple[str, str, int | None], float] = {}  # by host
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -138,7 +139,8 @@ class Transport(httpx.AsyncBaseTransport):
         )
 
     def session(self, idle_time: float = IDLE) -> aiohttp.ClientSession:
-        """Whose idle connections are kept so long; 0: each request opens one."""
+        """The session whose idle connections stay open for `idle_time` seconds; with 0
+        each request opens a connection."""
         if (session := self._sessions.get(idle_time)) is None:
             session = _new_session(self._resolver, idle_time)
             self._sessions[idle_time] = session
@@ -156,7 +158,7 @@ class Transport(httpx.AsyncBaseTransport):
 
 
 def idle_time_of(keep_alive: str | None) -> float:
-    """Seconds to keep an idle connection, by the host's `Keep-Alive` header."""
+    """Seconds to keep an idle connection, from the host's `Keep-Alive` header."""
     told = _KEEP_ALIVE.search(keep_alive or "")
     if told is None:
         return IDLE
@@ -165,7 +167,7 @@ def idle_time_of(keep_alive: str | None) -> float:
 
 
 def _has_answered(exc: aiohttp.ClientConnectionError) -> bool:
-    """True where part of an answer came, or the host may be at work on one."""
+    """True if part of a response came, or the host may be processing the request."""
     if isinstance(exc, aiohttp.ServerDisconnectedError):
         # "Partially parsed HTTP message (optional)"; without one it is None or a text:
         # https://docs.aiohttp.org/en/stable/client_reference.html#client-exceptions
@@ -175,7 +177,8 @@ def _has_answered(exc: aiohttp.ClientConnectionError) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _spelled(headers: tuple[tuple[bytes, bytes], ...]) -> CIMultiDict[str]:
-    """As aiohttp wants them, who copies them. An account's are always the same."""
+    """Convert headers for aiohttp, which copies them. They are the same for all
+    requests of an account."""
     return CIMultiDict((name.decode(), text.decode()) for name, text in headers)
 
 
@@ -186,9 +189,10 @@ def _timeout(connect: float | None, pool: float | None) -> aiohttp.ClientTimeout
 
 class Client(httpx.AsyncClient):
     async def ask(self, request: httpx.Request) -> httpx.Response:
-        """The head of the answer; its body is read, and closed, by who asks.
+        """Send `request` and return the head of the response; the caller reads and
+        closes the body.
 
-        The answer does not hold on to the request, which may be large.
+        The response does not reference the request, which may be large.
         """
         transport = self._transport_for_url(request.url)
         return await transport.handle_async_request(request)
@@ -208,7 +212,7 @@ def client(*, private: bool) -> Client:
 
 
 async def aclose() -> None:
-    """Shut this event loop's connections. A later call opens new ones."""
+    """Close this event loop's connections. A later call opens new ones."""
     loop = asyncio.get_running_loop()
     _slots.pop(loop, None)
     for http in _clients.pop(loop, {}).values():
@@ -234,7 +238,7 @@ def _new_session(resolver: ThreadedResolver, idle_time: float) -> aiohttp.Client
         ssl=_ssl_context(),
         resolver=resolver,
     )
-    # No cookie jar anywhere: accounts share the client, and must not share cookies.
+    # No cookie jar: accounts share the client and must not share cookies.
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -255,9 +259,9 @@ async def _note_reuse(session: Any, context: Any, params: Any) -> None:
 
 
 class Slots:
-    """The requests to providers that may be open at once, `LLM_MAX_CONNECTIONS`.
+    """Limits the number of open requests to providers to `LLM_MAX_CONNECTIONS`.
 
-    A request that finds none free waits, in its order, for `LLM_CONNECTION_WAIT`.
+    Requests beyond the limit wait in order, for up to `LLM_CONNECTION_WAIT` seconds.
     """
 
     __slots__ = ("_free", "waiting")
@@ -269,7 +273,7 @@ class Slots:
     async def acquire(self) -> None:
         """Raises NoFreeConnection."""
         if not self._free.locked():
-            await self._free.acquire()  # at once
+            await self._free.acquire()  # does not wait
             return
         self.waiting += 1
         try:
@@ -285,7 +289,7 @@ class Slots:
 
 
 def slots() -> Slots:
-    """This event loop's."""
+    """This event loop's slots."""
     loop = asyncio.get_running_loop()
     found = _slots.get(loop)
     if found is None:
@@ -300,12 +304,12 @@ _slots: dict[asyncio.AbstractEventLoop, Slots] = {}
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Made once: reading the certificates takes longer than a call's whole way."""
+    """Created once: loading the certificates takes longer than a whole call."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class _PublicResolver(ThreadedResolver):
-    """Resolves a name to public addresses only; those are what is connected to."""
+    """Resolves names to public addresses only, which are then used to connect."""
 
     async def resolve(
         self,

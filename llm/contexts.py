@@ -1,8 +1,8 @@
-"""What a model should know besides the question, gathered when it is asked.
+"""Contexts: messages added before the input when a request is made.
 
-A context is words, messages, or a function that has them once they are needed: what
-time it is, who asks, what a search finds. A function may be async; a plain one runs in
-a thread, with Django's ORM at hand.
+A context is text, messages, or a function that returns them: the current time, the
+user, search results. A function may be async; a synchronous one runs in a thread, where
+Django's ORM is available.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Role = Literal["system", "developer", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is about to be asked, for functions that want to know."""
+    """The request about to be made, as the argument of context functions."""
 
     model: str
     items: Sequence[Item]
@@ -39,23 +39,23 @@ class Context:
     """A source with its settings; a bare source has the defaults."""
 
     source: Source
-    role: Role = "system"  # of words; messages have their own
-    optional: bool = False  # left out, and logged, where its function fails
+    role: Role = "system"  # of text; messages have their own role
+    optional: bool = False  # if its function fails, it is left out and logged
 
 
 async def gathered(
     contexts: Iterable[Context | Source], question: Question
 ) -> list[Item]:
-    """The messages of all contexts, in their order.
+    """Load the messages of all contexts, in order.
 
-    Raises what a function raised, unless its context is optional.
+    Raises any exception of a function whose context is not optional.
     """
     items: list[Item] = []
     for given in contexts:
         context = given if isinstance(given, Context) else Context(given)
         try:
             found = await _found(context.source, question)
-        except Exception as exc:  # whatever the function of somebody else raises
+        except Exception as exc:  # an application function may raise anything
             if not context.optional:
                 raise
             name = getattr(context.source, "__qualname__", "a context")
@@ -66,7 +66,7 @@ async def gathered(
 
 
 def as_items(given: Given, role: Role = "user") -> list[Item]:
-    """Words and messages, short forms included, as canonical items."""
+    """Convert text and messages, short forms included, to canonical items."""
     if given is None or given == "":
         return []
     if isinstance(given, str | Mapping):

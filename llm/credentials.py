@@ -1,10 +1,10 @@
-"""Tokens, for hosts that take no key of ours but ask somebody else who we are.
+"""Access tokens for hosts that do not accept an API key.
 
-Azure believes Entra ID, which gives a token for a client's secret; Google Cloud gives
-one for a statement that a service account's private key has signed. Either lasts about
-an hour. It is kept in memory, for each event loop apart, and renewed before it ends:
-one caller asks, the others wait for what comes of that, or go on with a token that is
-still good. Nothing here does IO, the caller brings a way to post a form.
+Azure accepts tokens that Entra ID issues for a client secret; Google Cloud issues one
+for an assertion signed with the private key of a service account. Both last about an
+hour. A token is cached in memory for each event loop and renewed before it expires: one
+caller renews it, the others wait for the result, or continue with a token that is still
+valid. Nothing here does IO: the caller passes a function that posts a form.
 
 Source: https://learn.microsoft.com/entra/identity-platform/v2-oauth2-client-creds-grant-flow,
 https://developers.google.com/identity/protocols/oauth2/service-account
@@ -42,10 +42,10 @@ from llm.errors import (
 )
 from llm.provider import Endpoint, Post
 
-RENEWAL = 300  # seconds before its end that a token is renewed, or half its life
-_RETRY = 30  # seconds until the next attempt, while the old token is good
-_USUAL_LIFE = 300  # seconds, of a token whose issuer does not tell
-_STATEMENT_LIFE = 3600  # seconds, the longest that Google believes
+RENEWAL = 300  # seconds before expiry that a token is renewed, at most half its life
+_RETRY = 30  # seconds until the next attempt, while the old token is valid
+_USUAL_LIFE = 300  # seconds, if the issuer does not return a lifetime
+_STATEMENT_LIFE = 3600  # seconds, the maximum at Google
 _DETAIL_LIMIT = 500  # characters
 
 ENTRA = "https://login.microsoftonline.com"
@@ -56,30 +56,32 @@ logger = logging.getLogger(__name__)
 
 
 class IssuedCredentials(ABC):
-    """What all kinds have in common; a kind says what is posted where.
+    """Base class: caches and renews tokens; a subclass builds the token request.
 
-    Kinds are values: equal ones share a token.
+    Instances are compared by value: equal ones share a token.
     """
 
     __slots__ = ()
-    issuer: ClassVar[str]  # for people
-    refused: ClassVar[str]  # the sentence where it does not know us
+    issuer: ClassVar[str]  # name of the issuer, for messages
+    refused: ClassVar[str]  # the message if the issuer rejects the secret
 
     @abstractmethod
     def form(self) -> tuple[str, dict[str, str]]:
-        """Where to post what. Raises InvalidKey for a secret that is none."""
+        """The URL and form of the token request. Raises InvalidKey for a malformed
+        secret."""
 
     @property
     def address(self) -> str:
-        """Where a provider's row, and not the secret itself, says that it is posted."""
+        """The address that the token request is sent to, if the provider's row sets it.
+        """
         return ""
 
     async def token(self, post: Post) -> str:
-        """One that is good now. Raises LLMError."""
+        """Return a valid token, renewing it if needed. Raises LLMError."""
         return await _held(self).get(self, post)
 
     def forget(self, token: str) -> None:
-        """The host has refused this one; the next call gets another."""
+        """Drop a token that the host refused; the next call renews it."""
         _held(self).drop(token)
 
 
@@ -114,7 +116,7 @@ class EntraCredentials(IssuedCredentials):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccountCredentials(IssuedCredentials):
-    """A service account of Google Cloud, by the JSON file of its key."""
+    """A service account of Google Cloud, given by the JSON file of its key."""
 
     issuer = "Google"
     refused = "Google refuses the service account; ask the staff to check its key."
@@ -138,7 +140,8 @@ class ServiceAccountCredentials(IssuedCredentials):
 
 
 def with_service_account(endpoint: Endpoint) -> Endpoint:
-    """For a host at Google Cloud; a key that is no JSON is a token already."""
+    """Add the credentials for a host at Google Cloud; a key that is not JSON is used as
+    a token."""
     if not endpoint.api_key.startswith("{"):
         return endpoint
     return replace(
@@ -147,9 +150,9 @@ def with_service_account(endpoint: Endpoint) -> Endpoint:
 
 
 def one_word(text: str) -> str:
-    """A key that is a JSON object, written without a blank; any other as it is.
+    """Write a key that is a JSON object without spaces; return any other key unchanged.
 
-    All that is stored or sent as a key can so be held to be one word.
+    So every stored or sent key can be required to be a single word.
     """
     try:
         key = json.loads(text)
@@ -157,11 +160,11 @@ def one_word(text: str) -> str:
         return text
     if not isinstance(key, dict):
         return text
-    # Outside of strings there is no blank left, and inside one may be written so.
+    # After compact separators only strings contain spaces, which may be escaped there.
     return json.dumps(key, separators=(",", ":")).replace(" ", "\\u0020")
 
 
-# Google's statement: a JSON Web Token
+# Google's assertion: a JSON Web Token
 
 
 def _signed(key: Mapping[str, str], scope: str) -> str:
@@ -187,15 +190,15 @@ def _base64(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-# Tokens that are held
+# Cached tokens
 
 
 class _Held:
-    """The token of one account, as one event loop has it."""
+    """The cached token of one account in one event loop."""
 
     def __init__(self) -> None:
         self._token = ""
-        self._ends = self._renewal = 0.0  # by the monotonic clock
+        self._ends = self._renewal = 0.0  # on the monotonic clock
         self._lock = asyncio.Lock()
         self._attempts = 0
         self._error: LLMError | None = None  # of the last attempt
@@ -210,10 +213,12 @@ class _Held:
             return self._token
         seen = self._attempts
         async with self._lock:
-            if self._attempts == seen:  # else somebody has asked while we waited
+            # Otherwise another caller renewed it during the wait.
+            if self._attempts == seen:
                 await self._renew(credentials, post)
             if self._error and not self._is_good():
-                raise copy.copy(self._error)  # each caller writes on its own
+                # Each caller sets attributes of its own copy.
+                raise copy.copy(self._error)
             return self._token
 
     def drop(self, token: str) -> None:
@@ -226,7 +231,7 @@ class _Held:
     async def _renew(self, credentials: IssuedCredentials, post: Post) -> None:
         asked_at = time.monotonic()
         try:
-            # Reading a private key takes a quarter of a second.
+            # Parsing a private key takes a quarter of a second.
             url, form = await asyncio.to_thread(credentials.form)
             status, body = await post(url, form)
             token, life = _read(credentials, status, body)
@@ -256,18 +261,18 @@ def _held(credentials: IssuedCredentials) -> _Held:
     known = _loops.setdefault(asyncio.get_running_loop(), {})
     if credentials not in known:
         for old in [each for each, held in known.items() if held.is_idle]:
-            del known[old]  # keys are changed now and then, and servers run long
+            del known[old]  # keys change over the life of a server
         known[credentials] = _Held()
     return known[credentials]
 
 
-# What issuers answer
+# Responses of token issuers
 
 
 def _read(
     credentials: IssuedCredentials, status: int, body: bytes
 ) -> tuple[str, float]:
-    """The token, and how many seconds it lasts. Raises LLMError."""
+    """The token and its lifetime in seconds. Raises LLMError."""
     told = _object(body)
     if not 200 <= status < 300:
         raise _refusal(credentials, status, told)
@@ -285,7 +290,7 @@ def _refusal(
     credentials: IssuedCredentials, status: int, told: Mapping[str, Any]
 ) -> LLMError:
     code = str(told.get("error") or "")
-    # The lines below are ids and times, for Microsoft's support.
+    # The lines after the first are ids and times for Microsoft's support.
     said = str(told.get("error_description") or "").partition("\n")[0].strip()
     error_class: type[LLMError] = InvalidKey
     sentence = credentials.refused
@@ -293,7 +298,7 @@ def _refusal(
         error_class, sentence = RateLimited, ""
     elif status >= 500 or code in ("temporarily_unavailable", "server_error"):
         error_class, sentence = ProviderDown, ""
-    elif not code:  # this is nobody who issues tokens
+    elif not code:  # without an error code this is not a token issuer
         error_class = BadResponse
         sentence = "Where tokens should come from are none; the staff must correct it."
     return error_class(

@@ -15,7 +15,8 @@ T = TypeVar("T")
 async def run_in_database_thread(
     function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Run it in asgiref's thread, whose connection stays open for the next call."""
+    """Run `function` in asgiref's thread, whose connection stays open for the next
+    call."""
 
     def call() -> T:
         close_old_connections()

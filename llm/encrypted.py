@@ -1,16 +1,17 @@
-"""A text column that is encrypted at rest, under its own key ring.
+"""A text column that is encrypted at rest, with a key ring of its own.
 
-The ring is `settings.ENCRYPTION_KEYS`, newest first: the first encrypts, all decrypt.
-It is not `SECRET_KEY`, so that either can be changed without the other.
+The ring is `settings.ENCRYPTION_KEYS`, newest first: the first key encrypts, all keys
+decrypt. It is separate from `SECRET_KEY`, so that either can be changed without the
+other.
 
-A text is encrypted the moment it is assigned to the column's attribute, and what the
-attribute holds from then on is a `Secret`: the encrypted form, which only `reveal()`
-turns back. So no row in memory, no form's data, `repr`, dump or error page has the
-plain text to show, and a row whose key is lost can still be listed and mended.
+A text is encrypted when it is assigned to the column's attribute. From then on the
+attribute is a `Secret`: the encrypted form, which only `reveal()` decrypts. So no row
+in memory, form data, `repr`, dump or error page contains the plain text, and a row
+whose key is lost can still be listed and repaired.
 
-When the row is saved, a secret that was just entered is encrypted in the form `f2:`
-(`llm/bound_secrets.py`), for this row, this column and the origin that the row sends
-it to. A secret that was loaded is never bound anew by saving: a changed origin makes it
+When the row is saved, a newly entered secret is encrypted in the form `f2:`
+(`llm/bound_secrets.py`), for this row, this column and the origin that the row sends it
+to. Saving never rebinds a secret that was loaded: a changed origin makes it
 unavailable. The form `f1:` of earlier releases, which is bound to nothing, is read
 until a rotation rewrites it.
 """
@@ -40,20 +41,20 @@ __all__ = ["OriginChanged", "SecretUnavailable"]
 
 MASK = "••••"
 
-_PREFIX = "f1:"  # of what is bound to nothing
-_SHORTEST_SHOWN = 16  # characters; a hint would give away too much of a shorter text
+_PREFIX = "f1:"  # of secrets that are not bound
+_SHORTEST_SHOWN = 16  # characters; a hint would reveal too much of a shorter text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """What is stored, and the one way to its plain text.
+    """A stored secret, which only `reveal` decrypts.
 
-    No `str`, so that joining, formatting and `json.dumps` cannot leak it by accident.
+    It has no plain `str`, so that joining, formatting and `json.dumps` cannot leak it.
     """
 
     stored: str
-    hint: str = field(default="", compare=False)  # only of one that was just entered
-    binding: Binding | None = None  # to what it is bound now; None before it is saved
+    hint: str = field(default="", compare=False)  # only of a newly entered secret
+    binding: Binding | None = None  # the current binding; None before it is saved
 
     @classmethod
     def of(cls, text: str) -> Secret:
@@ -61,7 +62,7 @@ class Secret:
 
     @property
     def is_new(self) -> bool:
-        """Just entered, and not bound to a row yet."""
+        """Newly entered and not bound to a row yet."""
         return bool(self.hint) and not self.is_bound
 
     @property
@@ -69,7 +70,7 @@ class Secret:
         return self.stored.startswith(bound_secrets.PREFIX)
 
     def reveal(self) -> str:
-        """The plain text, for the one place that sends it.
+        """Decrypt the secret. Call it only where the plain text is sent.
 
         Raises OriginChanged, SecretUnavailable.
         """
@@ -80,12 +81,13 @@ class Secret:
         return bound_secrets.unseal(self.stored, self.binding, _keys())
 
     def bound_to(self, binding: Binding) -> Secret:
-        """The same text, for this row, column and origin. Raises SecretUnavailable."""
+        """Encrypt the same text for another binding. Raises SecretUnavailable."""
         stored = bound_secrets.seal(self.reveal(), binding, _keys())
         return Secret(stored, self.hint, binding)
 
     def reveal_for(self, origin: str) -> str:
-        """The plain text if it was entered for this origin, whatever the row says now.
+        """The plain text if it was entered for `origin`, even if the row's origin
+        changed.
 
         Raises SecretUnavailable.
         """
@@ -95,7 +97,7 @@ class Secret:
 
     @property
     def origin(self) -> str | None:
-        """For which it was entered; None where it is bound to nothing.
+        """The origin that it was entered for; None if it is not bound.
 
         Raises SecretUnavailable.
         """
@@ -109,22 +111,22 @@ class Secret:
 
 
 def hint_of(text: str) -> str:
-    """Enough of a secret to recognise it by."""
+    """A few characters of a secret by which staff can recognise it."""
     return f"{text[:3]}…{text[-4:]}" if len(text) >= _SHORTEST_SHOWN else "set"
 
 
-# Anything long enough that begins as the big providers' keys do.
+# Any long text that begins like the keys of the big providers.
 _LOOKS_LIKE_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|key|AIza|Bearer )[-_\w.]{16,}")
 
 
 def scrub(text: str, secrets: Collection[str] = ()) -> str:
-    """`text` without these secrets and without what looks like a key."""
+    """Remove these secrets, and everything that looks like a key, from `text`."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return _LOOKS_LIKE_KEY.sub(MASK, text)
 
 
-# The ring
+# The key ring
 
 
 def ring() -> MultiFernet:
@@ -143,12 +145,12 @@ def _ring(keys: tuple[str, ...]) -> MultiFernet:
 
 
 def encrypt(text: str) -> str:
-    """Bound to nothing: for what is in memory, or is carried by a client."""
+    """Encrypt without a binding: for values in memory or carried by a client."""
     return _PREFIX + ring().encrypt(text.encode()).decode()
 
 
 def decrypt(stored: str) -> str:
-    """Raises SecretUnavailable, never shows what is stored."""
+    """Raises SecretUnavailable, without the stored text."""
     if not stored.startswith(_PREFIX):
         raise SecretUnavailable
     try:
@@ -158,10 +160,10 @@ def decrypt(stored: str) -> str:
 
 
 def rotated(secret: Secret) -> Secret:
-    """The same text under the newest key and in the form `f2:`; `secret` itself where
-    it already is. What was entered for another origin stays so.
+    """Encrypt `secret` with the newest key in the form `f2:`; return it unchanged if it
+    already is. Its origin does not change.
 
-    It must have its binding. Raises SecretUnavailable.
+    `secret` must have its binding. Raises SecretUnavailable.
     """
     assert secret.binding
     if not secret.is_bound:
@@ -177,7 +179,7 @@ def rotated(secret: Secret) -> Secret:
 
 
 class SecretFormField(forms.CharField):
-    """Write-only: it never shows what is stored, and left empty it changes nothing."""
+    """Write-only: never shows the stored secret; an empty value changes nothing."""
 
     widget = forms.PasswordInput(
         render_value=False,
@@ -193,13 +195,13 @@ class SecretFormField(forms.CharField):
 
 
 def binding_of(column: EncryptedTextField, row: Any) -> Binding:
-    """To what a secret of this row is bound, if it is entered now."""
+    """The binding of a secret that is entered into this row now."""
     place = f"{column.model._meta.db_table}.{column.column}"
     return Binding(row.secret_id, place, row.secret_origin(column.name))
 
 
 class _SecretAttribute(DeferredAttribute):
-    """Encrypts what is assigned, and gives what is stored its binding."""
+    """Encrypts assigned values and adds the binding to loaded ones."""
 
     field: EncryptedTextField
 
@@ -218,10 +220,10 @@ class _SecretAttribute(DeferredAttribute):
 
 
 class EncryptedTextField(models.TextField):
-    """Its attribute is a `Secret`, or "" or None where there is none.
+    """Its attribute is a `Secret`, or "" or None if there is none.
 
-    `hint_field` names the column that keeps what people may see of it. Validators are
-    given the plain text of what was just entered.
+    `hint_field` names the column that stores the hint shown to staff. Validators get
+    the plain text of newly entered secrets.
     """
 
     descriptor_class = _SecretAttribute
@@ -229,7 +231,7 @@ class EncryptedTextField(models.TextField):
     if TYPE_CHECKING:  # for the plugin of django-stubs
         _pyi_private_set_type: str | Secret  # type: ignore[assignment]
         _pyi_private_get_type: Secret  # type: ignore[assignment]
-        db_index: bool  # the stubs leave it out
+        db_index: bool  # missing in the stubs
 
     def __init__(self, *args: Any, hint_field: str = "", **kwargs: Any) -> None:
         self.hint_field = hint_field
@@ -263,7 +265,7 @@ class EncryptedTextField(models.TextField):
             return
         names = [column.name for column in self.model._meta.concrete_fields]
         if self.hint_field not in names[: names.index(self.name)]:
-            # Or a new row's empty hint is set after the secret has set it.
+            # Otherwise a new row's empty hint overwrites the one set with the secret.
             yield checks.Error(
                 f"The hint field {self.hint_field!r} must be declared before"
                 f" {self.name!r}.",
@@ -308,7 +310,7 @@ class EncryptedTextField(models.TextField):
         return Secret(value) if value else value
 
     def value_to_string(self, obj: models.Model) -> str:
-        """For dumps: nothing, so that a loaded dump says that the secret is missing."""
+        """Dumps contain "", so that after loading one the secret is visibly missing."""
         return ""
 
     def get_lookup(self, lookup_name: str) -> Any:
@@ -325,12 +327,12 @@ class EncryptedTextField(models.TextField):
             setattr(instance, self.attname, data)
 
 
-# All columns of the project
+# All encrypted columns of the project
 
 
 @dataclass(slots=True)
 class Rotation:
-    """What came of re-encrypting one column."""
+    """The result of re-encrypting one column."""
 
     column: str  # "app.Model.field"
     rotated: int = 0
@@ -349,7 +351,7 @@ def encrypted_fields() -> list[EncryptedTextField]:
 
 
 def stored_texts(column: EncryptedTextField) -> models.QuerySet[Any]:
-    """The column's rows, with what is stored in it as `stored_text`."""
+    """The rows with a secret in this column, with its stored form as `stored_text`."""
     rows = column.model._base_manager.annotate(
         stored_text=Cast(column.attname, models.TextField())
     )
@@ -357,10 +359,10 @@ def stored_texts(column: EncryptedTextField) -> models.QuerySet[Any]:
 
 
 def rotate(column: EncryptedTextField, *, batch_size: int = 500) -> Rotation:
-    """Re-encrypt a column under the newest key and in the newest form, row by row.
+    """Re-encrypt a column with the newest key in the newest form, row by row.
 
-    Each row is written on its own and only if nobody changed it meanwhile, so that this
-    may run beside the server, be broken off and be started again.
+    Each row is written separately and only if its secret has not changed meanwhile. So
+    this may run beside the server, and be interrupted and restarted.
     """
     done = Rotation(column.model._meta.label + "." + column.name)
     rows = stored_texts(column).select_related(*_single_relations(column.model))
@@ -373,7 +375,7 @@ def rotate(column: EncryptedTextField, *, batch_size: int = 500) -> Rotation:
 
 
 def _single_relations(model: type[models.Model]) -> list[str]:
-    """An origin may be that of another row."""
+    """Relations to load with the row: its origin may be defined by a related row."""
     columns = model._meta.concrete_fields
     return [each.name for each in columns if each.is_relation and not each.null]
 
@@ -396,13 +398,13 @@ def _rotate_row(column: EncryptedTextField, row: Any, done: Rotation) -> None:
 def replace_stored(
     column: EncryptedTextField, pk: Any, old: Secret, new: Secret
 ) -> bool:
-    """False where somebody changed it meanwhile."""
+    """Replace a stored secret; False if it has changed meanwhile."""
     unchanged = stored_texts(column).filter(pk=pk, stored_text=old.stored)
     return bool(unchanged.order_by().update(**{column.attname: new}))
 
 
 def is_lost(column: EncryptedTextField, secret_id: Any, stored: str) -> bool:
-    """Whether no key decrypts it, for whatever origin it was entered."""
+    """Whether no key decrypts it for any origin."""
     try:
         if not (secret := Secret(stored)).is_bound:
             secret.reveal()

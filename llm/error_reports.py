@@ -1,7 +1,7 @@
-"""Error pages and mails of the views that a secret is typed into.
+"""Error reports without secrets, for views with a secret in their form.
 
-Django hides sensitive parameters only while DEBUG is off, and never inside other
-variables. On these views both are too little.
+Django hides sensitive parameters only if DEBUG is off, and never inside other
+variables. On these views both is not enough.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from django.views.debug import SafeExceptionReporterFilter
 
 
 def hide_secrets(request: HttpRequest) -> None:
-    """From here on, no error report of this request shows a secret it posted."""
+    """Hide secrets posted with this request from all error reports."""
     names = [name for name in request.POST if name.rpartition("-")[2] == "secret"]
-    asked: Any = request  # the attribute is that of Django's own decorator
+    asked: Any = request  # the attribute that Django's own decorator sets
     asked.sensitive_post_parameters = names
     request.exception_reporter_filter = SecretFilter()
 
@@ -46,9 +46,9 @@ def _posted_secrets(request: Any) -> list[str]:
 
 def _shows(value: Any, secrets: list[str]) -> bool:
     if not secrets or isinstance(value, MultiValueDict):
-        return False  # those are cleansed by name
+        return False  # Django cleanses those by name
     try:
         shown = f"{value!r}{value}"
-    except Exception:  # whatever a broken repr raises, the value is not to be shown
+    except Exception:  # a broken repr may raise anything; then the value is hidden
         return True
     return any(secret in shown for secret in secrets)

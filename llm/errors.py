@@ -1,9 +1,9 @@
-"""Everything that can go wrong between us and a model.
+"""Errors of calls to models.
 
 * LLMError
-    * BadRequest                what was asked cannot be sent, or was refused; useless
-                                  to repeat
-        * InvalidKey            the provider does not accept our key
+    * BadRequest                the request is invalid or was refused; a retry does not
+                                  help
+        * InvalidKey            the provider rejects the API key
         * ContextTooLarge       prompt and answer do not fit the model's window
         * ModelNotAvailable     no such model, or it is switched off
         * ContentPolicy         the provider's policy forbids the request
@@ -14,13 +14,13 @@
         * ProviderDown          5xx, overloaded, unreachable
             * CutOff            the connection ended before the answer did
         * ProviderTimeout       no answer within our time limits
-            * NotConnected      not reached within them
-        * NoFreeConnection      all our connections are in use; no provider's fault
-    * BadResponse               the provider broke its own protocol
+            * ConnectTimeout    no connection within the time limits
+        * NoFreeConnection      all of this server's connections are in use
+    * BadResponse               the provider violated its protocol
 
-A class says whose fault it is, whether repeating helps, and what our own clients see:
-our `code`, the HTTP `status`, and OpenAI's `type` and `openai_code`. Its docstring is
-the sentence users read; what the provider said is kept in `detail`, for staff only.
+A class states who has to act, whether a retry helps, and what API clients receive: our
+`code`, the HTTP `status`, and OpenAI's `type` and `openai_code`. Its docstring is the
+default message for users; the provider's message is in `detail`, for staff only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LLMError(Exception):
     """The model could not be asked."""
 
     code = "E_LLM_PROVIDER_DOWN"
-    status = 502  # what our own API answers with, before the first byte
+    status = 502  # status of our own API, before the first byte
     type = "server_error"  # OpenAI's error type
     openai_code: str | None = None  # OpenAI's error code
     retryable = False
@@ -52,10 +52,11 @@ class LLMError(Exception):
         request_id: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        # Rows keep all of it, and providers have said much of it, clients the rest.
+        # All of these texts are stored in rows; most come from providers, some from
+        # clients.
         told = mended(message or (self.__doc__ or "").partition("\n")[0])
         super().__init__(told if len(told) <= LONGEST else f"{told[:LONGEST]}…")
-        self.detail = mended(detail)  # the provider's own words; may quote the prompt
+        self.detail = mended(detail)  # the provider's message; may quote the prompt
         self.param = param and mended(param[:LONGEST])
         self.provider = provider
         self.upstream_status = upstream_status
@@ -138,7 +139,7 @@ class ProviderTimeout(TryAgain):
 class NotConnected(ProviderTimeout):
     """The provider could not be reached in time; try again in a moment."""
 
-    # As nothing was sent, it may be repeated as such.
+    # Nothing was sent, so the request may be repeated safely.
     code, status = ProviderDown.code, ProviderDown.status
 
 

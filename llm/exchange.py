@@ -1,7 +1,7 @@
-"""One HTTP exchange under our time limits: a request out, the bytes of its answer in.
+"""One HTTP exchange under our time limits: sends a request, reads the response body.
 
-Every read is timed on its own, so no timeout is held while the consumer works. All that
-the network or its libraries raise ends here and leaves as an LLMError, whose text holds
+Every read has its own timeout, so none is running while the consumer works. All errors
+of the network and its libraries are converted to an LLMError here, whose text contains
 neither the key nor a body.
 """
 
@@ -39,9 +39,9 @@ MAX_WHOLE_ANSWER = 64 * 1024 * 1024  # bytes
 
 _PACKED = {"gzip", "deflate"}
 _ENCODINGS = {"", "identity", *_PACKED}
-_MAX_UNPACKED = 64 * 1024  # bytes that are unpacked in one go
+_MAX_UNPACKED = 64 * 1024  # bytes decompressed in one step
 _NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
-#: With RuntimeError: our own `aclose` has shut the connection.
+#: RuntimeError: our own `aclose` has closed the connection.
 _READ_ERRORS = (*_NETWORK_ERRORS, RuntimeError)
 
 
@@ -52,10 +52,11 @@ async def ask(
     streams: bool,
     on_slot: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """Returns with the head of the answer; the caller closes it. Raises LLMError.
+    """Send the request and return after the head of the response, which the caller
+    closes. Raises LLMError.
 
-    `on_slot` is called once it is among the `LLM_MAX_CONNECTIONS` requests that may be
-    open; it may still have to connect.
+    `on_slot` is called when the request is one of the `LLM_MAX_CONNECTIONS` open ones;
+    it may still have to connect.
     """
     slots = connections.slots()
     await slots.acquire()
@@ -70,13 +71,13 @@ async def ask(
 
 
 class Answer:
-    """An HTTP answer, read as it comes."""
+    """A response whose body is read as it arrives."""
 
     __slots__ = ("_clock", "_content", "_slots", "_stream", "_unpacked", "response")
 
     def __init__(self, response: httpx.Response, clock: Clock, slots: Slots) -> None:
         self.response = response
-        self._slots: Slots | None = slots  # None once its slot is free again
+        self._slots: Slots | None = slots  # None after its slot is released
         self._stream = response.stream
         self._clock = clock
         self._content: aiohttp.StreamReader | None = None
@@ -87,7 +88,7 @@ class Answer:
             self._unpacked = _unpacked(response)
 
     def forget_head(self) -> None:
-        """For who reads what may take minutes: `response` is no more."""
+        """Free `response`, for bodies that may take minutes to read."""
         del self.response
 
     async def read(self) -> bytes:
@@ -105,7 +106,8 @@ class Answer:
             raise _network_error(exc, "The stream was cut off.", CutOff) from exc
 
     async def rest(self, begun: bytes = b"", *, limit: int = MAX_WHOLE_ANSWER) -> bytes:
-        """`begun` and all that follows, up to the first read beyond `limit`."""
+        """Return `start` and the rest of the body, up to the first read beyond `limit`.
+        """
         chunks, size = [begun], len(begun)
         while size <= limit and (chunk := await self.read()):
             chunks.append(chunk)
@@ -123,7 +125,7 @@ class Answer:
             if isinstance(self._stream, httpx.AsyncByteStream):
                 await self._stream.aclose()
         except _NETWORK_ERRORS:
-            pass  # hanging up on somebody who has hung up
+            pass  # the host has closed the connection already
 
     async def _next(self) -> bytes:
         if self._unpacked is None:
@@ -135,12 +137,12 @@ class Answer:
 
 
 def _is_packed(response: httpx.Response) -> bool:
-    """A host may pack what it was asked not to."""
+    """Some hosts compress although `Accept-Encoding` does not allow it."""
     return "content-encoding" in response.headers
 
 
 def _unknown_encodings(response: httpx.Response) -> str:
-    """Those that httpx would pass on as they are."""
+    """Encodings that httpx would not decode."""
     return ", ".join({each[:20] for each in _encodings(response)} - _ENCODINGS)
 
 
@@ -150,7 +152,7 @@ def _encodings(response: httpx.Response) -> list[str]:
 
 
 async def _unpacked(response: httpx.Response) -> AsyncGenerator[bytes, None]:
-    """In pieces: a kilobyte may be unpacked to a megabyte."""
+    """Iterate in small steps: a kilobyte may decompress to a megabyte."""
     if unknown := _unknown_encodings(response):
         raise BadResponse(
             f"The provider uses an unsupported content encoding ({unknown}); the staff"
@@ -172,7 +174,7 @@ async def _unpacked(response: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 
 class _Unpacker:
-    """gzip, and deflate with its head or without, as hosts send it."""
+    """Decompresses gzip, and deflate with or without a zlib header."""
 
     def __init__(self) -> None:
         self._stream: Any = None
@@ -187,14 +189,14 @@ class _Unpacker:
             except zlib.error as exc:
                 raise httpx.DecodingError(str(exc)) from exc
             chunk = self._stream.unconsumed_tail
-            if self._stream.eof:  # another member may follow
+            if self._stream.eof:  # gzip may have several members
                 chunk, self._stream = self._stream.unused_data, None
             if piece:
                 yield piece
 
 
 def _window(first: int) -> int:
-    """By the first byte: what zlib knows by its head, or deflate alone."""
+    """The window size for zlib, by the first byte: with a header, or raw deflate."""
     has_head = first in (0x1F, 0x78)
     return zlib.MAX_WBITS | 32 if has_head else -zlib.MAX_WBITS
 
@@ -205,8 +207,8 @@ async def _sent(http: Client, message: httpx.Request, clock: Clock) -> httpx.Res
             try:
                 return await http.ask(message)
             except IdleConnectionClosed:
-                # The host closed the connection before it saw the request, or while
-                # it did nothing about it: it has answered with no byte.
+                # The host closed the connection before it read the request or before it
+                # processed it: it has sent no byte.
                 message.extensions = {**message.extensions, FRESH: True}
                 return await http.ask(message)
     except _NETWORK_ERRORS as exc:
@@ -216,12 +218,12 @@ async def _sent(http: Client, message: httpx.Request, clock: Clock) -> httpx.Res
 def _network_error(
     exc: Exception, said: str, kind: type[LLMError] = ProviderDown
 ) -> LLMError:
-    """Ours for an error of httpx, of aiohttp or of the system."""
+    """Convert an error of httpx, aiohttp or the system."""
     if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
         seconds = settings.LLM_CONNECT_TIMEOUT
         return NotConnected(detail=f"No connection within {seconds:g} s.")
     if isinstance(exc, TimeoutError | httpx.TimeoutException):
-        # The host may have the request, and be at work on it.
+        # The host may have received the request and be processing it.
         return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
     if isinstance(exc, aiohttp.ClientSSLError):
         return ProviderDown(detail="No safe connection: the certificate is refused.")

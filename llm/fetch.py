@@ -1,8 +1,8 @@
-"""What lies at an address that somebody has put into a conversation.
+"""Download of a file whose URL was entered into a conversation.
 
-The address may be anybody's, so it is asked for by the client that connects to public
-addresses only, without any account's headers, and each redirect is looked at anew.
-Size, time and number of redirects are limited.
+The URL is not trusted, so the client connects to public addresses only and sends no
+account's headers, and each redirect is checked again. Size, time and number of
+redirects are limited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llm.addresses import is_public, looks_like_address
 from llm.errors import LLMError
 
 MAX_SIZE = 20 * 1024 * 1024  # bytes
-MAX_SECONDS = 20.0  # for all of it, redirects too
+MAX_SECONDS = 20.0  # for everything, redirects included
 MAX_REDIRECTS = 3
 
 
@@ -31,20 +31,20 @@ class Unfetched(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    content_type: str  # as its server says, without parameters, in lower case
+    content_type: str  # as sent by its server, without parameters, in lower case
     data: bytes
 
 
 async def fetch(
     url: str, *, max_size: int = MAX_SIZE, seconds: float = MAX_SECONDS
 ) -> Fetched:
-    """All that lies at `url`, which is http or https. Raises Unfetched."""
+    """Download `url`, which is http or https. Raises DownloadError."""
     try:
         async with asyncio.timeout(seconds):
             return await _fetch(url, max_size)
     except TimeoutError as exc:
         raise Unfetched(f"its server takes longer than {seconds:g} seconds") from exc
-    except LLMError as exc:  # of the client's resolver
+    except LLMError as exc:  # from the client's resolver
         raise _private() from exc
     except (httpx.InvalidURL, ValueError) as exc:
         raise Unfetched("its address is not a URL") from exc
@@ -64,7 +64,7 @@ async def _fetch(url: str, max_size: int) -> Fetched:
 
 
 async def _ask(url: httpx.URL, max_size: int) -> Fetched | httpx.URL:
-    """What lies there, or where it has gone."""
+    """The file, or the URL it redirects to."""
     connect = settings.LLM_CONNECT_TIMEOUT
     async with client.outside().stream(
         "GET",
@@ -83,10 +83,10 @@ async def _ask(url: httpx.URL, max_size: int) -> Fetched | httpx.URL:
 
 
 async def _body(response: httpx.Response, max_size: int) -> bytes:
-    """Unpacked: a host may pack what it was asked not to."""
+    """The decompressed body: some hosts compress although they are asked not to."""
     body = bytearray()
     chunks = response.aiter_bytes()
-    assert isinstance(chunks, AsyncGenerator)  # httpx promises an iterator only
+    assert isinstance(chunks, AsyncGenerator)  # httpx promises only an iterator
     async with aclosing(chunks):
         async for chunk in chunks:
             body += chunk

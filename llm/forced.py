@@ -1,8 +1,8 @@
-"""A call that is demanded of a model, and whether it comes. Pure, no IO.
+"""Forced tool calls for models that ignore or do not support `tool_choice`. No IO.
 
-Where the provider cannot demand it, the model is told in words; some that could do not
-care. What the model says is held back until it calls a tool; where it ends without a
-call, it is asked once more, with what it said. The second answer is told as it is.
+If the provider cannot force a call, the instructions demand it. Output is held back
+until the model calls a tool; if it ends without a call, the request is sent once more
+with that output. The second answer is passed on as it is.
 
 Source: the sheets of the providers, "forced tool use" in their mapping
 """
@@ -26,12 +26,12 @@ from llm.wire.items import message, user_message
 from llm.wire.request import Request
 
 _FEW = 8  # tools
-#: With these the model has not passed the demand over.
+#: Deltas that fulfil or refuse the demand.
 _HEEDED = (ItemDelta, RefusalDelta, ToolCallDelta)
 
 
 def demanded(request: Request, choice: Any) -> Request:
-    """`request` with `choice` told in words."""
+    """Add the demand of `choice` to the instructions."""
     told = f"{_demand(request, choice)} Do not answer before you have its output."
     return replace(
         request,
@@ -40,7 +40,7 @@ def demanded(request: Request, choice: Any) -> Request:
 
 
 def demanded_again(request: Request, said: str) -> Request:
-    """`request` after an answer that called nothing."""
+    """Repeat the demand after an answer without a call."""
     told = f"You have called no tool. {_demand(request, request.tool_choice)}"
     answer = [message("assistant", said)] if said else []
     return replace(request, items=[*request.items, *answer, user_message(told)])
@@ -60,26 +60,26 @@ def _names(choice: Any) -> list[str]:
 
 
 def _few_names(tools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of all tools, where they are functions and the sentence stays readable."""
+    """The names of all tools, if all are functions and few enough for a sentence."""
     names = [str(tool["name"]) for tool in tools if tool.get("type") == "function"]
     return names if len(names) == len(tools) <= _FEW else []
 
 
 class Demand:
-    """Hears the deltas of one provider call, and holds them until a tool is called.
+    """Holds back the deltas of one provider call until a tool is called.
 
-    Thoughts are told as they come where the provider is trusted to know of the demand;
-    after them nothing can be asked again.
+    Reasoning is passed on at once if the provider supports forced calls; after that the
+    request cannot be repeated.
     """
 
     def __init__(self, *, holds_thoughts: bool) -> None:
         self._held: list[Delta] | None = []
         self._holds_thoughts = holds_thoughts
-        self.is_unheeded = False  # known once it is closed
-        self.text = ""  # said before a call
+        self.is_unheeded = False  # set when it is closed
+        self.text = ""  # before a call
 
     def release(self) -> None:
-        """Tell all as it comes. To be said before anything was fed."""
+        """Pass on all deltas at once. Call it before the first `feed`."""
         self._held = None
 
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:

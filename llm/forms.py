@@ -13,9 +13,9 @@ from llm.wire.mending import NUL, mended_json
 
 
 def can_be_kept(text: str) -> bool:
-    """Whether it is JSON that databases and providers take: without NaN, NUL and half
-    a surrogate pair, without a number that no machine holds, and nested 254 deep at
-    most."""
+    """Whether databases and providers accept this JSON: no NaN, no NUL, no half of a
+    surrogate pair, no number beyond the machine types, at most 254 levels of nesting.
+    """
     try:
         told = orjson.loads(text)
         return NUL not in orjson.dumps(told) or mended_json(told) == told
@@ -24,7 +24,7 @@ def can_be_kept(text: str) -> bool:
 
 
 class StrictJSONField(forms.JSONField):
-    """Django's own takes what SQLite refuses, and breaks on bottomless nesting."""
+    """Refuses what SQLite refuses and nesting too deep for Django's own field."""
 
     def to_python(self, value: Any) -> Any:
         if self._is_typed(value) and not can_be_kept(value):
@@ -39,7 +39,7 @@ class StrictJSONField(forms.JSONField):
         return super().bound_data(data, initial)
 
     def _is_typed(self, value: Any) -> bool:
-        """And neither empty nor read already."""
+        """Whether it is text from a user, neither empty nor parsed already."""
         is_text = isinstance(value, str) and not isinstance(value, JSONString)
         return is_text and not self.disabled and value not in self.empty_values
 
@@ -54,7 +54,7 @@ class ObjectField(StrictJSONField):
 
 
 class FullNameField(forms.ModelMultipleChoiceField):
-    """Models, told apart by their providers."""
+    """Models, labelled with their provider's name."""
 
     def label_from_instance(self, obj: Any) -> str:
         return str(obj.full_name)
@@ -71,7 +71,8 @@ class ApiKeyForm(forms.ModelForm):
             self.fields["secret"].required = not self.instance.secret
 
     def save(self, commit: bool = True) -> Any:
-        """What staff decide counts, whatever providers have said of the key."""
+        """Save the key; a decision of staff replaces any state set by provider errors.
+        """
         key, changed = self.instance, {*self.changed_data}
         if "state" in changed:
             key.state_reason = ""
@@ -80,5 +81,5 @@ class ApiKeyForm(forms.ModelForm):
         elif "secret" in changed and (
             key.state == key.State.RESTING or key.is_disabled_automatically
         ):
-            key.forget_refusals()  # they were another key's
+            key.forget_refusals()  # they were about the previous key
         return super().save(commit)

@@ -1,8 +1,8 @@
-"""Which model may be given which tool of its provider's own, and why not. Pure.
+"""Hosted tools: which model may use which tool of its provider, and why not. No IO.
 
-Which tools a host has stands in `data/models.json` (`hosted_tools` of Capabilities);
-how a tool is said there is its codec's affair, and so is what of it cannot be said.
-Both are asked here, so that a refusal comes before anything is sent.
+The tools of a host are in `data/models.json` (`hosted_tools` of Capabilities); how a
+tool is encoded there, and which of its options cannot be, is decided by its codec. Both
+are checked here, so that a refusal comes before anything is sent.
 `docs/hosted-tools.md` has the table.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 
 Tool = Mapping[str, Any]
 
-#: What people read, by the names of capabilities.
+#: Labels for users, by capability name.
 LABELS: Mapping[str, str] = {
     "web_search": "Web search",
     "x_search": "Search on X",
@@ -42,8 +42,7 @@ LABELS: Mapping[str, str] = {
     "computer_use": "Computer use",
     "mcp": "MCP server",
 }
-#: Gemini tells of a screen by calls of these functions, which nobody declared.
-#: Source: https://ai.google.dev/gemini-api/docs/computer-use
+#: Gemini controls a screen by calls of these functions, which no request declares.
 CLIENT_FUNCTIONS = frozenset(
     {
         "click_at",
@@ -71,10 +70,10 @@ def takes(
     model: str = "",
     beside: Sequence[dict[str, Any]] = (),
 ) -> str | None:
-    """Why this tool cannot be given to the model; None where it can, or nobody knows.
+    """Why this tool cannot be used with the model; None if it can or that is unknown.
 
-    A sentence or two. `model` is as its provider spells it, `beside` are the functions
-    that the same request declares.
+    One or two sentences. `model` is the provider's model name, `beside` are the
+    functions declared in the same request.
     """
     kind = kind_of(tool)
     if kind and can.hosted_tools is not None and kind not in can.hosted_tools:
@@ -89,13 +88,13 @@ def takes(
 
 
 def needs_client(tool: Tool) -> bool:
-    """Whether somebody else has to act on what the model says: computer use."""
+    """Whether the client has to carry out the actions of the model: computer use."""
     return kind_of(tool) == "computer_use"
 
 
 def client_functions(tools: Iterable[Tool]) -> frozenset[str]:
-    """Names of functions that a model may call because of these tools, and that are
-    the client's to answer although it declared none of them."""
+    """Names of functions that these tools let a model call without a declaration, and
+    that the client has to answer."""
     return CLIENT_FUNCTIONS if any(map(needs_client, tools)) else frozenset()
 
 
@@ -108,7 +107,7 @@ def _instead(kinds: Sequence[str]) -> str:
 
 
 def _problem(codec: Codec, model: str, tools: Sequence[dict[str, Any]]) -> str | None:
-    """What the wire format says against `tools`, by trying to say them."""
+    """Why the wire format cannot encode `tools`, found by encoding them."""
     try:
         codec.encode(Request(model=model, items=[user_message("?")], tools=tools))
     except BadRequest as exc:

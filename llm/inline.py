@@ -1,11 +1,13 @@
-"""Images and files by address: who follows it, and what is sent where nobody does.
+"""Inlining of images and files that a request refers to by URL.
 
-A part of a message or of a tool's output may hold an address. Most providers follow it.
-To one that does not, and to one in our own network, which would reach what no stranger
-may, we send along what lies there. Each address is fetched once in a turn.
+A part of a message or of a tool's output may contain a URL. Most providers download it.
+For a provider that does not, and for one in our own network, which could reach private
+addresses, the file is downloaded here and sent inline. Each URL is fetched once in a
+turn.
 
-In the question, what cannot be fetched is a BadRequest that names it. In what lies
-behind, words take its place: an image that has gone since must not end a conversation.
+In the current question a failed download is a BadRequest that names the file. In the
+history a placeholder text replaces the file: an image that has been deleted since must
+not end a conversation.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ MAX_TOTAL = 50 * 1024 * 1024  # bytes fetched for one request
 _AT_ONCE = 4
 _KINDS = {"input_image": "image", "input_file": "file"}
 _MEDIA = tuple(_KINDS)
-#: How the bytes begin of what every model that sees can see.
+#: Signatures of the image formats that every vision model accepts.
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -46,7 +48,7 @@ _LOST = "input ({} not fetched)"
 
 @dataclass(slots=True)
 class Files:
-    """What a turn has fetched, or could not fetch; by address."""
+    """Files that a turn has downloaded, or failed to; by URL."""
 
     found: dict[str, Fetched | Unfetched] = field(default_factory=dict)
 
@@ -68,7 +70,7 @@ class Files:
 async def inlined(
     request: Request, endpoint: Endpoint, files: Files
 ) -> tuple[Request, list[str]]:
-    """`request` with what its provider would not fetch, and what was lost on the way.
+    """Inline the files that the provider does not download; also return what was lost.
 
     Raises BadRequest.
     """
@@ -86,13 +88,13 @@ async def inlined(
 
 
 def follows(endpoint: Endpoint, part: Part, url: str) -> bool:
-    """Whether this provider gets what `part` has at `url` by itself."""
+    """Whether the provider itself downloads the `url` of `part`."""
     does = getattr(endpoint.codec, "follows", None)
     return not _is_near(endpoint) and (does is None or does(part, url))
 
 
 def address_in(part: Part) -> str:
-    """The address that an image or a file has in place of itself, or ""."""
+    """The URL of an image or file that has no inline data, otherwise ""."""
     match part.get("type"):
         case "input_image":
             url = part.get("image_url")
@@ -118,7 +120,7 @@ def _with_addresses(items: Sequence[Item]) -> list[Part]:
         if not isinstance(parts, list):
             continue
         for part in parts:
-            # Asked of every part of a long conversation, so by the cheapest test first.
+            # Runs for every part of a long conversation: the cheapest test is first.
             if (
                 isinstance(part, dict)
                 and part.get("type") in _MEDIA
@@ -141,7 +143,7 @@ def _place(item: Item) -> str:
 
 
 def _is_near(endpoint: Endpoint) -> bool:
-    """True for a server in our own network, as far as anybody says so."""
+    """True for a server in our own network, as far as its row tells."""
     usual = endpoint.provider.base_url.startswith("http://localhost")
     return endpoint.allow_private_network or (usual and not endpoint.base_url)
 
@@ -198,7 +200,7 @@ class _Writer:
 
 
 def _image_type(data: bytes) -> str:
-    """By its bytes: many a server calls every file the same."""
+    """By its first bytes: many servers send the same content type for every file."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     for beginning, kind in _IMAGES:
@@ -223,7 +225,7 @@ def _file_name(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Without the query, which may hold what opens it."""
+    """Without the query, which may contain credentials."""
     try:
         parts = urlsplit(url)
     except ValueError:

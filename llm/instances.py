@@ -1,8 +1,8 @@
-"""Rows to instances of models and back: as Django has them, at a fifth of the cost.
+"""Conversion of rows to model instances and back, at a fifth of the ORM's cost.
 
-`Model.__init__` takes any order of any arguments and sets each by itself. Of a row we
-know which columns it has, so they become the instance's attributes in one go; where a
-model does something of its own when it is made, it is left to Django.
+`Model.__init__` accepts arguments in any form and sets each attribute separately. Here
+the columns of a row are known, so they become the instance's attributes in one step. A
+model that customises instance creation is left to Django.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from django.db.models.signals import post_init, pre_init
 from llm.statements import adapted
 
 Convert = Callable[[Any], Any]
-#: The value of an instance's column, as the database takes it.
+#: Reads a column's value from an instance, as the database takes it.
 Write = Callable[[Any], Any]
 _PLAIN = (DeferredAttribute, ForeignKeyDeferredAttribute)
 
 
 class Maker:
-    """Of instances of one class, whose rows have the columns `names`."""
+    """Creates instances of one class from rows with the columns `names`."""
 
     def __init__(self, model: type[models.Model], names: Sequence[str]) -> None:
         self._model = model
@@ -36,7 +36,7 @@ class Maker:
         self._is_plain = _is_plain(model, names)
 
     def from_db(self, alias: str, names: Sequence[str], values: Sequence[Any]) -> Any:
-        """As the class's own."""
+        """Like the model's own `from_db`."""
         if not self._is_plain:
             return self._model.from_db(alias, names, values)
         made = self._model.__new__(self._model)
@@ -48,7 +48,7 @@ class Maker:
 
 
 def _is_plain(model: type[models.Model], names: Sequence[str]) -> bool:
-    """True where to make one is to set its attributes."""
+    """True if creating an instance only sets its attributes."""
     own_way = getattr(model.from_db, "__func__", None)
     django_s = models.Model.from_db.__func__  # type: ignore[attr-defined]
     return (
@@ -65,7 +65,7 @@ def _attribute(model: type[models.Model], name: str) -> Any:
 
 
 def of_related(populator: Any) -> Any:
-    """A populator of Django's for `select_related`, that makes instances as we do."""
+    """Make Django's populator for `select_related` use `InstanceFactory`."""
     populator.model_cls = Maker(populator.model_cls, populator.init_list)
     for inner in populator.related_populators:
         of_related(inner)
@@ -73,7 +73,7 @@ def of_related(populator: Any) -> Any:
 
 
 def converter(converters: Sequence[Any], expression: Any, connection: Any) -> Convert:
-    """What Django's converters of a column make of a value that is not None."""
+    """Combine Django's converters of a column, for a value that is not None."""
     if len(converters) == 1 and _is_json(converters[0], expression):
         return _json
 
@@ -101,12 +101,12 @@ def _json(text: Any) -> Any:
 
 
 def writer(field: models.Field[Any, Any], vendor: str) -> Write:
-    """What Django's `pre_save` and `get_db_prep_save` make of a column, which for most
-    values of most columns is the value itself."""
+    """Do what Django's `pre_save` and `get_db_prep_save` do for a column; most values
+    need no change."""
     name, kinds = field.attname, _taken_as_they_are(field, vendor)
     is_json = type(field) is models.JSONField and vendor == "sqlite"
     is_moment = type(field) is models.DateTimeField
-    is_link = type(field) is models.ForeignKey  # an empty text is none there
+    is_link = type(field) is models.ForeignKey  # a foreign key stores "" as NULL
     stays_none = _stays_none(field)
 
     def write(row: Any) -> Any:
@@ -118,7 +118,7 @@ def writer(field: models.Field[Any, Any], vendor: str) -> Write:
                 return None
             value = field.pre_save(row, add=True)
         if str in kinds and isinstance(value, str) and (value or not is_link):
-            return str(value)  # of a choice
+            return str(value)  # a member of TextChoices
         if is_json and not value and type(value) in (dict, list):
             return "[]" if type(value) is list else "{}"
         if is_moment and isinstance(value, datetime) and value.tzinfo:
@@ -129,14 +129,14 @@ def writer(field: models.Field[Any, Any], vendor: str) -> Write:
 
 
 def _stays_none(field: Any) -> bool:
-    """Where nothing is put in its place when the row is written."""
+    """Whether None is stored as NULL, without a default set on save."""
     is_django_s = type(field).__module__.startswith("django.")
     is_clock = any(getattr(field, name, False) for name in ("auto_now", "auto_now_add"))
     return is_django_s and not is_clock
 
 
 def _taken_as_they_are(field: Any, vendor: str) -> frozenset[type]:
-    """Types whose values need nothing to be done."""
+    """Types whose values the database takes unchanged."""
     if type(field) is models.ForeignKey:
         return _taken_as_they_are(field.target_field, vendor)
     if type(field) in (models.CharField, models.TextField):

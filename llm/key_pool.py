@@ -1,13 +1,13 @@
-"""The keys of a provider as this process knows them: which of them a call may use.
+"""The API keys of a provider in this process: which of them a call may use.
 
-A pool is filled from rows whenever a route is looked up, and read again when it is
-older than `FRESH`. Beside that it has what answers of the provider said about a key
-since, which other processes learn from the rows (`key_selection` writes them). Of two
-states of one key the later counts.
+A pool is filled from rows whenever a route is resolved, and read again when it is older
+than `MAX_AGE`. It also stores what responses of the provider reveal about a key; other
+processes learn that from the rows (`key_selection` writes them). Of two states of one
+key the later one applies.
 
-A key *rests* until a time, for all models or for one: no call is made with it. A key to
-be *avoided* is used where there is no other: its provider refused a call, and did not
-say for how long. A disabled key waits for staff.
+A key *rests* until a time, for all models or for one: no call uses it. A key to be
+*avoided* is used if there is no other: its provider refused a call without stating for
+how long. A disabled key waits for staff.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llm.models import ApiKey, Provider
     from llm.provider import Route
 
-FRESH = 0.2  # seconds that what was read of the rows is good for
+FRESH = 0.2  # seconds until the rows are read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ class KeyState:
 
     is_disabled: bool = False
     rests_until: float = 0.0
-    reason: str = ""  # why it rests: one of our codes first
-    rests_for: Mapping[str, float] = field(default_factory=dict)  # until when, by model
-    #: When an answer last changed this; None where it is as in the row.
+    reason: str = ""  # why it rests; starts with one of our error codes
+    # End of the rest, by model.
+    rests_for: Mapping[str, float] = field(default_factory=dict)
+    #: When a response last changed this; None if it is the state of the row.
     changed_at: datetime | None = None
 
     @classmethod
@@ -58,7 +59,7 @@ class KeyState:
         )
 
     def rest_of(self, model: str, now: float) -> float:
-        """Seconds that the key still rests for this model, 0 where it does not."""
+        """Seconds that the key still rests for this model, or 0."""
         until = max(self.rests_until, self.rests_for.get(model, 0.0))
         return max(0.0, until - now)
 
@@ -69,8 +70,8 @@ class KeyState:
 class Key:
     """A key's row and its state.
 
-    Rows are read in threads of the database, while event loops choose keys and note
-    what answers say: a state is replaced as a whole, and under a lock.
+    Database threads read rows while event loops choose keys and record responses: a
+    state is replaced as a whole, under a lock.
     """
 
     __slots__ = ("_lock", "avoid_until", "row", "state")
@@ -78,11 +79,11 @@ class Key:
     def __init__(self, row: ApiKey) -> None:
         self.row = row
         self.state = KeyState.of_row(row)
-        self.avoid_until = 0.0  # known in this process only
+        self.avoid_until = 0.0  # this process only
         self._lock = threading.Lock()
 
     def read(self, row: ApiKey) -> None:
-        """Take over the row, unless something later is known."""
+        """Take over the row, unless the state in memory is newer."""
         stored, at = KeyState.of_row(row), row.state_changed_at
         with self._lock:
             self.row = row
@@ -91,7 +92,7 @@ class Key:
                 self.state = stored
 
     def trust_row(self) -> None:
-        """Let the next reading of the row replace what answers have said."""
+        """Let the next reading of the row replace the state in memory."""
         with self._lock:
             self.state = replace(self.state, changed_at=None)
 
@@ -118,9 +119,10 @@ class KeyPool:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self.read_at = -math.inf  # monotonic
+        self.read_at = -math.inf  # on the monotonic clock
         self._keys: dict[int, Key] = {}
-        self._filling = threading.Lock()  # or two threads make two of one key
+        # Without it two threads create two objects for one key.
+        self._filling = threading.Lock()
 
     def fill(self, provider: Provider, rows: Sequence[ApiKey]) -> None:
         with self._filling:
@@ -146,13 +148,13 @@ class KeyPool:
 
     @property
     def was_disabled(self) -> bool:
-        """Whether the program disabled a key that staff meant to be used."""
+        """Whether the program disabled a key that staff had enabled."""
         states = [key.state for key in self._keys.values()]
         return any(state.is_disabled and state.reason for state in states)
 
     def ordered(self, model: str, now: float) -> list[ApiKey]:
-        """Those that staff allow, the one to be used first. A key that rests comes
-        after all that do not, and one that the program disabled last."""
+        """The keys that staff enabled, best first. Resting keys come after the others,
+        keys that the program disabled last."""
         states = [(key, key.state) for key in self._keys.values()]
         allowed = [each for each in states if each[1].reason or not each[1].is_disabled]
 
@@ -172,11 +174,11 @@ class KeyPool:
         tried: Collection[int] = (),
         without: Collection[int] = (),
     ) -> ApiKey | None:
-        """The key for a call; None where none may be used now.
+        """Choose the key for a call; None if none may be used now.
 
-        One that this call has tried is used where all others rest, and one to be
-        avoided before that. The same `affinity` has the same key as long as that may
-        be used, in every process; without it each call draws one, by weight.
+        Keys to be avoided come after the others, and keys that this call has tried
+        after those. The same `affinity` gives the same key in every process while it
+        may be used; without an affinity each call draws one by weight.
         """
         usable = [
             key
@@ -197,7 +199,7 @@ class KeyPool:
         return max(usable, key=rank).row
 
     def has_other(self, model: str, now: float, tried: Collection[int]) -> bool:
-        """Whether a key may be used that is not among `tried`."""
+        """Whether a key that is not in `tried` may be used."""
         return any(
             pk not in tried and key.state.is_usable(model, now)
             for pk, key in self._keys.items()
@@ -206,8 +208,9 @@ class KeyPool:
     def refusal(
         self, model: str, now: float, *, without: Collection[int] = ()
     ) -> LLMError:
-        """Why no key may be used, and for how long. Those of `without` are not sent:
-        they are empty, cannot be decrypted or were entered for another address."""
+        """Build the error if no key may be used, with the time until one may. Keys in
+        `excluded` are not sent: they are empty, cannot be decrypted or were entered for
+        another address."""
         name = self.provider.name
         states = {pk: key.state for pk, key in self._keys.items()}
         enabled = [
@@ -247,7 +250,7 @@ def no_active_key(provider_name: str) -> InvalidKey:
 
 
 def fill(provider: Provider, rows: Sequence[ApiKey]) -> KeyPool:
-    """The provider's pool, with these rows."""
+    """Fill the provider's pool with these rows and return it."""
     pool = _pools.get(provider.pk)
     if pool is None:
         pool = _pools.setdefault(provider.pk, KeyPool(provider))
@@ -256,19 +259,19 @@ def fill(provider: Provider, rows: Sequence[ApiKey]) -> KeyPool:
 
 
 def pool_of(route: Route) -> KeyPool | None:
-    """None for a route that has no key, or whose key is in no row."""
+    """The pool of the route; None without a key, or if the key is in no row."""
     if route.key_id is None or route.provider_id is None:
         return None
     pool = _pools.get(route.provider_id)
     return pool if pool and pool.get(route.key_id) else None
 
 
-_pools: dict[int, KeyPool] = {}  # by provider's row
+_pools: dict[int, KeyPool] = {}  # by primary key of the provider
 
 
 def _share(key: Key, affinity: str) -> float:
-    """The key with the largest is drawn as often as its weight says: weighted
-    rendezvous hashing.
+    """A random or hashed score; the key with the highest is used. Keys win in
+    proportion to their weights (weighted rendezvous hashing).
 
     Source: https://doi.org/10.1016/j.ipl.2005.11.003 (weights),
     https://en.wikipedia.org/wiki/Rendezvous_hashing

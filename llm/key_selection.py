@@ -1,9 +1,9 @@
-"""Which key each request of a call goes out with, and what its answer says of the key.
+"""Selection of a key for each request, and key states learned from the responses.
 
-A key rests by `Retry-After` where the provider limits it, is disabled where it is
-refused for good (401, 402), and rests for one model where that is forbidden (403).
-What is learned holds in this process at once and is written into the key's row, from
-which other processes read it within `key_pool.FRESH`.
+A key rests for `Retry-After` at a rate limit, is disabled after a permanent refusal
+(401, 402), and rests for one model after a 403. This applies in this process at once
+and is written to the key's row, from which other processes read it within
+`key_pool.MAX_AGE`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from llm.models import ApiKey
 from llm.provider import Route
 from llm.wire.items import Issuer, Item
 
-AVOIDED = 1.0  # seconds, of a key that was refused for no stated time
-QUOTA_REST = 600.0  # seconds, where a quota is used up and nobody says until when
+AVOIDED = 1.0  # seconds, after a refusal without a stated time
+QUOTA_REST = 600.0  # seconds, for an exhausted quota without a stated time
 MODEL_REST = (
-    300.0  # seconds, where a key may not use a model; staff may have changed it
+    300.0  # seconds, after a 403 for a model; staff may have fixed it by then
 )
-MAX_REST = 86_400.0  # seconds; what a host asks for beyond them is asked again
-_SPREAD = 0.1  # seconds over which calls that waited for a key go on
+MAX_REST = 86_400.0  # seconds; longer values of a host are shortened
+_SPREAD = 0.1  # seconds over which calls that waited for a key are spread
 
 Wait = Callable[[float], Awaitable[Any]]
 
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Disable:
-    """The key is refused for good."""
+    """The provider rejects the key permanently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +64,20 @@ class RestForModel:
 
 @dataclass(frozen=True, slots=True)
 class Avoid:
-    """Another key is better for a moment."""
+    """Other keys are preferred for a moment."""
 
 
 Verdict = Disable | Rest | RestForModel | Avoid
 
 
 def verdict_of(error: LLMError) -> Verdict | None:
-    """What a provider's error says of the key; None where it says nothing."""
+    """What a provider's error implies for the key; None for nothing."""
     status, told = error.upstream_status, min(error.retry_after or 0.0, MAX_REST)
     match error:
         case InvalidKey() | ModelNotAvailable() if status == 403:
             return RestForModel(told or MODEL_REST)
         case InvalidKey():
-            return Disable() if status else Avoid()  # else it was never sent
+            return Disable() if status else Avoid()  # otherwise it was never sent
         case QuotaExhausted():
             return Disable() if status in (401, 402) else Rest(told or QUOTA_REST)
         case RateLimited():
@@ -86,7 +86,7 @@ def verdict_of(error: LLMError) -> Verdict | None:
 
 
 class KeySelection:
-    """The keys of one call, over all its requests."""
+    """Selects the keys for all requests of one call."""
 
     __slots__ = (
         "_affinity",
@@ -102,19 +102,19 @@ class KeySelection:
         self._affinity = affinity
         self._wait = wait
         self._now = now
-        self._patience: float = settings.LLM_KEY_WAIT  # seconds that are left
+        self._patience: float = settings.LLM_KEY_WAIT  # seconds left
         self._tried: frozenset[int] = _NONE
         self._unreadable: frozenset[int] = _NONE
-        self._renewed: frozenset[int] = _NONE  # whose refused tokens were dropped
+        self._renewed: frozenset[int] = _NONE  # keys whose rejected token was dropped
 
     async def select(
         self, route: Route, items: Sequence[Item], *, issuer: Issuer | None = None
     ) -> Route:
-        """`route` by the key that the next request goes out with: that of `issuer`, or
-        of the proofs in `items`, where it may be used.
+        """Return `route` with the key for the next request: preferably that of
+        `issuer`, or of the proofs in `items`.
 
-        Waits while all keys rest, if that is not for long. Raises LLMError: RateLimited
-        with the time until the first has rested, InvalidKey.
+        Waits briefly while all keys rest. Raises LLMError: InvalidKey, or RateLimited
+        with the time until the first key may be used.
         """
         if (pool := key_pool.pool_of(route)) is None:
             return route
@@ -144,13 +144,14 @@ class KeySelection:
                     raise
 
     def has_other(self, route: Route) -> bool:
-        """Whether a key that was not tried may be used now."""
+        """Whether a key that was not tried yet may be used now."""
         pool = key_pool.pool_of(route)
         tried = self._tried | self._unreadable
         return pool is not None and pool.has_other(route.model, self._now(), tried)
 
     async def judge(self, route: Route, error: LLMError, call: Call) -> bool:
-        """Note what came of a request. True where it was refused for its key."""
+        """Record the error of a request. True if the request failed because of its key.
+        """
         pool, pk = key_pool.pool_of(route), route.key_id
         if pool is None or pk is None or not call.started_at:
             return False
@@ -160,7 +161,7 @@ class KeySelection:
             return False
         is_token = route.endpoint.credentials is not None and call.http_status == 401
         if is_token and pk not in self._renewed:
-            # The token has expired early or was revoked; the next one may do.
+            # The token expired early or was revoked; a new one may work.
             self._renewed |= {pk}
             self._tried -= {pk}
             return True
@@ -197,7 +198,7 @@ class KeySelection:
             case Rest(seconds):
                 until = now + seconds
                 if until <= key.state.rests_until + _SPREAD:
-                    return  # another request has told that
+                    return  # another request has recorded that
                 key.rest(until, reason, now)
                 if await _write(pool, key, rows.rest, _time(until), reason, at):
                     level = logging.INFO
@@ -226,14 +227,14 @@ def _time(seconds: float) -> datetime:
 
 
 def _issuers(items: Sequence[Item]) -> Iterator[Issuer]:
-    """Whose proofs stand in the history, the last first: they alone can read them."""
+    """The issuers of proofs in the history, last first: only they can read them."""
     for item in reversed(items):
         if issuer := (item.get("provider_data") or {}).get("issuer"):
             yield issuer
 
 
 def _issuing_key(issuers: Iterable[Issuer], route: Route) -> int | None:
-    """The key of the first of them that is one of this account's."""
+    """The key of the first issuer that is one of this account's keys."""
     own = route.endpoint.issuer(route.model)
     for issuer in issuers:
         if issuer["provider"] != own["provider"]:
@@ -251,8 +252,8 @@ def _issuing_key(issuers: Iterable[Issuer], route: Route) -> int | None:
 async def _write(
     pool: KeyPool, key: Key, change: Callable[..., int], *arguments: Any
 ) -> bool:
-    """True where a row was changed. Without a database the call goes on: what was
-    learned holds in this process."""
+    """Write the change; True if a row was changed. If the database fails the call
+    continues: the state in this process stays."""
     try:
         changed = await run_in_database_thread(change, *arguments)
     except DatabaseError as exc:
@@ -262,14 +263,14 @@ async def _write(
         )
         return False
     if not changed:
-        # Another process was first, or staff have entered another key meanwhile.
+        # Another process was faster, or staff have entered another key.
         key.trust_row()
         await _reload(pool)
     return bool(changed)
 
 
 async def _reload(pool: KeyPool) -> None:
-    pool.read_at = time.monotonic()  # those who come meanwhile need not read as well
+    pool.read_at = time.monotonic()  # so that concurrent calls do not read as well
     try:
         await run_in_database_thread(router.reload_keys, pool)
     except DatabaseError as exc:

@@ -1,8 +1,9 @@
-"""What of a conversation does not reach this provider. Pure.
+"""Detection of input items that a provider's codec leaves out. No IO.
 
 In: the request as it goes to its codec. Out: names for `degraded`. Codecs leave out
-what means nothing to their host: thoughts and receipts that another provider signed,
-marks that only one API has. None of it costs an answer, and all of it is told.
+what is meaningless to their host: reasoning and tool results signed by another
+provider, fields that only one API has. None of this fails a request, and all of it is
+reported.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SPOKEN = frozenset({"message", "function_call", "custom_tool_call"})
 
 
 def losses(request: Request, codec: Codec) -> list[str]:
-    """Each once, in the order in which they are found."""
+    """Each name once, in the order of its first occurrence."""
     takes_phases = "phase" in getattr(codec, "options", ())
     by_text = codec.name.startswith("openai_chat")
     find = partial(_found, request, takes_phases, by_text)
@@ -40,7 +41,7 @@ def _found(
 ) -> dict[str, None]:
     found: dict[str, None] = {}
     for item in items:
-        # Most of a long conversation is plain messages; most have only text to lose.
+        # Most items of a long conversation are plain messages, which have only text.
         kind = item.get("type", "message")
         if kind != "message":
             names = _of(item, kind, by_text)

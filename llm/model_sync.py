@@ -1,9 +1,8 @@
-"""A provider's own list of models beside our rows: what is new, gone or changed.
+"""Synchronisation with a provider's list of models: new, changed and removed ones.
 
-`compare` asks the provider and changes nothing; `apply` does what the staff chose of
-it. New models are added switched off, unless staff choose otherwise, those that are
-gone are switched off, and no row is ever deleted: its calls and conversations point to
-it.
+`compare` asks the provider and changes nothing; `apply` carries out what staff
+selected. New models are added disabled, unless staff choose otherwise, and removed ones
+are disabled. No row is ever deleted, because calls and conversations refer to it.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from llm.provider import Endpoint
 from llm.wire import model_lists
 from llm.wire.model_lists import ModelInfo
 
-TIME_LIMIT = 20.0  # seconds, for somebody waits at the page
+TIME_LIMIT = 20.0  # seconds, because a user waits at the page
 MAX_PAGES = 50
-MAX_NAME = 200  # characters, as the column has it
-_LIMITS = ("context_window", "max_output_tokens")  # columns of their own
+MAX_NAME = 200  # characters, the size of the column
+_LIMITS = ("context_window", "max_output_tokens")  # these have columns of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A model of which the list tells something that we do not know, or not so."""
+    """A model whose entry in the list differs from our data."""
 
     model: LanguageModel
-    before: dict[str, Any]  # what we hold for true; None for unknown
-    after: dict[str, Any]  # what the list tells
+    before: dict[str, Any]  # our data; None for unknown
+    after: dict[str, Any]  # the values in the list
 
     @property
     def lines(self) -> list[str]:
@@ -57,13 +56,13 @@ class Change:
 class Comparison:
     new: Sequence[ModelInfo] = ()
     changed: Sequence[Change] = ()
-    gone: Sequence[LanguageModel] = ()  # those that are switched on
+    gone: Sequence[LanguageModel] = ()  # only enabled ones
 
     def __bool__(self) -> bool:
         return bool(self.new or self.changed or self.gone)
 
     def names(self) -> dict[str, list[str]]:
-        """All of it, as `apply` is told what to do."""
+        """The names of all models, as the arguments of `apply`."""
         return {
             "new": [info.name for info in self.new],
             "changed": [change.model.name for change in self.changed],
@@ -79,9 +78,9 @@ class Applied:
 
 
 def compare(provider: Provider) -> Comparison:
-    """Ask the provider, by the first of its keys that works.
+    """Request the list, with the first key that works.
 
-    Raises LLMError where it cannot be asked, or has no list of its models.
+    Raises LLMError if that fails or the provider has no list of models.
     """
     listed = {info.name: info for info in reversed(_ask(provider))}
     rows = {row.name.removeprefix("models/"): row for row in provider.models.all()}
@@ -106,7 +105,7 @@ def apply(
     gone: Collection[str] = (),
     enables_new: bool = False,
 ) -> Applied:
-    """Do that part of `comparison` whose models are named."""
+    """Carry out `comparison` for the named models."""
     rows = [_row(provider, info) for info in comparison.new if info.name in new]
     for row in rows:
         row.enabled = enables_new
@@ -121,11 +120,11 @@ def apply(
     return Applied(len(rows), len(changes), off)
 
 
-# Asking
+# Requests for the list
 
 
 def _ask(provider: Provider) -> list[ModelInfo]:
-    """By each key in turn until one is good for it."""
+    """Try each key until one is accepted."""
     refused: LLMError | None = None
     for key in _keys(provider):
         try:
@@ -147,7 +146,7 @@ def _keys(provider: Provider) -> Iterator[ApiKey | None]:
 
 
 async def _fetch(endpoint: Endpoint) -> list[ModelInfo]:
-    """In an event loop of its own, whose connections are shut with it."""
+    """Run in a new event loop, whose connections are closed with it."""
     try:
         async with asyncio.timeout(TIME_LIMIT):
             return await _pages(endpoint)
@@ -172,7 +171,7 @@ async def _pages(endpoint: Endpoint) -> list[ModelInfo]:
 async def _page(endpoint: Endpoint, path: str) -> bytes:
     try:
         return await client.get(endpoint, path)
-    except ModelNotAvailable as exc:  # which is what a 404 means as a rule
+    except ModelNotAvailable as exc:  # usually this is a 404
         url = endpoint.at(endpoint.provider.models_path)
         raise BadRequest(f"There is no list of models at {url}.") from exc
 
@@ -181,14 +180,15 @@ async def _page(endpoint: Endpoint, path: str) -> bytes:
 
 
 def _change(row: LanguageModel, info: ModelInfo) -> Change:
-    """What the list tells of a model against what we hold for true without it."""
+    """The differences between the list and our data on a model."""
     known = router.capabilities(row, wire=_wire(row.provider)).told()
     after = _news(known, info)
     return Change(row, {name: known.get(name) for name in after}, after)
 
 
 def _row(provider: Provider, info: ModelInfo) -> LanguageModel:
-    """Only what we do not know anyway is written down, so that it can still change."""
+    """Only values that differ from the bundled data are stored, so that the rest is
+    updated with it."""
     kind, wire = provider.kind, _wire(provider)
     known = capabilities_of(kind, info.name, wire=wire).told()
     row = LanguageModel(
@@ -199,7 +199,7 @@ def _row(provider: Provider, info: ModelInfo) -> LanguageModel:
 
 
 def _fits(info: ModelInfo) -> bool:
-    """Whether it can be a row: one to talk with, its name not absurdly long."""
+    """Whether it can become a row: a chat model whose name is not too long."""
     return info.chats and len(info.name) <= MAX_NAME
 
 
@@ -218,7 +218,7 @@ def _write(row: LanguageModel, told: dict[str, Any]) -> None:
 
 
 def _wire(provider: Provider) -> str:
-    """The wire format; "" where the row names one that its host does not speak."""
+    """The wire format; "" if its host does not support the one in the row."""
     try:
         host = provider.host
         return host.codec(provider.codec, provider.options).name if host else ""

@@ -1,4 +1,4 @@
-"""Work whose time grows with what a stranger sent, away from the event loop."""
+"""Runs work whose duration depends on the size of its input off the event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-LARGE = 256 * 1024  # bytes; a thread costs as much as looking at a few thousand
+LARGE = 256 * 1024  # bytes; reading a few thousand costs as much as a thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 async def run_off_loop(
     size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """`function(...)`, in a thread where `size`, the bytes it has to read, is large."""
+    """Call `function`, in a thread if its input of `size` bytes is large."""
     if size <= LARGE:
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)

@@ -1,16 +1,16 @@
-"""One option set for all models, held against what the one model can.
+"""Validation of request options against the capabilities of a model.
 
-In: a `Request` and the model's `Capabilities`. Out: the request as the model takes it,
-and what had to give way. An option that the model does not take is refused by a
-BadRequest that names the option, the model and what would be legal, or, where the
-caller wishes so, left out and reported. Two things never cost an answer:
+In: a `Request` and the model's `Capabilities`. Out: the request that the model accepts,
+and what was changed. An option that the model does not accept is refused with a
+BadRequest that names the option, the model and the legal values, or, if the caller
+chose so, left out and reported. Two things never fail a request:
 
-* wishes, which change little where they go unheard (`seed`, verbosity, several calls at
-  once): they are always left out and reported,
-* what lies in the past: an image that an earlier model was shown, or a tool has drawn.
-  This model is told that one stood there.
+* hints that change little if they are ignored (`seed`, verbosity, parallel calls): they
+  are always left out and reported,
+* content of the history: an image shown to an earlier model or drawn by a tool. A
+  placeholder text replaces it.
 
-What nobody knows of a model is sent, and the provider decides.
+An option whose support is unknown is sent, and the provider decides.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def fit(
     ignore_invalid: bool = False,
     codec: Codec | None = None,
 ) -> Fitted:
-    """`request` as the model takes it, said in the words of `codec`.
+    """Adapt `request` to the model and to the wire format of `codec`.
 
-    Raises BadRequest for an option that it does not take, unless `ignore_invalid`.
+    Raises BadRequest for an option that the model does not accept, unless
+    `ignore_invalid`.
     """
     fitting = _Fitting(request, capabilities, model_name, ignore_invalid, codec)
     for check in _CHECKS:
@@ -58,14 +59,14 @@ def fit(
 
 
 def degraded(codec: Codec, request: Request) -> tuple[str, ...]:
-    """What this wire format only comes near to; () where the codec does not tell."""
+    """What this wire format can only approximate; () if the codec reports nothing."""
     tell = getattr(codec, "degraded", None)
     return tuple(tell(request)) if tell else ()
 
 
 def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
-    """The legal effort next to `effort`: below it rather than above, but reasoning
-    rather than none. None where none is legal."""
+    """The legal effort closest to `effort`: lower rather than higher, but not "none" if
+    there is another. None if none is legal."""
     if effort in legal or not legal:
         return effort if legal else None
     ranked = sorted(legal, key=EFFORTS.index)
@@ -76,7 +77,7 @@ def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
 
 
 def question_at(items: Sequence[Item]) -> int:
-    """Where that begins which nobody has answered yet."""
+    """The index of the first item after the last one that a model or a tool wrote."""
     for number in range(len(items), 0, -1):
         if not _is_asked(items[number - 1]):
             return number
@@ -84,7 +85,7 @@ def question_at(items: Sequence[Item]) -> int:
 
 
 class _Fitting:
-    """One request on its way through the checks."""
+    """The state of one request during the checks."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class _Fitting:
     def refuse(
         self, option: str, why: str, *, legal: str, became: Any = None, **instead: Any
     ) -> None:
-        """Raise; or go on with the fields `instead`, where that is wished for."""
+        """Raise BadRequest; with `ignore`, set the fields `instead` and report it."""
         if not self.ignore:
             raise BadRequest(
                 f"The model {self._model_name!r} {why}; {legal}.", param=option
@@ -140,7 +141,7 @@ def _tools(fitting: _Fitting) -> None:
 
 
 def _hosted_tools(fitting: _Fitting) -> None:
-    """A tool that the provider does not have, or not as it is declared."""
+    """Check for hosted tools that the provider does not support as declared."""
     functions = [t for t in fitting.request.tools if not hosted.is_hosted(t)]
     for tool in fitting.request.tools:
         if not hosted.is_hosted(tool):
@@ -165,7 +166,7 @@ def _hosted_tools(fitting: _Fitting) -> None:
 
 
 def _without(request: Request, tool: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that no longer declares this tool."""
+    """The fields of a request without this tool."""
     tools = [each for each in request.tools if each is not tool]
     if not tools:
         return {"tools": (), "tool_choice": None, "parallel_tool_calls": None}
@@ -227,7 +228,7 @@ def _reasoning(fitting: _Fitting) -> None:
 
 
 def _no_reasoning(fitting: _Fitting) -> None:
-    """Asking such a model not to reason, or for a summary, costs nobody an answer."""
+    """Asking such a model not to reason, or for a summary, is not an error."""
     if fitting.effort == "none":
         fitting.request = replace(fitting.request, reasoning=None)
     elif fitting.effort is None:
@@ -261,8 +262,7 @@ def _effort(fitting: _Fitting, effort: str, legal: Sequence[str]) -> None:
     )
 
 
-#: Options that a model may refuse while it reasons, and the field that speaks of one
-#: alone.
+#: Options that a model may refuse while it reasons, and the capability of each.
 _SAMPLING: Mapping[str, str | None] = {
     "temperature": None,
     "top_p": None,
@@ -277,7 +277,7 @@ def _sampling(fitting: _Fitting) -> None:
     for option, own_field in _SAMPLING.items():
         value = getattr(fitting.request, option)
         if value is None or (own_field and not value):
-            continue  # a penalty of 0 is none
+            continue  # a penalty of 0 has no effect
         why, legal = f"does not take {option!r}", "leave it out"
         if can.sampling == "without_reasoning" and fitting.reasons:
             why, legal = f"{why} while it reasons", legal + _or_no_reasoning(can)
@@ -358,7 +358,7 @@ def _form(fitting: _Fitting) -> None:
 
 
 def _forms(can: Capabilities) -> list[str]:
-    """The types of `text.format` that it takes, as far as anybody knows."""
+    """The types of `text.format` that are supported or unknown."""
     asked = {"json_object": can.json_mode, "json_schema": can.json_schema}
     return ["text", *(name for name, takes in asked.items() if takes is not False)]
 
@@ -369,15 +369,15 @@ def _verbosity(fitting: _Fitting) -> None:
         fitting.give_way("text.verbosity", text=text or None)
 
 
-# What it is shown
+# The input
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """A kind of content that a model may be blind to."""
+    """A kind of input that a model may not support."""
 
     part_type: str
-    field: str  # of Capabilities
+    field: str  # name of a field of Capabilities
     why: str
     legal: str
     stand_in: str
@@ -426,7 +426,8 @@ def _is_asked(item: Item) -> bool:
 
 
 def _blinded(item: Item, sight: _Sight) -> Item:
-    """`item` with words in place of what cannot be seen; itself where all can."""
+    """Replace unsupported parts of `item` with a placeholder; `item` itself if it has
+    none."""
     if not _shows(sight, item):
         return item
     if _is_screenshot(item, sight):
@@ -436,7 +437,7 @@ def _blinded(item: Item, sight: _Sight) -> Item:
 
 
 def _shows(sight: _Sight, item: Item) -> bool:
-    """Whether there is something in it that cannot be seen."""
+    """Whether the item has a part of this kind."""
     parts = item.get(_place(item))
     return _is_screenshot(item, sight) or (
         isinstance(parts, list) and any(_is_hidden(part, sight) for part in parts)
@@ -466,7 +467,7 @@ def _either(names: Sequence[str]) -> str:
 _CHECKS: Sequence[Callable[[_Fitting], None]] = (
     _tools,
     _hosted_tools,
-    _reasoning,  # before those that ask whether the model reasons
+    _reasoning,  # before those that depend on whether the model reasons
     _tool_choice,
     _parallel_calls,
     _sampling,

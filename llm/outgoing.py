@@ -1,7 +1,7 @@
-"""A request as it is sent: address, headers and body. No IO.
+"""Construction of HTTP requests: URL, headers and body. No IO.
 
-What is the same for all requests of an account, the parsed address and the headers, is
-made once and kept, by value.
+The parsed URL and the headers, which are the same for all requests of an account, are
+cached by value.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from llm.wire.request import Request
 def question(
     endpoint: Endpoint, request: Request, proof: Mapping[str, str]
 ) -> tuple[httpx.Request, bool]:
-    """What to send, and whether to an address that may lie in our own network.
+    """The HTTP request of a model call, and whether its address may be private.
 
-    `proof` are the headers that show who we are. Raises BadRequest.
+    `auth_headers` authenticate the account. Raises BadRequest.
     """
     address, ours = address_of(endpoint, endpoint.url(request))
     method = "GET" if request.resumes else "POST"
@@ -36,8 +36,8 @@ def question(
     )
     body = b"" if request.resumes else _body(endpoint, request)
     times = {"timeout": timeouts()}
-    # As a stream, which httpx takes as it is; to `content` it would add headers that
-    # the transport knows as well.
+    # As a stream, which httpx uses as it is; for `content` it would add headers that
+    # the transport adds as well.
     sent = httpx.ByteStream(body)
     message = httpx.Request(
         method, address, headers=headers, stream=sent, extensions=times
@@ -49,9 +49,9 @@ def question(
 def look(
     endpoint: Endpoint, path: str, proof: Mapping[str, str], *, method: str = "GET"
 ) -> tuple[httpx.Request, bool]:
-    """As `question`, for what lies at `path`."""
+    """Like `build_request`, for `path` without a body."""
     address, ours = address_of(endpoint, endpoint.at(path))
-    # Some codecs tell their version in headers, whatever is asked.
+    # Some codecs send a version header with every request.
     told = _told(endpoint, Request(model="", items=(), stream=False))
     headers = _headers(endpoint, {**told, **proof}, streams=False)
     times = {"timeout": timeouts()}
@@ -59,10 +59,10 @@ def look(
 
 
 def address_of(endpoint: Endpoint, text: str) -> tuple[httpx.URL, bool]:
-    """`text` as a URL, and whether it may lie in our own network.
+    """`text` as a URL, and whether it may be a private address.
 
-    It may where it stands in our code, where the staff say so, and where it is this
-    server itself (`self:`, the demo).
+    It may if it is defined in our code, if the staff allow it, and if it is this server
+    itself (`self:`, the demo provider).
     """
     own = endpoint.provider.base_url.startswith("self:")
     if text.startswith("self:"):
@@ -84,7 +84,7 @@ def url(text: str, *, private: bool) -> httpx.URL:
         raise _no_address() from exc
     if address.scheme not in ("http", "https") or not address.host:
         raise _no_address()
-    # What looks like an address is not resolved, so it is checked here.
+    # The resolver does not see hosts that look like an address, so check them here.
     near = looks_like_address(address.host) and not is_public(address.host)
     if near and not private:
         raise private_address()
@@ -92,7 +92,7 @@ def url(text: str, *, private: bool) -> httpx.URL:
 
 
 def timeouts() -> dict[str, float | None]:
-    """For the transport: connecting only, reads are timed by `Clock`."""
+    """Only connecting: reads have the time limits of `ResponseTimer`."""
     connect = settings.LLM_CONNECT_TIMEOUT
     return {"connect": connect, "pool": connect, "read": None, "write": None}
 
@@ -106,7 +106,7 @@ def _body(endpoint: Endpoint, request: Request) -> bytes:
             detail=f"{type(exc).__name__} while writing the request.",
         ) from exc
     try:
-        # Copied, because orjson's own bytes hold on to the 4 KB that it wrote them in.
+        # A copy, because the bytes of orjson keep its whole 4 KB buffer alive.
         return bytes(memoryview(orjson.dumps(wire)))
     except orjson.JSONEncodeError as exc:
         raise BadRequest(
@@ -119,7 +119,7 @@ def _headers(
 ) -> httpx.Headers:
     headers = {
         "Accept": "text/event-stream" if streams else "application/json",
-        # Compressed streams arrive in lumps, and cost time to unpack.
+        # Compressed streams arrive in larger pieces and cost time to decompress.
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
         "User-Agent": "parley",
@@ -132,12 +132,12 @@ def _headers(
 
 @lru_cache(maxsize=1_000)
 def _encoded(headers: tuple[tuple[str, str], ...]) -> httpx.Headers:
-    """To be copied, and not changed."""
+    """The result is shared: copy it before changing it."""
     return httpx.Headers(headers)
 
 
 def _told(endpoint: Endpoint, request: Request) -> dict[str, Any]:
-    """What a codec says in headers: a version, betas. Most say all in the body."""
+    """The headers of the codec: a version, betas. Most codecs have none."""
     tell = getattr(endpoint.codec, "headers", None)
     return tell(request) if tell else {}
 

@@ -1,13 +1,13 @@
-"""One call by the policy of its model: attempts, and other models to fall back on.
+"""Calls with retries and fallbacks, by the policy of the model.
 
-Whatever goes wrong before the first word has reached the caller may be made good by
-asking again; `retry.Policy` says when. After it nothing is repeated. A structured
-answer that does not fit counts as not told, where it could be held back, and is
-corrected once; a request that is refused for our own doing is mended once (`repairs`).
-A request that is refused for its key is sent by another one (`key_selection`), which
-does not count as an attempt: each request selects its key.
-An answer may take several requests, where its provider tells it in portions. Each
-request is a `Call` of its own, in `earlier` of the one that follows it.
+Any error before the first output may be retried; `retry.Policy` states when. After the
+first output nothing is repeated. A structured answer that does not fit counts as no
+output if it was buffered, and is corrected once; a request that is refused because of
+what this program added is repaired once (`repairs`). A request that is refused because
+of its key is sent with another one (`key_selection`), which does not count as an
+attempt: each request selects its key. An answer may take several requests if its
+provider sends it in portions. Each request is a `ProviderCall` of its own, in
+`earlier` of the next one.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from llm.wire.deltas import (
 )
 from llm.wire.request import BackgroundResponse, Request
 
-#: Whether a request may be made; raises an LLMError where not.
+#: Checks whether a request may be made; raises an LLMError if not.
 Admit = Callable[[Request, Route], Awaitable[None]]
 
 MAX_PORTIONS = 64  # requests for one answer
-#: They are about what is said, and say nothing.
+#: Deltas without content.
 _SILENT = (
     AnnotationDelta,
     CloseDelta,
@@ -79,7 +79,7 @@ _FALLBACKS: Prepared[Any] = Prepared(
 
 
 def policy_of(route: Route) -> Policy:
-    """What the staff wish for this model. Raises BadRequest where it makes no sense."""
+    """The model's policy, set by the staff. Raises BadRequest if it is invalid."""
     if (wished := route.defaults.get("retry")) is None:
         return USUAL
     try:
@@ -92,9 +92,9 @@ def policy_of(route: Route) -> Policy:
 
 
 def routes_of(route: Route, *, user: Any = None) -> list[Route]:
-    """`route`, and those of its model's fallbacks that `user` can use now.
+    """`route` and the routes to its fallback models that `user` can use now.
 
-    Reads rows: one query more where there is no fallback.
+    Reads rows; without a fallback it is one query.
     """
     if route.model_id is None:
         return [route]
@@ -110,7 +110,7 @@ def _usable(models: Iterator[LanguageModel]) -> Iterator[Route]:
         try:
             yield router.route_of(model)
         except LLMError:
-            continue  # no key: no help to fall back on
+            continue  # a model without a key is no fallback
 
 
 async def stream(
@@ -128,21 +128,21 @@ async def stream(
     wait: Wait = asyncio.sleep,
     now: Callable[[], float] = time.time,
 ) -> AsyncGenerator[list[Delta], None]:
-    """Ask the first of `routes`, and the others where it fails, as `policy` has it.
+    """Call the first of `routes`, then the others if it fails, as `policy` states.
 
-    `request` is made for the first one. `form` defaults to what its `text.format` says;
-    with `held` an answer that must have a form is told when it is known to. `files`
-    keeps what was fetched for one call for those that follow. `admit` is asked before
-    each request, as it is about to be made. Calls of the same `affinity`, a
-    conversation's say, go out with the same key, which holds its prompt cache.
+    `request` is built for the first route. `output_format` defaults to the request's
+    `text.format`; with `buffered` an answer in a format is yielded once it is complete
+    and checked. `files` shares downloaded files between calls. `admit` is called before
+    each request. Calls with the same `affinity`, such as a conversation's id, use the
+    same key, whose prompt cache they share.
 
-    Raises LLMError and nothing else; the caller closes it, as `client.stream`.
+    Raises LLMError and nothing else; the caller closes it, as with `client.stream`.
     """
     policy = policy if policy is not None else policy_of(routes[0])
     form = form or form_of(request)
     keys = KeySelection(affinity=affinity, wait=wait, now=now)
     trials = _Trials(routes, request, policy, form, held, ignore_invalid, keys, wait)
-    del request  # which may be large, and is of no use once something is told
+    del request  # it may be large and is not needed after the first output
     files = files if files is not None else Files()
     call.route = routes[0]
     try:
@@ -157,16 +157,17 @@ async def stream(
         attempt = _Attempt(adaptation, call, trials.route, files, admit)
         try:
             while (batches := await attempt.portion()) is not None:
-                try:  # as `aclosing`, which takes more while thousands are open
+                # Instead of `aclosing`, which needs more memory with thousands open.
+                try:
                     async for deltas in batches:
-                        if attempt.passes:  # nearly all there is
+                        if attempt.passes:  # nearly all deltas
                             yield deltas
                         elif told := attempt.heard(deltas):
                             if attempt.has_told:
                                 trials.settle()
                             yield told
                             del told
-                        del deltas  # as the next may be long in coming
+                        del deltas  # freed because the next read may take long
                 finally:
                     await batches.aclose()
         except LLMError as exc:
@@ -189,9 +190,9 @@ def calls_made(
     usage: UsageDelta,
     finish: FinishDelta | None,
 ) -> list[Call]:
-    """Every attempt, oldest first, each with what it said.
+    """All attempts, oldest first, each with its usage and end.
 
-    The last one's is what the caller heard, unless the call knows better.
+    Those of the last call are what the caller received, unless set in the call.
     """
     last = replace(
         call,
@@ -203,7 +204,7 @@ def calls_made(
 
 
 def _begin_again(call: Call, route: Route) -> None:
-    """From here on `call` is the next attempt; what it was is kept in `earlier`."""
+    """Append the state of `call` to `earlier` and reset it for the next attempt."""
     call.earlier = [*call.earlier, replace(call, earlier=())]
     fresh = Call()
     for name in _FRESH:
@@ -213,7 +214,7 @@ def _begin_again(call: Call, route: Route) -> None:
 
 
 class _Trials:
-    """Whose turn it is, and how often."""
+    """The current route and attempt of a call, and what to try next."""
 
     __slots__ = (
         "_adaptation",
@@ -245,7 +246,7 @@ class _Trials:
     ) -> None:
         self._first = self.route = routes[0]
         self._routes = routes
-        self._following = 1  # the one to fall back on
+        self._following = 1  # index of the next fallback
         self._request: Request | None = request
         self._policy = policy
         self._form = form
@@ -258,7 +259,7 @@ class _Trials:
         self._adaptation: Adaptation
 
     async def first(self) -> Adaptation:
-        """What to ask first, of `route`. Raises LLMError."""
+        """The first request, for `route`. Raises LLMError."""
         try:
             self._first = self.route = await self._selected(self.route)
         except LLMError as exc:
@@ -269,11 +270,12 @@ class _Trials:
         return self._adaptation
 
     def settle(self) -> None:
-        """Nothing is asked anew: something has been told."""
+        """Release the request: output was sent, so there will be no retry."""
         self._request = None
 
     async def after(self, attempt: _Attempt, call: Call) -> Adaptation | None:
-        """What to ask next, of `route`, once it is time; None where all is said."""
+        """The next request, for `route`, after the delay of the policy; None for the
+        end."""
         if (error := attempt.error) is None:
             return None
         for_its_key = await self._keys.judge(self.route, error, call)
@@ -293,14 +295,14 @@ class _Trials:
         )
 
     def _anew(self) -> Adaptation | None:
-        """A response that cannot be resumed (any more) is asked for again."""
+        """Request a response that cannot be resumed from its start."""
         if self._adaptation.request.resumes is None:
             return None
         self._adaptation = self._adaptation.repaired(_NOT_RESUMED, self.route)
         return self._adaptation
 
     async def _again(self, error: LLMError, for_its_key: bool) -> Adaptation | None:
-        """The same, of the same model."""
+        """The same request to the same model."""
         if self._policy.attempts == 1:
             return None
         if not (for_its_key and self._keys.has_other(self.route)):
@@ -308,7 +310,8 @@ class _Trials:
             if delay is None:
                 return None
             self._asked += 1
-            if not (for_its_key and error.retry_after):  # else its key rests so long
+            # Otherwise the key rests for that time.
+            if not (for_its_key and error.retry_after):
                 await self._wait(delay)
         try:
             route = await self._selected(self.route)
@@ -328,7 +331,7 @@ class _Trials:
         return await self._keys.select(route, self._request.items, issuer=issuer)
 
     def _mended(self, error: LLMError) -> Adaptation | None:
-        """The same without what was refused. Once is enough."""
+        """The request without what was refused, at most once for a route."""
         route, adaptation = self.route, self._adaptation
         repair = repairs.find(
             error,
@@ -354,7 +357,7 @@ class _Trials:
                 route = await self._selected(route)
                 self._adaptation = self._adapted(route, ignore_invalid=True)
             except LLMError:
-                continue  # what is asked for cannot be asked of this one, or not now
+                continue  # this model cannot take the request, or not now
             self.route, self._asked, self._is_mended = route, 1, False
             return self._adaptation
         return None
@@ -372,11 +375,11 @@ class _Trials:
 
 
 class _Attempt:
-    """One answer, as a rule by one provider call. What comes before its first word is
-    held.
+    """One answer, usually by one provider call. Deltas before the first content are
+    held back.
 
-    Each `portion` is read to its end and `heard`, then the answer is closed; `error`
-    says what has gone wrong.
+    Read each `next_portion` to its end through `process`, then close the attempt;
+    `error` is set if it failed.
     """
 
     __slots__ = (
@@ -408,27 +411,27 @@ class _Attempt:
         admit: Admit | None = None,
     ) -> None:
         self.has_told = False
-        self.passes = False  # what comes is told as it comes, and need not be heard
+        self.passes = False  # deltas need not be processed any more
         self.error: LLMError | None = None
         self._adaptation = adaptation
         self._call = call
         self._route = route
         self._files = files
         self._admit = admit
-        self._request: Request | None = None  # the last one
+        self._request: Request | None = None  # the last one sent
         self._portions = 0
         decoder = route.endpoint.codec.decoder()
         self._decoder = decoder
         self._portioned = decoder if isinstance(decoder, Portioned) else None
         self._misfits = False
         self._silent: Sequence[Delta] = ()
-        self._last: Sequence[Delta] = ()  # what came with the last read of a portion
+        self._last: Sequence[Delta] = ()  # deltas of the last read of a portion
         self._start: StartDelta | None = None
-        #: On the portions before, and on an answer thrown away.
+        #: Usage of the portions before, and of an answer that was discarded.
         self._spent: UsageDelta | None = adaptation.spent
 
     async def portion(self) -> AsyncGenerator[list[Delta], None] | None:
-        """The answer to the next request; None where all is said. Raises LLMError."""
+        """The stream of the next request; None at the end. Raises LLMError."""
         if self._request is None:
             request = await self._with_files()
         elif (more := self._more(self._request)) is not None:
@@ -443,7 +446,7 @@ class _Attempt:
         return client.stream(endpoint, request, self._call, decoder=self._decoder)
 
     def _more(self, request: Request) -> Request | None:
-        """What asks for the rest of what `request` did."""
+        """The request for the rest of the answer to `request`."""
         if self._portioned is None or not (more := self._portioned.continuation):
             return None
         if self._portions == MAX_PORTIONS:
@@ -470,7 +473,7 @@ class _Attempt:
         return request
 
     def heard(self, deltas: list[Delta]) -> list[Delta]:
-        """What of it is to be told now."""
+        """The deltas to yield now."""
         if self.has_told and self._portioned is None:
             return self._adaptation.feed(deltas)
         if self._portioned:
@@ -480,12 +483,12 @@ class _Attempt:
             deltas = _of_all_portions(deltas, self._spent)
         elif not self.has_told:
             self._listen(deltas)
-        if self._portioned and self._portioned.continuation:  # it has not finished
+        if self._portioned and self._portioned.continuation:  # another portion follows
             deltas = [d for d in deltas if not isinstance(d, FinishDelta)]
         return self._told(self._adaptation.feed(deltas))
 
     def _go_on(self) -> None:
-        """From here on the call is the one for the next portion."""
+        """Start the call of the next portion."""
         call = self._call
         if not self._spent and self.has_told:
             call.start = self._start
@@ -496,14 +499,14 @@ class _Attempt:
         call.degraded, call.continues = degraded, True
 
     def corrected(self) -> Adaptation | None:
-        """What to ask where the answer was whole, and not what it must be."""
+        """The correcting request after a complete but invalid answer."""
         if not self._misfits:
             return None
         usage = self._call.usage or UsageDelta()
         return self._adaptation.corrected(added(self._spent or UsageDelta(), usage))
 
     def rest(self) -> list[Delta]:
-        """What has not been told yet."""
+        """Return the deltas that were held back."""
         rest, self._silent = [*self._silent], ()
         return rest
 
@@ -518,14 +521,14 @@ class _Attempt:
         if self._portioned is None:
             self._request = NOTHING
         self.passes = self._adaptation.is_plain and self._portioned is None
-        if not self._spent:  # from here on the caller hears it all
+        if not self._spent:  # from here on the caller receives all deltas
             call = self._call
             self._start = call.start
             call.start = call.usage = call.finish = None
         return self.rest()
 
     def _listen(self, deltas: Sequence[Delta]) -> None:
-        """For the record, in case the caller never hears it."""
+        """Record start, usage and end, in case the caller never receives them."""
         call = self._call
         for delta in deltas:
             match delta:

@@ -1,7 +1,7 @@
-"""Queries that are built once, and asked ever after with other values; so are inserts.
+"""Queries and inserts that are compiled to SQL once and run with changing values.
 
-To build a query through the ORM costs ten times what the database needs to answer it,
-and the questions that every message asks are always the same.
+Building a query with the ORM takes ten times as long as the database takes to run it,
+and every message runs the same queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=models.Model)
 
 
 class Somebody:
-    """Whoever is asked about: a user who is no superuser, for `permitted`."""
+    """Stand-in for a user who is no superuser, as the argument of `permitted`."""
 
     is_superuser = False
 
@@ -32,11 +32,11 @@ class Somebody:
 
 
 class Prepared(Generic[M]):
-    """What `make` asks for. It is called with `like`: values of the right types, each
-    unlike all others, by which their places are found.
+    """The query that `build_query` returns for `sample_values`: values of the right
+    types, all different, by which the parameters are found in the compiled SQL.
 
-    A value may be compared with `=`, `<` and the like, and not be None. Nothing that
-    `make` reads besides, a setting or the time, changes afterwards.
+    A value may be compared with `=`, `<` and the like, and is never None. Anything else
+    that `build_query` reads, such as a setting or the time, is fixed.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Prepared(Generic[M]):
         return next(iter(self.all(*values)), None)
 
     def rows(self, *values: Any) -> list[Sequence[Any]]:
-        """Of a query of `values_list`: its columns."""
+        """The rows of a `values_list` query."""
         return list(self._built().rows(values))
 
     def _built(self) -> _Built:
-        """Of this thread, whose connection takes part in it."""
+        """The compiled query of this thread: it depends on the thread's connection."""
         built: _Built | None = getattr(self._threads, connection.vendor, None)
         if built is None:
             built = _Built(self._make(*self._like), self._like)
@@ -67,16 +67,16 @@ class Prepared(Generic[M]):
 
 
 class _Built:
-    """A query in the dialect of one connection, and how its rows are read.
+    """A query in the SQL dialect of one connection, and the conversion of its rows.
 
-    As `django.db.models.query.ModelIterable`, which does this for each query anew.
+    Like `django.db.models.query.ModelIterable`, which does this for each query again.
     """
 
     def __init__(self, query: models.QuerySet[Any, Any], like: Sequence[Any]) -> None:
         compiler = query.query.get_compiler(connection.alias)
         self._sql, self._values = compiler.as_sql()
         asked = [adapted(value) for value in like]
-        #: Of a value in the SQL, and in the call.
+        #: Pairs: index in the SQL parameters, index in the arguments of the call.
         self._places = [
             (place, asked.index(value))
             for place, value in enumerate(self._values)
@@ -94,7 +94,7 @@ class _Built:
             self._own = slice(columns[0], columns[-1] + 1)
             self._names = [column.target.attname for column in selected[self._own]]
             self._maker = Maker(whole["model"], self._names)
-            # Its type is that of another version of Django.
+            # The stubs have the type of another version of Django.
             populators = cast(Any, get_related_populators)
             found = populators(whole, compiler.select, connection.alias)
             self._related = [of_related(populator) for populator in found]
@@ -123,10 +123,10 @@ class _Built:
 
 
 class Insert(Generic[M]):
-    """As `bulk_create`, without conflicts, batches and signals. One row alone gets the
-    number that the database gives it.
+    """Like `bulk_create`, without conflicts, batches and signals. The primary key is
+    set if there is only one row.
 
-    A value that is set is kept, be its column one of `auto_now_add`.
+    Values that are set are stored, even in `auto_now_add` columns.
     """
 
     def __init__(self, model: type[M]) -> None:
@@ -137,8 +137,8 @@ class Insert(Generic[M]):
         self.ready(*rows)()
 
     def ready(self, *rows: M) -> Callable[[], None]:
-        """Writes the rows once it is called. What has to be encoded is so already: a
-        transaction need not wait for it."""
+        """Encode the rows now, and write them when the result is called: so no
+        transaction has to wait for the encoding."""
         sql, columns = self._of.get(connection.vendor) or self._built()
         values = [[write(row) for write in columns] for row in rows]
         if len(values) == 1:

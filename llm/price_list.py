@@ -1,11 +1,10 @@
-"""The bundled price list: what hosts ask for their models.
+"""The bundled price list of hosts and their models.
 
-It is that of `genai-prices`, as `manage.py price_list` writes it down, with what has no
-bearing on our calls left out: four prices a model, and one a request. That package
-would take 7 MB of every server's memory, 25 where it is compiled. Here the list stays
-on disk, a line a model; those of one host are read when one of its models has been
-asked for the first time. `tests/llm/test_price_list.py` holds all of it against the
-package.
+`manage.py price_list` writes it from `genai-prices`, reduced to what our calls need:
+four prices for each model, and one for a request. That package would take 7 MB of
+memory in every server process, 25 when it is compiled. Here the list stays on disk, one
+line a model; the models of a host are parsed when one of them is looked up for the
+first time. `tests/llm/test_price_list.py` compares all of it with the package.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ import orjson
 
 DATA = Path(__file__).parent / "data" / "prices.jsonl"
 MILLION = 1_000_000  # tokens, the unit of prices
-_REQUESTS = 1_000  # the unit of the price of a request
+_REQUESTS = 1_000  # unit of the price of a request
 _COMPACT_DATE = re.compile(r"-(20\d{2})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=-|:|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD for a unit. From `steps` on another one holds for all of it: pairs of tokens
-    of the prompt that are exceeded, and price, in ascending order."""
+    """USD for a unit. `steps` are pairs of a prompt size in tokens and the price for
+    all tokens of a larger prompt, in ascending order."""
 
     base: Decimal
     steps: Sequence[tuple[int, Decimal]] = ()
@@ -49,7 +48,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Prices that hold for ever, from a day on, or at a time of every day (UTC)."""
+    """Prices valid always, from a day on, or at a time of every day (UTC)."""
 
     prices: Mapping[str, Price]
     since: date | None = None
@@ -77,7 +76,7 @@ class Tariff:
         return begin <= clock < end
 
     def cost(self, tokens: Mapping[str, int]) -> Decimal:
-        """Of one call. What has no price of its own costs what input costs."""
+        """The cost of one call. A price that is missing is that of input."""
         counts, total = dict(tokens), Decimal(0)
         prompt = counts["input"] + counts["cached_input"] + counts["cache_write"]
         for name in ("cached_input", "cache_write"):
@@ -94,20 +93,21 @@ class Tariff:
 def cost(
     tokens: Mapping[str, int], kind: str, base_url: str, model: str, now: datetime
 ) -> Decimal | None:
-    """`tokens` by the four names of prices, each counted once. `now` in UTC."""
+    """The cost of `tokens`, each counted under one of the four names of prices. `now`
+    is in UTC."""
     tariffs = tariffs_of(kind, base_url, model)
     if not tariffs:
         return None
-    # The last that holds; the first is for all other times.
+    # The last tariff that applies; the first one is for all other times.
     last = next((each for each in reversed(tariffs) if each.holds(now)), tariffs[0])
     return last.cost(tokens)
 
 
 @lru_cache(maxsize=1_000)
 def tariffs_of(kind: str, base_url: str, model: str) -> Sequence[Tariff]:
-    """() where the list has no such host or model.
+    """() if the list has no such host or model.
 
-    By address first, as many a host is asked through another one's wire format.
+    Looks up the address first, as many hosts are used with the wire format of another.
     """
     hosts, name = _hosts(), model.lower()
     for host in _places(hosts, kind, base_url):
@@ -123,9 +123,9 @@ def tariffs_of(kind: str, base_url: str, model: str) -> Sequence[Tariff]:
 @dataclass(frozen=True, slots=True)
 class _Host:
     id: str
-    url: str  # a pattern
-    others: Sequence[str] = ()  # hosts whose models it has too
-    #: JSON, not read yet: a condition of the name, and tariffs.
+    url: str  # a regular expression
+    others: Sequence[str] = ()  # hosts whose models it offers too
+    #: JSON that is not parsed yet: a condition on the name, and tariffs.
     models: list[bytes] = field(default_factory=list)
 
 
@@ -149,7 +149,7 @@ def _places(hosts: Mapping[str, _Host], kind: str, base_url: str) -> Iterator[_H
 
 
 def matches(match: Any, name: str) -> bool:
-    """`match` is a name, a list of alternatives, or one condition by its name."""
+    """`match` is a name, a list of alternatives, or a condition and its operand."""
     if isinstance(match, str):
         return bool(name == match)
     if isinstance(match, list):
@@ -170,7 +170,7 @@ def matches(match: Any, name: str) -> bool:
 
 
 def _with_dashes(name: str) -> str:
-    """Some write a model's day without dashes: `-20261121`."""
+    """Some names have the model's date without dashes: `-20261121`."""
 
     def spelled(found: re.Match[str]) -> str:
         year, month, day = map(int, found.groups())

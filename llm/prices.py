@@ -1,7 +1,7 @@
-"""What a call costs in USD. None means unknown, which is not the same as free.
+"""The cost of a call in USD. None means unknown, not free.
 
-What the provider says it bills wins; then the prices the staff set for the model; then
-the bundled list (`price_list`). Nothing is ever fetched.
+The cost billed by the provider comes first, then the prices that staff set for the
+model, then the bundled list (`price_list`). Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llm.wire.deltas import UsageDelta
 
 PRICE_NAMES = ("input", "cached_input", "cache_write", "output")
 
-# Where the price list has another name for a provider than we.
+# Providers that have another name in the price list.
 _LISTED_AS = {
     "azure_openai": "azure",
     "bedrock": "aws",
@@ -35,7 +35,8 @@ def cost(
     models: Iterable[str],
     prices: Mapping[str, Any] | None = None,
 ) -> Decimal | None:
-    """The cost of one call. `models` are the model's names, the surest first."""
+    """The cost of one call. `models` are names of the model, the most reliable first.
+    """
     if (billed := _amount(usage.cost)) is not None:
         return billed
     if usage.input_tokens is None or usage.output_tokens is None:
@@ -52,7 +53,7 @@ def cost(
 
 
 def problems(prices: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a model's own prices."""
+    """Validation errors of a model's own prices."""
     if not prices:
         return []
     found = [
@@ -70,7 +71,7 @@ def problems(prices: Mapping[str, Any]) -> list[str]:
 
 
 def _amount(value: Any) -> Decimal | None:
-    """`value` as it is written, if it is an amount of money."""
+    """`value` as an exact number, if it is an amount of money."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
@@ -81,7 +82,7 @@ def _amount(value: Any) -> Decimal | None:
 
 
 def _by_class(usage: UsageDelta) -> dict[str, int]:
-    """Tokens by price, each counted once; hosts do not always add up."""
+    """Tokens by price, each counted once; the counts of some hosts are inconsistent."""
     whole = max(usage.input_tokens or 0, 0)
     cached = min(max(usage.cached_tokens or 0, 0), whole)
     written = min(max(usage.cache_write_tokens or 0, 0), whole - cached)

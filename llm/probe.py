@@ -1,4 +1,4 @@
-"""Whether a provider's accounts work, found out by a tiny real request to each."""
+"""Test of a provider's keys by a tiny real request with each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from llm.wire.deltas import Delta, FinishDelta, StartDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
-TIME_LIMIT = 20.0  # seconds, for somebody waits at the page
-_MAX_OUTPUT_TOKENS = 16  # the least that every provider takes
+TIME_LIMIT = 20.0  # seconds, because a user waits at the page
+_MAX_OUTPUT_TOKENS = 16  # the smallest value that every provider accepts
 _MAX_DETAIL = 300  # characters
 
 
@@ -43,7 +43,7 @@ Problem = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one key; in words for staff, and in one for programs."""
+    """The result for one key: a message for staff and a code for programs."""
 
     key: ApiKey | None
     works: bool
@@ -52,11 +52,12 @@ class Finding:
 
 
 def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
-    """Ask by each key at once, by resting and disabled ones too, and record the calls.
+    """Send a request with each key, resting and disabled ones too, and record the
+    calls.
 
-    A provider is asked for its first model, by all of its keys; a key for that model,
-    by itself; a model by all keys of its provider. Raises LLMError where there is
-    nothing to ask for or with.
+    For a provider: its first model with all keys. For a key: that model with this key.
+    For a model: all keys of its provider. Raises LLMError if there is no model to ask
+    or no key to ask with.
     """
     provider = what if isinstance(what, Provider) else what.provider
     model = model_to_ask(what if isinstance(what, LanguageModel) else provider)
@@ -67,7 +68,7 @@ def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
         except LLMError as exc:
             problem: Problem = "bad key" if isinstance(exc, InvalidKey) else "other"
             findings.append(Finding(key, False, str(exc), problem))
-    # A loop of our own: its connections can be shut without hanging up on anybody.
+    # In a new event loop: closing its connections ends no other requests.
     asyncio.run(_ask_all(trials))
     for trial in trials:
         trial.record()
@@ -75,8 +76,8 @@ def probe(what: Provider | ApiKey | LanguageModel) -> list[Finding]:
 
 
 def model_to_ask(what: Provider | LanguageModel) -> LanguageModel:
-    """The model itself, or the provider's first; its usual one, which is not saved,
-    where it has no row. Raises ModelNotAvailable."""
+    """The model itself, or the provider's first model; if it has none, an unsaved row
+    of its default model. Raises ModelNotAvailable."""
     provider = what.provider if isinstance(what, LanguageModel) else what
     if why := provider.why_disabled:
         raise ModelNotAvailable(f"Not asked, as {why}.")

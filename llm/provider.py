@@ -1,4 +1,4 @@
-"""What a provider is: wire formats, an address and a way to show the key."""
+"""Definition of a provider: wire formats, address and authentication."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ def bearer(api_key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
-#: Posts a form to a URL: the answer's status and body. Raises LLMError.
+#: Posts a form to a URL; returns status and body. Raises LLMError.
 Post = Callable[[str, Mapping[str, str]], Awaitable[tuple[int, bytes]]]
 
 
 class Credentials(Protocol):
-    """For hosts that take no key, but tokens which somebody issues for it."""
+    """For hosts that accept tokens issued for a key, not the key itself."""
 
     @property
     def address(self) -> str:
-        """Where the provider's row says that the key is sent to; "" where the key says
-        it itself."""
+        """The address that the key is sent to, if the provider's row sets it; "" if the
+        key contains it."""
         ...
 
     async def token(self, post: Post) -> str:
-        """One that is good now. Raises LLMError."""
+        """A valid token. Raises LLMError."""
         ...
 
     def forget(self, token: str) -> None:
-        """The host has refused this one."""
+        """Drop a token that the host refused."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A field of a provider row's `options` that its host understands."""
+    """A field of a provider row's `options` that its host supports."""
 
     name: str
     wanted: str  # completes "must be …"
     pattern: str = r"[\x21-\x7e]+"
-    env: str = ""  # the variable of the first start that sets it
+    env: str = ""  # environment variable that sets it at the first start
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(re.fullmatch(self.pattern, value))
@@ -65,19 +65,19 @@ def _as_they_are(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A host. `codecs` by name, the default first; `auth` makes a key's headers.
+    """A host. `codecs` by name, the default first; `auth` makes the headers for a key.
 
-    Where an account is more than address and key, `options` names what else its row may
-    hold, `tidy` turns an address as people copy it (and those options) into what is
-    stored, `usual_codec` names the wire format where nobody chose one, and `connect`
-    makes the endpoint of them. It raises BadRequest for options that do not go
-    together, with `param` naming one.
+    For accounts that need more than address and key: `options` lists the fields of the
+    row, `tidy` normalises the address as users paste it (and those options),
+    `usual_codec` names the default wire format, and `connect` completes the endpoint.
+    `connect` raises BadRequest for options that contradict each other, with `param`
+    naming one.
     """
 
     name: str
     label: str
     base_url: str
-    #: Where requests with a prefill go, if that is elsewhere.
+    #: The base URL of requests with a prefill, if it differs.
     prefill_base_url: str = ""
     codecs: Mapping[str, Codec]
     auth: Callable[[str], dict[str, str]] = bearer
@@ -88,30 +88,31 @@ class Provider:
     tidy: Callable[[str, Options], tuple[str, dict[str, Any]]] = _as_they_are
     usual_codec: Callable[[Options], str] | None = None
     connect: Callable[[Endpoint], Endpoint] = _as_it_is
-    #: Environment variables of the first start: the key's, the model's, the address's.
+    #: Environment variables of the first start: of the key, the model and the address.
     key_env: str = ""
     model_env: str = ""
     base_url_env: str = ""
-    #: Instead of the key, a secret to get tokens for, and the options that it takes.
+    #: Instead of the key, a secret that tokens are issued for, and the options it
+    #: needs.
     secret_env: str = ""
     secret_options: Sequence[str] = ()
     default_model: str = ""
     docs_url: str = ""
-    #: Where it lists its models; "" where it has no list, or one of other things.
+    #: The path of the list of models; "" if there is none, or it lists other things.
     models_path: str = "/models"
 
     def codec(self, name: str = "", options: Options | None = None) -> Codec:
-        """Raises KeyError for a wire format this host does not speak."""
+        """Raises KeyError for a wire format that this host does not support."""
         if not name and self.usual_codec:
             name = self.usual_codec(options or {})
         return self.codecs[name] if name else next(iter(self.codecs.values()))
 
     def problem(self, options: Options) -> str:
-        """What is wrong with a row's options, each by itself; "" for nothing."""
+        """Validation error of the options of a row, one by one; "" for none."""
         known = {option.name: option for option in self.options}
         for name, value in options.items():
             if name == "headers":
-                continue  # every host's
+                continue  # valid for every host
             if name not in known:
                 names = ", ".join(["headers", *known])
                 return f"{self.label} has no {name!r}; there are {names}."
@@ -127,22 +128,22 @@ class Provider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A provider as one account uses it: what a call needs to know, and no row."""
+    """A provider with one account's settings: all that a call needs, without rows."""
 
     provider: Provider
     codec: Codec
     api_key: str = field(default="", repr=False)
     base_url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    options: Options = field(default_factory=dict)  # the row's
-    query: Mapping[str, str] = field(default_factory=dict)  # of every URL
-    #: In place of the key, which then goes to whoever issues tokens, and not the host.
+    options: Options = field(default_factory=dict)  # of the row
+    query: Mapping[str, str] = field(default_factory=dict)  # added to every URL
+    #: Used instead of the key, which is sent to the token issuer, not to the host.
     credentials: Credentials | None = None
     allow_private_network: bool = False
     route: str = ""  # "<provider row>:<key row>"
 
     def at(self, path: str) -> str:
-        """The URL of `path`, which may hold a query, below the base URL."""
+        """The URL of `path`, which may include a query, below the base URL."""
         url = (self.base_url or self.provider.base_url).rstrip("/") + path
         if not self.query:
             return url
@@ -157,16 +158,16 @@ class Endpoint:
 
     @property
     def takes_prefill(self) -> bool:
-        """False behind an address of the staff's own, where the host has another one
-        for prefills: nobody knows whether it leads there."""
+        """False for an address set by staff if the host has another one for prefills:
+        it is unknown whether the address supports them."""
         provider, base_url = self.provider, self.base_url.rstrip("/")
         return not provider.prefill_base_url or base_url in ("", provider.base_url)
 
     def issuer(self, model: str, *, any_key: bool = False) -> Issuer:
-        """A proof said in one wire format means nothing in another.
+        """The issuer of proofs, which are valid for one wire format only.
 
-        `any_key`: of a proof that came by one of the account's keys, and nobody knows
-        by which."""
+        `any_key`: the proof came by an unknown one of the account's keys.
+        """
         usual = next(iter(self.provider.codecs.values())).name
         route = self.route
         if any_key:
@@ -178,29 +179,28 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Route:
-    """Where a model's name leads: the model as its provider spells it, and how to
-    ask."""
+    """A resolved model: its endpoint, its name at the provider, and its settings."""
 
     endpoint: Endpoint
     model: str  # the provider's spelling
-    name: str  # ours, as people see it
+    name: str  # the public name
     model_id: int | None = None  # row of LanguageModel
     provider_id: int | None = None
     key_id: int | None = None
-    provider_name: str = ""  # the row's, as staff know it
-    prices: Mapping[str, Any] = field(default_factory=dict)  # the row's own
+    provider_name: str = ""  # the row's name
+    prices: Mapping[str, Any] = field(default_factory=dict)  # set in the row
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     context_window: int | None = None  # tokens
     max_output_tokens: int | None = None
     defaults: Mapping[str, Any] = field(
         default_factory=dict
-    )  # options of every request
-    #: Tools of its provider's own that it is given where it is fallen back on; the
-    #: first model's stand in the request.
+    )  # default options
+    #: Hosted tools to add if this route is a fallback; those of the first route are in
+    #: the request.
     hosted_tools: Sequence[dict[str, Any]] = ()
 
     def has_made(self, response: BackgroundResponse) -> bool:
-        """Whether it is of this model and account, by whichever key it was made."""
+        """Whether this model and account made the response, with any key."""
         own, made_by = self.endpoint.issuer(self.model), response.issuer
         if (own["provider"], own["model"]) != (made_by["provider"], made_by["model"]):
             return False

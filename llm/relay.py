@@ -1,12 +1,12 @@
-"""A provider's stream as another API's: for programs that pass one on to a client.
+"""Conversion of a provider's stream to the format of another API.
 
     for line, event in relay(response.iter_bytes(), "anthropic", "openai"):
         client.write(line)
 
-In: what a provider streams in any of the four wire formats, as bytes (cut anywhere),
-as lines, as parsed events or as one whole answer. Out: a pair for each canonical event:
-what the client gets for it (bytes; often one frame, sometimes none or several) and the
-event itself, for the program. Nothing here does IO: the source is read as the relay is.
+In: a stream in any of the four wire formats, as bytes (cut anywhere), as lines, as
+parsed events or as one complete answer. Out: a pair for each canonical event: the bytes
+for the client (often one frame, sometimes none or several) and the event itself, for
+the program. Nothing here does IO: the source is read as the relay is read.
 `docs/relay.md` has the examples.
 """
 
@@ -41,7 +41,7 @@ from llm.wire.response import ResponseBuilder
 from llm.wire.sse import ServerSentEvent
 
 Pair = tuple[bytes, Event]
-#: Of bytes, lines, events (mappings or an SDK's objects), or one whole answer.
+#: Of bytes, lines, events (mappings or objects of an SDK), or one complete answer.
 Source = Iterable[Any] | AsyncIterable[Any]
 
 SOURCES: dict[str, Callable[[], Codec]] = {
@@ -51,7 +51,7 @@ SOURCES: dict[str, Callable[[], Codec]] = {
     "responses": OpenAIResponsesCodec,
 }
 TARGETS = ("anthropic", "openai", "responses")
-#: What else these formats are called.
+#: Other names of these formats.
 _ALIASES = {
     "chat": "openai",
     "generate_content": "gemini",
@@ -64,8 +64,8 @@ _PREFIXES = {"anthropic": "msg_", "openai": "chatcmpl-", "responses": "resp_"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    model: str  # "" for the source's
-    id: str  # "" for one of ours
+    model: str  # "" to use the source's
+    id: str  # "" to generate one
     buffer_tool_calls: bool
     announce: bool
     include_usage: bool
@@ -84,16 +84,16 @@ def relay(
     relay_usage_events: bool = True,
     custom_tools: Iterable[str] = (),
 ) -> Relay:
-    """`source_stream` as `target` tells it, to be read with `for` or `async for`.
+    """Convert `source_stream` to the format `target`; read with `for` or `async for`.
 
-    Text goes out at once. Calls are held back until the answer has ended with them
-    whole, so that no client ever runs one that was cut; `relay_tool_use_events` tells
-    of each as soon as its name is known. `relay_usage_events` adds what it all cost,
-    once, at the end. `source` may be a codec, for a host with ways of its own. `model`
-    and `id` are what the client is told instead of the source's model and an id of
-    ours; `custom_tools` are the client's tools that take free text.
+    Text is passed on at once. Tool calls are held back until the answer has ended and
+    they are complete, so that no client runs one that was cut off;
+    `relay_tool_use_events` announces each as soon as its name is known.
+    `relay_usage_events` adds the total usage, once, at the end. `source` may be a
+    codec, for a host with a dialect. `model` and `id` replace the model of the source
+    and a generated id; `custom_tools` are the client's tools that take free text.
 
-    Raises ValueError for a format that is none of ours.
+    Raises ValueError for an unknown format.
     """
     options = Options(
         model=model,
@@ -108,11 +108,11 @@ def relay(
 
 
 class Relay:
-    """One answer on its way, which is read once.
+    """The conversion of one answer, which can be read once.
 
-    An error of the provider is told to the client in its own form, ends the stream in
-    order, and is then in `error`. What the source itself raises is told to the client
-    likewise, and then raised.
+    An error of the provider is sent to the client in the client's format, ends the
+    stream in order, and is then in `error`. An exception of the source itself is sent
+    to the client likewise, and then raised.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class Relay:
                     element = next(elements)
                 except StopIteration:
                     yield from conversion.close()
-                except Exception as exc:  # whatever the caller's own source raises
+                except Exception as exc:  # the caller's source may raise anything
                     yield from conversion.break_off(exc)
                     raise
                 else:
                     yield from conversion.feed(element)
         finally:
             if isinstance(elements, Generator):
-                elements.close()  # its connection goes with it
+                elements.close()  # this closes its connection
 
     async def __aiter__(self) -> AsyncGenerator[Pair, None]:
         if isinstance(self._source, Iterable):
@@ -170,13 +170,13 @@ class Relay:
                 await elements.aclose()
 
     def collect(self) -> dict[str, Any]:
-        """The whole answer, as the target tells one. Raises LLMError."""
+        """The whole answer in the target's format. Raises LLMError."""
         for _ in self:
             pass
         return self._conversion.answer()
 
     async def acollect(self) -> dict[str, Any]:
-        """The same of an asynchronous source."""
+        """Like `collect`, for an asynchronous source."""
         async with aclosing(aiter(self)) as pairs:
             async for _ in pairs:
                 pass
@@ -184,7 +184,7 @@ class Relay:
 
 
 class _Conversion:
-    """Elements of the source in, pairs out. All there is to a relay but the reading."""
+    """Converts elements of the source to pairs: all of a relay except the reading."""
 
     def __init__(self, codec: Codec, target: str, options: Options) -> None:
         self.error: LLMError | None = None
@@ -196,7 +196,7 @@ class _Conversion:
         self._id = options.id or _PREFIXES[target] + new_id("").removeprefix("_")
         self._start = StartDelta()
         self._stop_sequence: str | None = None
-        self._builder: ResponseBuilder | None = None  # once it is known who answers
+        self._builder: ResponseBuilder | None = None  # None until the model is known
         self._writer: ChatWriter | MessagesWriter | ResponsesWriter | None = None
 
     @property
@@ -204,7 +204,7 @@ class _Conversion:
         return self._builder is not None and self._builder.ended
 
     def feed(self, element: Any) -> list[Pair]:
-        """Raises TypeError for what is no part of a stream."""
+        """Raises TypeError for an element that is no part of a stream."""
         frames = self._intake.feed(element)
         return self._guarded(lambda: self._decoded(frames))
 
@@ -221,7 +221,7 @@ class _Conversion:
         return pairs + self._told(events)
 
     def break_off(self, exc: Exception) -> list[Pair]:
-        """The source has failed."""
+        """End the stream after an exception of the source."""
         if isinstance(exc, LLMError):
             return self._failed(exc)
         error = ProviderDown(detail=f"The source raised {type(exc).__name__}.")
@@ -244,7 +244,7 @@ class _Conversion:
     # From the source
 
     def _guarded(self, decode: Callable[[], Iterator[Delta]]) -> list[Pair]:
-        """What was said before an error counts."""
+        """Convert the deltas before an error, then the error."""
         deltas: list[Delta] = []
         try:
             for delta in decode():
@@ -274,7 +274,8 @@ class _Conversion:
                 self._note_stop(ServerSentEvent(whole).json())
 
     def _note_stop(self, data: Any) -> None:
-        """Which one it was is no delta: only this API tells, and only itself."""
+        """Record the stop sequence, which is no delta: only the Anthropic API reports
+        it, and only to its own clients."""
         told = data.get("delta") or data if isinstance(data, dict) else {}
         if isinstance(told, dict) and isinstance(told.get("stop_sequence"), str):
             self._stop_sequence = told["stop_sequence"]
@@ -295,7 +296,7 @@ class _Conversion:
     # To the target
 
     def _begun(self, pairs: list[Pair]) -> ResponseBuilder:
-        """The builder; `pairs` get what is told of a response that begins."""
+        """The builder; `pairs` get the opening events of a new response."""
         if self._builder is not None:
             return self._builder
         builder = self._builder = ResponseBuilder(
@@ -330,7 +331,7 @@ class _Conversion:
 
     @property
     def _proofs(self) -> dict[str, Any] | None:
-        """They mean something only to a client of the API that they came from."""
+        """Proofs are valid only for a client of the API that issued them."""
         assert self._builder is not None
         return self._builder.proofs if self._codec.name == "anthropic" else None
 

@@ -1,8 +1,7 @@
-"""What a program has of a provider's stream, as the frames that decoders read.
+"""Conversion of the input of a relay to the frames that decoders read.
 
-In: pieces of bytes cut anywhere, lines with or without their ends, events that somebody
-has parsed, or one whole answer. Out: `ServerSentEvent`. Which of them it is shows with
-the first elements; nothing has to be declared.
+In: bytes cut anywhere, lines with or without their ends, parsed events, or one complete
+answer. Out: `ServerSentEvent`. The kind of input is recognised by the first elements.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ _DONE = b"[DONE]"
 
 
 class Intake:
-    """Elements in, frames out. `whole` is the answer where it came in one object."""
+    """Converts elements to frames. `whole` is the answer if it came in one object."""
 
     def __init__(self) -> None:
         self.whole: bytes | None = None
         self._form: Literal["", "pieces", "lines", "whole"] = ""
-        self._first: list[bytes] = []  # not known yet what they are
+        self._first: list[bytes] = []  # elements of a kind that is not known yet
         self._sse = SSEDecoder()
-        self._event = ""  # of the lines that follow
+        self._event = ""  # name of the event whose lines follow
 
     def feed(self, element: Any) -> list[ServerSentEvent]:
-        """Raises TypeError for what is no part of a stream."""
+        """Raises TypeError for an element that is no part of a stream."""
         match element:
             case ServerSentEvent():
                 return [element]
@@ -43,7 +42,7 @@ class Intake:
         return self._parsed(_plain(element))
 
     def close(self) -> list[ServerSentEvent]:
-        """The source has ended."""
+        """Return the remaining frames at the end of the source."""
         frames = self._begin("lines" if self._all_lines() else "pieces")
         if self._form == "pieces":
             frames += self._sse.close()
@@ -83,7 +82,8 @@ class Intake:
         return [frame for text in first for frame in self._text(text)]
 
     def _line(self, line: bytes) -> list[ServerSentEvent]:
-        """All four formats write an event's data in one line; blank ones may lack."""
+        """All four formats write an event's data in one line; blank lines may be
+        missing."""
         line = line.rstrip(b"\r\n")
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -108,7 +108,7 @@ class Intake:
 
 
 def _is_line(text: bytes) -> bool:
-    """A line without its end. A piece that looks like one is cut just before it."""
+    """True for a line without its end. A cut piece of bytes may look like one too."""
     if not text or _FIELD.fullmatch(text):
         return True
     if (data := _DATA.fullmatch(text)) is None:
@@ -132,7 +132,7 @@ def _is_whole(event: Mapping[str, Any]) -> bool:
 
 
 def _plain(element: Any) -> Mapping[str, Any]:
-    """Of an SDK's object what came over the wire."""
+    """The JSON data of an SDK's object."""
     if isinstance(element, Mapping):
         return element
     dump = getattr(element, "model_dump", None)
@@ -147,11 +147,11 @@ def _json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(value).encode()  # half a surrogate pair, escaped
+        return json.dumps(value).encode()  # half of a surrogate pair, escaped
 
 
 def _listed(whole: bytes) -> list[ServerSentEvent]:
-    """Gemini's stream as a JSON list. What is none is for the decoder to refuse."""
+    """Split Gemini's stream in a JSON list. Other input is refused by the decoder."""
     try:
         events = json.loads(whole)
     except ValueError:

@@ -1,11 +1,11 @@
-"""What a provider refuses although nobody asked for it, and how to ask without. Pure.
+"""Repair of requests that a provider refused because of what this program added. No IO.
 
-Our own doing can make a request illegal: a proof that its maker does not recognise any
-more, a field that this one model does not have, a role by another name. What the
-provider says of it tells which, and the same question is asked once more without: in a
-call of its own, before anybody has heard a word, and reported as degraded. What the
-caller did ask for is never taken away here; that is refused, or left out where the
-caller wishes so (`ignore_invalid`).
+An addition of this program can make a request invalid: a proof that its provider does
+not recognise any more, a field that this model does not have, a role with another name.
+The error message identifies it, and the request is sent once more without it: as a call
+of its own, before any output, and reported as degraded. What the caller asked for is
+never removed here; that is refused, or left out if the caller chose so
+(`ignore_invalid`).
 
 Source: the sheets of the providers, "auto-repair" in their mapping
 """
@@ -29,7 +29,7 @@ Change = Callable[[Request], Request]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """How to ask once more: what changes, in the request or in how it is written."""
+    """What changes in the next request: the request itself or its codec."""
 
     degraded: str
     change: Change = lambda request: request
@@ -39,7 +39,7 @@ class Repair:
 def find(
     error: LLMError, request: Request, codec: Codec, *, ignore_invalid: bool = False
 ) -> Repair | None:
-    """A way round what `error` says of `request`; None where there is none."""
+    """The repair for `error`; None if there is none."""
     refused = type(error) is BadRequest
     if not refused and error.upstream_code != _UNSIGNED:
         return None
@@ -50,7 +50,7 @@ def find(
 
 
 class _Refusal:
-    """A request and what was said of it."""
+    """A request and the error that refused it."""
 
     def __init__(
         self, error: LLMError, request: Request, codec: Codec, ignore_invalid: bool
@@ -68,7 +68,7 @@ class _Refusal:
 
 # Proofs
 
-#: Gemini's end of an answer whose history lacks a signature.
+#: Gemini's finish reason if the history lacks a signature.
 _UNSIGNED = "MISSING_THOUGHT_SIGNATURE"
 _SIGNATURES = re.compile(r"thought.?signature", re.IGNORECASE)
 _THINKING = re.compile(
@@ -99,7 +99,7 @@ def _without_proofs(request: Request) -> Request:
 
 
 def _without_thinking(request: Request) -> Request:
-    """The rest of what Claude said goes back as it came."""
+    """The rest of Claude's answer is sent back unchanged."""
     return replace(request, items=[_thoughtless(item) for item in request.items])
 
 
@@ -127,13 +127,14 @@ _LENGTHS = {
 
 
 def _prefill(refusal: _Refusal) -> Iterator[Repair]:
-    """A model of this host that does not go on with an answer; then it begins anew."""
+    """For a model that does not continue an answer; it then starts from the beginning.
+    """
     if refusal.request.prefill:
         yield Repair("prefill", lambda request: replace(request, prefill=""))
 
 
 def _length(refusal: _Refusal) -> Iterator[Repair]:
-    """OpenAI's two names for one limit, of which each model knows one."""
+    """OpenAI has two names for one limit; each model accepts one of them."""
     codec = refusal.codec
     if not isinstance(codec, OpenAIChatCodec):
         return
@@ -149,7 +150,7 @@ def _cleared(**fields: Any) -> Change:
 
 
 def _less(field: str, name: str) -> Change:
-    """Without one member of an object."""
+    """Remove one member of an object."""
 
     def change(request: Request) -> Request:
         rest = {k: v for k, v in (getattr(request, field) or {}).items() if k != name}
@@ -159,7 +160,7 @@ def _less(field: str, name: str) -> Change:
     return change
 
 
-#: What may go unheard and costs nobody an answer; by its names on the wire.
+#: Hints that may be ignored without an error; by their names on the wire.
 _WISHES: Mapping[str, tuple[str, Change]] = {
     "metadata": ("metadata", _cleared(metadata=None)),
     "parallel_tool_calls": ("parallel_tool_calls", _cleared(parallel_tool_calls=None)),
@@ -172,7 +173,7 @@ _WISHES: Mapping[str, tuple[str, Change]] = {
     "text.verbosity": ("text.verbosity", _less("text", "verbosity")),
     "verbosity": ("text.verbosity", _less("text", "verbosity")),
 }
-#: What changes the answer.
+#: Options that change the answer.
 _ASKED_FOR: Mapping[str, tuple[str, Change]] = {
     "frequency_penalty": ("frequency_penalty", _cleared(frequency_penalty=None)),
     "logprobs": ("top_logprobs", _cleared(top_logprobs=None)),
@@ -188,7 +189,7 @@ _ASKED_FOR: Mapping[str, tuple[str, Change]] = {
 
 
 def _option(refusal: _Refusal) -> Iterator[Repair]:
-    """The field that `param` names, where the model does not have it."""
+    """Remove the field that `param` names, if the model does not have it."""
     if not refusal.says(_UNKNOWN):
         return
     known = {**_WISHES, **(_ASKED_FOR if refusal.ignore_invalid else {})}
@@ -199,7 +200,7 @@ def _option(refusal: _Refusal) -> Iterator[Repair]:
 
 
 def _ours(refusal: _Refusal) -> Iterator[Repair]:
-    """Fields that a codec adds by itself."""
+    """Remove fields that a codec adds."""
     codec, param = refusal.codec, refusal.param
     if isinstance(codec, OpenAIChatCodec) and param.startswith("stream_options"):
         if codec.stream_options:
@@ -241,7 +242,7 @@ def _role(refusal: _Refusal) -> Iterator[Repair]:
 
 
 def _strictness(refusal: _Refusal) -> Iterator[Repair]:
-    """We hold the result against the schema ourselves, strict or not."""
+    """The result is validated against the schema here, strict or not."""
     if not refusal.says(_SCHEMA):
         return
     loose = _loosened(refusal.request)

@@ -1,4 +1,4 @@
-"""What a generation came to: the answer, and the same facts about each."""
+"""The result of a generation and its metadata."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from llm.wire.items import Item
 
 
 class Metadata(TypedDict):
-    """Always all of these keys; None where nobody knows."""
+    """Has all of these keys always; None if unknown."""
 
-    provider: str  # as staff know it
-    model: str  # as the provider calls what answered
+    provider: str  # the name of the provider's row
+    model: str  # the answering model, as the provider names it
     latency_ms: int | None  # of all calls and the waits between them
-    ttft_ms: int | None  # to the first word of the answer
-    input_tokens: int | None  # those read from and written to a cache included
-    output_tokens: int | None  # those of reasoning included
+    ttft_ms: int | None  # to the first token of the answer
+    input_tokens: int | None  # including cache reads and writes
+    output_tokens: int | None  # including reasoning
     total_tokens: int | None
     cached_input_tokens: int | None
     cache_write_tokens: int | None
     reasoning_tokens: int | None
     api_calls: int  # requests to a provider, failed ones included
     tool_rounds: int
-    response_id: str  # ours
+    response_id: str  # our API's
     response_status: str
     provider_request_id: str | None  # of the last call, for the provider's support
     cost: float | None  # USD
-    degraded: list[str]  # what was asked differently than it was wished for
+    degraded: list[str]  # what differs from the request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    text: str  # what the model said, a refusal included
-    #: All that it answered; send them along to go on from here.
+    text: str  # the model's text, refusals included
+    #: All output items; include them in the next input to continue.
     items: Sequence[Item]
     metadata: Metadata
-    response: Mapping[str, Any] = field(repr=False)  # as our API would tell it
-    parsed: Any = None  # of an answer that had to be JSON
+    response: Mapping[str, Any] = field(repr=False)  # as our API returns it
+    parsed: Any = None  # the value of a JSON answer
 
     @property
     def calls(self) -> list[Item]:
-        """The tools it wants to be called; those cut short are not among them."""
+        """The complete tool calls."""
         return [
             item
             for item in self.items
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def refusal(self) -> str:
-        """What it said where it refused to answer; "" where it did not."""
+        """The text of a refusal; "" if the model did not refuse."""
         return "".join(
             part["refusal"]
             for item in self.items
@@ -74,9 +74,9 @@ def metadata_of(
     route: Route,
     costs: Sequence[Decimal | None],
 ) -> Metadata:
-    """Of a response and the provider calls made for it, oldest first.
+    """Metadata of a response and its provider calls, oldest first.
 
-    `route` is where it was to go, for one that came to no call.
+    `route` is the intended route, for a response without a call.
     """
     last = calls[-1] if calls else Call()
     route = last.route or route
@@ -94,7 +94,7 @@ def metadata_of(
         "cache_write_tokens": usage.cache_write_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
         "api_calls": len(calls),
-        "tool_rounds": 0,  # a call of the library runs no tools
+        "tool_rounds": 0,  # the library runs no tools
         "response_id": response["id"],
         "response_status": response["status"],
         "provider_request_id": last.request_id or None,
@@ -104,7 +104,7 @@ def metadata_of(
 
 
 def cost_of(call: Call, route: Route) -> Decimal | None:
-    """What one call cost in USD; None where nobody knows."""
+    """The cost of one call in USD; None if unknown."""
     host = route.endpoint.provider
     return prices.cost(
         call.usage or UsageDelta(),
@@ -123,7 +123,8 @@ def _total(calls: Sequence[Call]) -> UsageDelta:
 
 
 def _to_first_word(calls: Sequence[Call]) -> float | None:
-    """Of what people have heard: those calls that continue others had one before."""
+    """To the first token that users saw: a call that continues another is not the
+    first."""
     for count in range(len(calls), 0, -1):
         if not calls[count - 1].continues:
             return _span(calls[:count], calls[count - 1].ttft)
@@ -131,7 +132,7 @@ def _to_first_word(calls: Sequence[Call]) -> float | None:
 
 
 def _span(calls: Sequence[Call], seconds: float | None) -> float | None:
-    """From the first call's start to so many seconds after the last one's."""
+    """From the first call's start to `seconds` after the last one's start."""
     if seconds is None or not calls:
         return None
     return calls[-1].started_at - calls[0].started_at + seconds

@@ -1,11 +1,11 @@
-"""When a call is made again, and when another model is asked: the staff's wish. Pure.
+"""Retry policies: when a call is repeated and when a fallback model is used. No IO.
 
-It stands in a model's options:
+Staff set the policy in a model's options:
 
     {"retry": {"attempts": 5, "on": ["E_LLM_RATE_LIMIT", "E_LLM_PROVIDER_DOWN"]}}
 
-Without it a model is asked up to three times. Which models are asked instead is the
-model's own list of fallbacks; without one, none is.
+Without it a model is called up to three times. The fallback models are the model's own
+list; without a list there is no fallback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llm.errors import LLMError
 
 MAX_ATTEMPTS = 10
 MAX_WAIT = 600  # seconds
-#: What may pass by itself.
+#: Transient errors.
 PASSING = frozenset(
     {
         errors.RateLimited.code,
@@ -29,17 +29,17 @@ PASSING = frozenset(
         errors.ProviderTimeout.code,
     }
 )
-#: What is repeated where staff say nothing. A request that was given up for its time
-#: may still run at the provider, and cost what it costs.
+#: Errors that are retried by default. A request that timed out may still run at the
+#: provider, and cost money.
 REPEATED = PASSING - {errors.ProviderTimeout.code}
-#: What another model or account may not suffer from.
+#: Errors that another model or account may not have.
 ELSEWHERE = PASSING | {
     errors.BadResponse.code,
     errors.InvalidKey.code,
     errors.ModelNotAvailable.code,
     errors.QuotaExhausted.code,
 }
-#: All that staff may name.
+#: All codes that staff may name.
 CODES = ELSEWHERE | {
     errors.BadRequest.code,
     errors.ContentPolicy.code,
@@ -49,18 +49,19 @@ CODES = ELSEWHERE | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The defaults fall back only where a fallback is named."""
+    """The defaults fall back only if the model has fallbacks."""
 
     attempts: int = 3  # calls of one model, the first included; 1: no retries
-    on: frozenset[str] = REPEATED  # codes of the errors worth another attempt
+    on: frozenset[str] = REPEATED  # codes of the errors that are retried
     fall_back_on: frozenset[str] = ELSEWHERE
     delay: float = 0.5  # seconds, doubled with each attempt
     max_delay: float = 20.0  # seconds
-    max_retry_after: float = 30.0  # seconds; who asks for more is not waited for
+    # Seconds; a call that must wait longer is not retried.
+    max_retry_after: float = 30.0
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """The policy that `options["retry"]` describes; None is the default one.
+        """The policy in `options["retry"]`; the default policy for None.
 
         Raises ValueError with a sentence for staff.
         """
@@ -83,10 +84,10 @@ class Policy:
         *,
         chance: Callable[[], float] = random.random,
     ) -> float | None:
-        """Seconds until the attempt after this one; None where there is to be none.
+        """Seconds to wait after `attempt` before the next one; None to stop.
 
-        Full jitter: anything up to the delay, so that many who failed together do not
-        come back together. What the provider asks for is waited for besides.
+        Full jitter: a random part of the delay, so that calls that failed together do
+        not come back together. The time in `Retry-After` is added.
         """
         if attempt >= self.attempts or error.code not in self.on:
             return None
@@ -130,4 +131,4 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
 }
 
 
-USUAL = Policy()  # one for all calls of models with no wishes of their own
+USUAL = Policy()  # shared by all calls of models without a policy

@@ -1,7 +1,7 @@
-"""From a model's name to all that a call needs: host, account, wire format, limits.
+"""Resolution of a model name to a route: host, account, wire format, limits.
 
-Every answer takes two queries, whatever the number of models and keys: one for the
-model with its provider, one for the provider's keys.
+Each lookup takes two queries, for any number of models and keys: one for the model with
+its provider, one for the provider's keys.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _NO_NAME = "No model is available; ask the staff to set one up."
 
 
 def resolve(name: str | None, *, user: Any = None) -> Route:
-    """The way to the model of this name, or to the default one.
+    """The route to the model of this name, or to the default model.
 
-    A name is an alias, `provider/model`, or the model's own where only one provider
-    has it. A model that `user` may not use is as good as none; no user means the
-    program itself, which may use all. Raises ModelNotAvailable, InvalidKey.
+    A name is an alias, `provider/model`, or the model's own name if only one provider
+    has it. A model that `user` may not use is treated as missing; without a user all
+    models may be used. Raises ModelNotAvailable, InvalidKey.
     """
     return route_of(model_called(name, user=user))
 
 
 def model_called(name: str | None, *, user: Any = None) -> LanguageModel:
-    """The model of this name, or the default one, with its provider; whether it can be
-    used is for `route_of` to say. Raises ModelNotAvailable."""
+    """The model of this name, or the default one, with its provider; it may be
+    unusable, which `route_of` checks. Raises ModelNotAvailable."""
     return _default(user) if name is None else _named(name, user)
 
 
 def route_of(model: LanguageModel) -> Route:
-    """The way to this model, by a key that may rest: each call selects its own
+    """The route to this model, with a key that may rest: each call selects its own
     (`key_selection`). Raises ModelNotAvailable, InvalidKey."""
     if why := model.why_unusable:
         _refuse(f"The model {model.public_name!r} is not available: {why}.")
@@ -68,11 +68,11 @@ def route_of(model: LanguageModel) -> Route:
 
 
 def with_key(route: Route, provider: Provider, key: ApiKey) -> Route:
-    """`route` by another key of its provider. Raises InvalidKey, BadRequest."""
+    """`route` with another key of its provider. Raises InvalidKey, BadRequest."""
     if key.pk == route.key_id:
         return route
     endpoint = endpoint_of(provider, key)
-    # The wire format may have been changed for this call.
+    # A repair may have changed the codec for this call.
     endpoint = replace(endpoint, codec=route.endpoint.codec)
     return _one_of(replace(route, endpoint=endpoint, key_id=key.pk))
 
@@ -83,7 +83,7 @@ def reload_keys(pool: KeyPool) -> None:
 
 
 def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
-    """The way to this model by this key, whether or not they are switched on."""
+    """The route to this model with this key, even if they are disabled."""
     provider = model.provider
     endpoint = endpoint_of(provider, key)
     route = Route(
@@ -107,11 +107,11 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
 
 
 def _one_of(route: Route) -> Route:
-    """The one that is held already, where that is the same: thousands of answers of a
-    model may be open. What nobody holds is gone, and its key with it."""
+    """The equal route that is in use already, if any: thousands of answers of a model
+    may be open. A route that is no longer in use is freed, and its key with it."""
     place = (route.model_id, route.key_id, route.endpoint.codec.name)
     held = _held.get(place)
-    # To Python, 1 is the same as True.
+    # In Python 1 == True.
     if held == route and _written(held) == _written(route):
         return held
     _held[place] = route
@@ -119,7 +119,7 @@ def _one_of(route: Route) -> Route:
 
 
 def _written(route: Route) -> str:
-    """All that staff may have written as JSON."""
+    """A text that distinguishes all values that staff entered as JSON."""
     endpoint = route.endpoint
     return repr((route.defaults, route.capabilities, route.prices, endpoint.options))
 
@@ -130,8 +130,8 @@ _held: WeakValueDictionary[tuple[int | None, int | None, str], Route] = (
 
 
 def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
-    """The account. Raises InvalidKey where the key cannot be decrypted, BadRequest
-    where its provider's row makes no sense."""
+    """The endpoint of the account. Raises InvalidKey if the key cannot be decrypted,
+    BadRequest if its provider's row is invalid."""
     host = _host(provider)
     try:
         codec = host.codec(provider.codec, provider.options)
@@ -144,7 +144,7 @@ def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
         provider=host,
         codec=codec,
         api_key=_plain(provider, key) if key else "",
-        # Empty for the address in our own code, which the client trusts more.
+        # Empty for the address in our own code, which may be a private one.
         base_url="" if provider.address == host.base_url else provider.address,
         headers=provider.headers,
         options=provider.options,
@@ -155,7 +155,7 @@ def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
 
 
 def capabilities(model: LanguageModel, *, wire: str = "") -> Capabilities:
-    """What the model can do, by its row and by what is known of its name."""
+    """The capabilities of the model, from its row and the bundled data."""
     limits = {
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
@@ -166,12 +166,12 @@ def capabilities(model: LanguageModel, *, wire: str = "") -> Capabilities:
 
 
 def _own_words(model: LanguageModel) -> dict[str, Any]:
-    """What the staff say of the model in words that we do not know."""
+    """Capabilities in the row that are unknown here."""
     return {k: v for k, v in model.capabilities.items() if k not in NAMES}
 
 
 def available(user: Any) -> LanguageModelQuerySet:
-    """The models that `user` can choose from, with their providers."""
+    """The models that `user` may choose from, with their providers."""
     models = LanguageModel.objects.usable().permitted(user)
     return models.select_related("provider")
 
@@ -219,7 +219,7 @@ def _named(name: str, user: Any) -> LanguageModel:
 
 
 def _only(models: Sequence[LanguageModel], name: str) -> LanguageModel:
-    """The one that can be used; one that cannot, where there is no better."""
+    """The usable model; an unusable one if there is no other."""
     usable = [model for model in models if not model.why_unusable]
     if len(usable) > 1:
         names = ", ".join(sorted(model.full_name for model in usable))
@@ -237,7 +237,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _plain(provider: Provider, key: ApiKey) -> str:
-    key.provider = provider  # as it is asked: the secret must be for its origin
+    key.provider = provider  # the row read now: the secret must match its origin
     if not key.secret:
         raise InvalidKey(
             f"The key {key.label!r} of the provider {provider.name!r} is empty;"

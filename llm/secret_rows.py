@@ -14,7 +14,7 @@ from llm.encrypted import EncryptedTextField, Secret, binding_of
 
 
 class RandomUUID(models.Func):
-    """A random UUID that the database makes, for rows of processes that know none."""
+    """A random UUID made by the database, for rows of processes of older releases."""
 
     template = "%(function)s()"
     function = "gen_random_uuid"
@@ -42,13 +42,13 @@ class SecretRow(models.Model):
         super().save(*args, update_fields=update_fields, **kwargs)
 
     def secret_origin(self, column: str) -> str:
-        """Where the secret of this column is sent to, as the row says now."""
+        """The origin that this column's secret is sent to now."""
         raise NotImplementedError
 
     def _bind_older_secrets(self) -> list[str]:
-        """A secret of the form `f1:` is bound to no origin, and would follow the row to
-        another one: bind it to the origin that the row has had until now. Returns the
-        columns that are to be written."""
+        """Bind secrets of the form `f1:` to the origin that the row had until now: they
+        are bound to no origin, and would otherwise follow the row to another one.
+        Returns the columns to write."""
         older = [
             column
             for column in encrypted_columns(type(self))
@@ -57,10 +57,11 @@ class SecretRow(models.Model):
         before = older and type(self)._base_manager.filter(pk=self.pk).first()
         rebound = []
         for column in older if before else ():
-            secret = before.__dict__[column.attname]  # it may be bound by now
+            # Another process may have bound it.
+            secret = before.__dict__[column.attname]
             binding = binding_of(column, before)
             if is_unbound(secret) and binding != binding_of(column, self):
-                with suppress(SecretUnavailable):  # what nobody can read stays
+                with suppress(SecretUnavailable):  # an unreadable secret stays as it is
                     secret = secret.bound_to(binding)
                     rebound.append(column.name)
             self.__dict__[column.attname] = secret
@@ -68,7 +69,7 @@ class SecretRow(models.Model):
 
 
 def why_not_sent(secret: Secret | None, origin: str) -> str:
-    """A sentence for staff, "" where it is sent to this origin."""
+    """Why the secret is not sent to this origin, for staff; "" if it is sent."""
     try:
         if secret:
             secret.reveal()

@@ -1,8 +1,8 @@
-"""SQL to the default database and its rows back, for what every message asks.
+"""Raw SQL on the default database, for queries that every message makes.
 
-Django's cursor looks at each statement a dozen times on its way to SQLite, which costs
-ten times what SQLite needs to answer it. Where nobody listens to statements, they go to
-SQLite itself, by the same connection and inside the same transaction.
+Django's cursor inspects each statement a dozen times on its way to SQLite, which takes
+ten times as long as SQLite itself. If nothing logs or wraps statements, they go
+directly to SQLite, on the same connection and in the same transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONG = 4_000  # characters
 
 
 def rows(sql: str, values: Sequence[Any] | None) -> list[Row]:
-    """All rows. Values and columns are the database's own; but see `adapted`."""
+    """All rows. Values and columns are in the database's types; see `adapt_value`."""
     connection = connections[DEFAULT_DB_ALIAS]
     found: list[Row]
     if (database := _direct(connection)) is not None:
@@ -33,9 +33,9 @@ def rows(sql: str, values: Sequence[Any] | None) -> list[Row]:
 
 
 def ready(sql: str, values: Sequence[Any]) -> Callable[[], list[Row]]:
-    """Asks for all rows once it is called. For PostgreSQL the statement is put together
-    here and now: with a value of many megabytes that takes seconds, for which no
-    transaction should stand still."""
+    """Return a function that fetches all rows. For PostgreSQL the statement is composed
+    now: with a value of many megabytes that takes seconds, during which no transaction
+    should be open."""
     connection = connections[DEFAULT_DB_ALIAS]
     if connection.vendor != "postgresql":
         return partial(rows, sql, values)
@@ -44,7 +44,7 @@ def ready(sql: str, values: Sequence[Any]) -> Callable[[], list[Row]]:
 
 
 def execute(sql: str, values: Sequence[Any]) -> None:
-    """A statement that tells nothing. Moments among the values are adapted."""
+    """Run a statement without a result. Datetimes among the values are adapted."""
     connection = connections[DEFAULT_DB_ALIAS]
     values = [adapted(value) for value in values]
     if (database := _direct(connection)) is not None:
@@ -66,18 +66,18 @@ def execute_many(sql: str, values: Sequence[Sequence[Any]]) -> None:
 
 
 def adapted(value: Any) -> Any:
-    """A moment as the database takes it; any other value as it is."""
+    """A datetime as the database takes it; any other value unchanged."""
     if not isinstance(value, datetime):
         return value
     connection = connections[DEFAULT_DB_ALIAS]
     if value.tzinfo is UTC and connection.vendor == "sqlite":
-        return value.replace(tzinfo=None).isoformat(" ")  # a dozen times a turn
+        return value.replace(tzinfo=None).isoformat(" ")  # runs a dozen times a turn
     return connection.ops.adapt_datetimefield_value(value)
 
 
 def _direct(connection: Any) -> Any:
-    """SQLite's own connection; None where Django's cursor has something to do: another
-    database, a transaction that is broken, somebody who counts or wraps statements."""
+    """SQLite's own connection; None if Django's cursor is needed: for another database,
+    a broken transaction, or code that logs or wraps statements."""
     if (
         connection.vendor != "sqlite"
         or connection.needs_rollback
@@ -85,13 +85,14 @@ def _direct(connection: Any) -> Any:
         or connection.execute_wrappers
     ):
         return None
-    connection.ensure_connection()  # not on an event loop, as Django's cursor
+    # Refuses to run on an event loop, like Django's cursor.
+    connection.ensure_connection()
     return connection.connection
 
 
 def _of_sqlite(sql: str) -> str:
-    """With SQLite's own places for values, as Django's cursor makes them."""
-    # Those that grow with what is written are not kept.
+    """Replace %s by SQLite's own placeholders, as Django's cursor does."""
+    # Long statements contain many values; caching them would waste memory.
     return _kept(sql) if len(sql) < _LONG else _kept.__wrapped__(sql)
 
 

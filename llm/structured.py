@@ -1,9 +1,9 @@
-"""Structured output: what an answer must be, and whether it is. Pure, no IO.
+"""Structured output: formats of an answer, and their validation. No IO.
 
-An answer that must fit a JSON Schema is always held against it by us, whoever made it.
-A model that takes no schema is brought to it in one of two ways: it is made to call a
-tool whose input is the answer, or it is told in words. What it says is then taken
-apart: the tool's input, or the JSON found in its text, becomes the answer's text.
+An answer that must fit a JSON Schema is always validated here, for every model. For a
+model that does not support schemas there are two emulations: it is forced to call a
+tool whose input is the answer, or the instructions contain the schema. Then the input
+of the tool, or the JSON found in the text, becomes the answer's text.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -40,7 +40,7 @@ from llm.wire.json_pointer import spelled
 from llm.wire.request import Request
 from llm.wire.validation import compiled
 
-MAX_MISTAKES = 5  # told to the model that made them
+MAX_MISTAKES = 5  # listed in the correction
 _TOOL_NAME = "final_answer"
 _FENCE = "```"
 _LANGUAGE = re.compile(r"[\w-]*\s*")
@@ -50,7 +50,7 @@ _OPENING = re.compile(r"[{\[]")
 
 
 class Misfit(ValueError):
-    """An answer that is not what it must be. `mistakes` are sentences."""
+    """An answer that does not fit its format. `errors` are sentences."""
 
     def __init__(self, mistakes: Sequence[str]) -> None:
         super().__init__(" ".join(mistakes))
@@ -59,14 +59,14 @@ class Misfit(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What an answer must be: JSON that fits `schema`, and that `convert` takes."""
+    """The format of an answer: JSON that fits `schema` and that `convert` accepts."""
 
     schema: Mapping[str, Any]
-    #: A type's own rules, and its value; raises Misfit.
+    #: Applies the rules of a type and returns its value; raises SchemaMismatch.
     convert: Callable[[Any], Any] | None = None
 
     def read(self, text: str) -> Any:
-        """The value that `text` holds. Raises Misfit."""
+        """Parse and validate `text`. Raises SchemaMismatch."""
         value = json_in(text)
         if found := mistakes(self.schema, value):
             raise Misfit(found)
@@ -74,7 +74,8 @@ class Form:
 
 
 def form_of(request: Request) -> Form | None:
-    """None where any text will do. Raises BadRequest for what is no JSON Schema."""
+    """The format that the request demands; None for any text. Raises BadRequest for an
+    invalid JSON Schema."""
     match (request.text or {}).get("format"):
         case {"type": "json_schema", **form}:
             schema = form.get("schema")
@@ -88,9 +89,9 @@ def form_of(request: Request) -> Form | None:
 
 
 def form_for(wanted: Any) -> Form:
-    """Of a JSON Schema, or of whatever type pydantic can validate.
+    """The format of a JSON Schema, or of a type that pydantic can validate.
 
-    Providers want an object at the top, so a type that is none is put into one.
+    Providers require an object at the top, so other types are wrapped in one.
     """
     if isinstance(wanted, Mapping):
         check_schema(wanted)
@@ -109,7 +110,7 @@ def form_for(wanted: Any) -> Form:
 
 def _converted(adapter: TypeAdapter[Any], value: Any) -> Any:
     try:
-        # By way of JSON, in which a date is a text and a tuple a list.
+        # As JSON, in which a date is a string and a tuple an array.
         return adapter.validate_json(orjson.dumps(value))
     except ValidationError as exc:
         errors = exc.errors(include_input=False, include_url=False)[:MAX_MISTAKES]
@@ -119,7 +120,7 @@ def _converted(adapter: TypeAdapter[Any], value: Any) -> Any:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raises BadRequest for what is no JSON Schema, or lies elsewhere in part."""
+    """Raises BadRequest for an invalid JSON Schema, or one with remote references."""
     try:
         compiled(schema)
     except (ValueError, TypeError) as exc:
@@ -127,7 +128,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
 
 
 def mistakes(schema: Mapping[str, Any], value: Any) -> list[str]:
-    """What is wrong with `value`, place by place, without quoting it."""
+    """Validation errors of `value`, with their paths, without quoting it."""
     errors = compiled(schema).iter_errors(value)
     return [
         f"At {_place(error.instance_path)}: {error.message}."
@@ -136,9 +137,9 @@ def mistakes(schema: Mapping[str, Any], value: Any) -> list[str]:
 
 
 def json_in(text: str) -> Any:
-    """The JSON that `text` is, or holds in a fence or behind a few words.
+    """Parse `text`, which is JSON or contains it in a fence or after a few words.
 
-    Raises Misfit where there is none.
+    Raises SchemaMismatch if there is none.
     """
     for candidate in _candidates(text):
         try:
@@ -160,7 +161,7 @@ def _candidates(text: str) -> Iterator[str]:
 
 
 def _fenced(text: str) -> Iterator[str]:
-    """What stands between fences. Each search begins where the last one ended."""
+    """The texts between fences. Each search starts where the last one ended."""
     position = 0
     while (fence := text.find(_FENCE, position)) >= 0:
         position = fence + len(_FENCE)
@@ -174,7 +175,7 @@ def _fenced(text: str) -> Iterator[str]:
 
 
 def _reason(exc: Exception) -> str:
-    """The last of what the library says; what it was doing comes before it."""
+    """The last part of the library's message; the part before is the context."""
     return str(exc).partition("\n")[0].rpartition("ValueError: ")[2]
 
 
@@ -193,9 +194,9 @@ def _no_schema(why: str) -> BadRequest:
 
 
 def by_tool(request: Request, form: Form) -> tuple[Request, str]:
-    """Make the model call a tool whose input is the answer, or one of those it has.
+    """Make the model call a tool whose input is the answer, or one of the other tools.
 
-    The second is that tool's name.
+    Also returns the name of that tool.
     """
     name, taken = _TOOL_NAME, {tool.get("name") for tool in request.tools}
     while name in taken:
@@ -219,7 +220,7 @@ def by_tool(request: Request, form: Form) -> tuple[Request, str]:
 
 
 def by_words(request: Request, form: Form, *, json_mode: bool) -> Request:
-    """Tell the model in words, and in its JSON mode where it has one."""
+    """Add the schema to the instructions, and use JSON mode if `json_mode`."""
     schema = json.dumps(dict(form.schema), ensure_ascii=False)
     told = (
         "Your final answer must be one JSON value that fits this JSON Schema, and"
@@ -236,17 +237,17 @@ def by_words(request: Request, form: Form, *, json_mode: bool) -> Request:
 
 
 def can_be_input(schema: Mapping[str, Any]) -> bool:
-    """Whether a tool may take it: providers want an object at the top."""
+    """Whether it can be the input of a tool: providers require an object at the top."""
     return schema.get("type") == "object"
 
 
 def forces_a_call(request: Request) -> bool:
-    """Whether the request leaves no room for an answer."""
+    """Whether the model must call a tool, and cannot answer with text."""
     return bool(request.tools) and is_forced(request.tool_choice)
 
 
 def corrected(request: Request, said: str, found: Sequence[str]) -> Request:
-    """Ask again, with what was wrong."""
+    """Ask for a correction of `text`."""
     told = "That does not fit. " + " ".join(found)
     told += " Answer again with the corrected JSON and nothing else."
     answer = [message("assistant", said)] if said else []
@@ -262,23 +263,24 @@ def without_format(request: Request) -> Request:
 
 
 class Answer:
-    """Hears the deltas of one provider call and judges what they come to.
+    """Collects the deltas of one provider call and validates the answer.
 
-    One that is `held` is told when it is over, so that it can still be thrown away.
+    With `buffered` all deltas are held back until the end, so that the answer can still
+    be discarded.
     """
 
     def __init__(self, form: Form, *, tool: str = "", held: bool) -> None:
         self._form = form
-        self._tool = tool  # whose input is the answer
+        self._tool = tool  # the tool whose input is the answer
         self._held = held
         self._deltas: list[Delta] = []
-        # Known once it is closed:
+        # Set by `close`:
         self.text = ""
         self.fits = False
         self.mistakes: Sequence[str] = ()
 
     def hold(self) -> None:
-        """Tell nothing before it is over. To be said before anything was fed."""
+        """Hold back all deltas until the end. Call it before the first `feed`."""
         self._held = True
 
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
@@ -286,7 +288,7 @@ class Answer:
         return [] if self._held else list(deltas)
 
     def close(self) -> list[Delta]:
-        """What was held, rewritten; from now on `mistakes` are known."""
+        """Validate the answer and return the deltas that were held back, rewritten."""
         heard = merge(self._deltas)
         calls = [d for d in heard if isinstance(d, ToolCallDelta)]
         answers = _calls_of(calls, self._tool)
@@ -312,10 +314,10 @@ class Answer:
     def _rewritten(
         self, heard: Sequence[Delta], answers: Mapping[Key, str], *, answered: bool
     ) -> list[Delta]:
-        """The answer as its message would have been, and what else there is."""
+        """The deltas with the answer as the text of a message."""
         told = [d for d in heard if getattr(d, "key", None) not in answers]
         if not answered:
-            return told  # tools first; the answer is asked for again after them
+            return told  # other tools first; the answer is requested again after them
         if answers:
             said, ends = (TextDelta, FinishDelta, UsageDelta), (FinishDelta, UsageDelta)
             before = [d for d in told if not isinstance(d, said)]
@@ -331,7 +333,7 @@ def _calls_of(calls: Sequence[ToolCallDelta], tool: str) -> dict[Key, str]:
 
 
 def _arguments(heard: Sequence[Delta], key: Key) -> str:
-    """Of one call: as its end tells them, or in pieces."""
+    """The arguments of one call: from its end, or joined from pieces."""
     pieces: list[str] = []
     for delta in heard:
         match delta:
@@ -343,14 +345,14 @@ def _arguments(heard: Sequence[Delta], key: Key) -> str:
 
 
 def _final_text(heard: Sequence[Delta]) -> str:
-    """Without what was said on the way, where the model tells that apart."""
+    """The text without commentary, for models that mark it."""
     texts = [d for d in heard if isinstance(d, TextDelta)]
     passing = {d.key for d in texts if d.phase == "commentary"}
     return "".join(d.text for d in texts if d.key not in passing)
 
 
 def _is_whole(heard: Sequence[Delta]) -> bool:
-    """Whether the model was free to finish and did. A refusal is an answer too."""
+    """Whether the answer ended normally. A refusal is not a complete answer."""
     reasons = [d.reason for d in heard if isinstance(d, FinishDelta)]
     refused = any(isinstance(d, RefusalDelta) and d.text for d in heard)
     return not refused and reasons[-1:] in (["stop"], ["tool_calls"])
@@ -363,7 +365,7 @@ def _stopped(delta: Delta) -> Delta:
 
 
 def _bare(told: Sequence[Delta], text: str) -> list[Delta]:
-    """The answer's JSON without the words and the fence around it."""
+    """The answer's JSON without the text and the fence around it."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -14,16 +14,16 @@ from llm.wire.header_texts import HEADER_NAME, HEADER_VALUE
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie", re.IGNORECASE)
 
-#: With another Host a key would reach another tenant of the same address.
+#: Another Host header could send the key to another tenant of the same address.
 _OF_CONNECTIONS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "upgrade"}
 )
 
 
 def validate_address(text: str) -> None:
-    """An http or https URL that paths can be added to.
+    """An http or https URL to which paths can be appended.
 
-    Not Django's URLField: inside a network hosts have names without dots.
+    Not Django's URLField: hosts in a private network have names without dots.
     """
     try:
         url = urlsplit(text)
@@ -50,7 +50,7 @@ def validate_object(value: Any) -> None:
 
 
 def validate_headers(headers: Any) -> None:
-    """HTTP headers to be stored in the open, so none that is a secret."""
+    """HTTP headers, which are stored unencrypted: none may be a secret."""
     if not isinstance(headers, dict):
         raise ValidationError(_('"headers" must be an object of names and texts.'))
     for name, value in headers.items():
@@ -76,9 +76,9 @@ def validate_headers(headers: Any) -> None:
 
 
 def validate_model_options(options: Any, known: Collection[str]) -> None:
-    """The options of a model's every request, and its policy under "retry"."""
+    """The default options of a model's requests, and its policy under "retry"."""
     if not isinstance(options, dict):
-        return  # `validate_object` has said so
+        return  # reported by `validate_object`
     if unknown := set(options) - {*known, "retry"}:
         raise ValidationError(
             _("Unknown: %(unknown)s. There are %(known)s."),

@@ -1,7 +1,7 @@
 """Which providers would refuse a tool's schema, or a hosted tool, and why. Pure.
 
-What Parley does about it is told beside: the codecs rewrite a schema where they know
-how, so a refusal here is a warning about what a model is told, not that it fails.
+Each refusal names the remedy. The codecs rewrite many schemas, so a refusal often means
+that the model receives a changed schema, not that the request fails.
 
 Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
@@ -20,7 +20,7 @@ from llm.providers import all_providers
 from llm.wire.json_pointer import spelled
 from tools.arguments import Path
 
-MAX_REASONS = 4  # told of one family
+MAX_REASONS = 4  # listed for one provider family
 
 REWRITTEN = "Parley sends it rewritten; what is lost is told in descriptions."
 NOT_ASKED_FOR = "Parley sends this tool without strict mode."
@@ -65,7 +65,7 @@ class Refusal:
 
 
 def refusals(parameters: Mapping[str, Any]) -> list[Refusal]:
-    """One a family that would refuse; none where everybody takes the schema."""
+    """One refusal for each provider family that does not accept the schema."""
     told = []
     for family, rule, remedy in _FAMILIES:
         if reasons := list(dict.fromkeys(_sentences(rule(parameters)))):
@@ -164,7 +164,7 @@ _FAMILIES: tuple[tuple[str, Callable[[Mapping[str, Any]], Found], str], ...] = (
 def _schemas(
     schema: Any, path: tuple[str | int, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
-    """Every schema inside `schema`, itself first, and where it stands."""
+    """Yields `schema` and every schema inside it, each with its path."""
     if not isinstance(schema, Mapping):
         return
     yield path, schema
@@ -196,7 +196,7 @@ def _optional(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _recurs(root: Mapping[str, Any]) -> bool:
-    """True where following references comes back to where it was."""
+    """True if a chain of references returns to a schema that it started from."""
     points_to = {
         "/".join(map(str, ("#", *path))): {
             inner["$ref"] for _, inner in _schemas(schema, ()) if "$ref" in inner
@@ -225,15 +225,15 @@ def _reaches(start: str, goal: str, points_to: Mapping[str, set[str]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A provider and what it makes of a hosted tool; "" where it takes it."""
+    """A provider, and why it refuses a hosted tool; `why_not` is "" if it accepts."""
 
     label: str
     why_not: str
 
 
 def hosts_of(definition: Mapping[str, Any]) -> list[Host]:
-    """Every provider whose tools are known, asked in its usual words, those that take
-    the tool first. Models of one provider differ; its default one is asked for."""
+    """Every provider whose hosted tools are known; those that accept this tool come
+    first. Models of one provider differ: the check uses its default model."""
     told = []
     for provider in all_providers().values():
         codec, model = provider.codec(), provider.default_model
@@ -246,7 +246,7 @@ def hosts_of(definition: Mapping[str, Any]) -> list[Host]:
 
 
 def hosted_refusals(definition: Mapping[str, Any]) -> list[Refusal]:
-    """One a provider that would refuse the tool."""
+    """One refusal for each provider that does not accept the hosted tool."""
     return [
         Refusal(host.label, (host.why_not,), LEFT_OUT)
         for host in hosts_of(definition)

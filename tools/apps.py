@@ -22,17 +22,17 @@ class ToolsConfig(AppConfig):
 
 
 def sync_tools(*, using: str, apps: Any = None, **kwargs: Any) -> None:
-    """A row for each tool that code offers, for each MCP server of the settings and
-    for each kind of tool that requests declare, after `migrate` and after `flush`."""
+    """Creates missing rows after `migrate` and `flush`: for each tool in code, each MCP
+    server in the settings and each kind of tool that requests may declare."""
     from tools.declared_tools import DeclaredTool
     from tools.mcp.rows import McpServer
     from tools.models import Tool
 
-    migrated: Apps = apps or installed  # `flush` tells none
+    migrated: Apps = apps or installed  # `flush` passes no apps
     try:
         for name in ("Tool", "McpServer", "DeclaredTool"):
             migrated.get_model("tools", name)
-    except LookupError:  # migrated back to where there is no table
+    except LookupError:  # a reverse migration has removed the table
         return
     Tool.objects.using(using).sync()
     McpServer.objects.using(using).sync()

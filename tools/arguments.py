@@ -1,4 +1,4 @@
-"""A call's arguments against the tool's JSON Schema. Pure: nothing is fetched.
+"""Validation of a call's arguments against the tool's JSON Schema. Pure.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -15,13 +15,13 @@ from tools.errors import InvalidArguments
 if TYPE_CHECKING:
     import jsonschema_rs
 
-MAX_TOLD = 5  # mistakes in one message
+MAX_TOLD = 5  # mistakes that one message lists
 
 Path = Sequence[str | int]
 
 
 def check(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raises InvalidArguments, and ValueError where the schema itself is wrong."""
+    """Raises InvalidArguments, or ValueError if the schema itself is invalid."""
     validator = compiled(parameters)
     if not validator.is_valid(arguments):
         raise_invalid(mistakes(validator.iter_errors(arguments)))
@@ -38,7 +38,7 @@ def mistakes(
 
 
 def raise_invalid(found: Iterable[tuple[Path, str]]) -> NoReturn:
-    """Tells each mistake and where it is, and never a value."""
+    """Raises InvalidArguments with each mistake and its path, but without values."""
     told = [f"at {spelled(path)}: {text}" if path else text for path, text in found]
     if len(told) > MAX_TOLD:
         told[MAX_TOLD:] = [f"and {len(told) - MAX_TOLD} more"]
@@ -48,10 +48,10 @@ def raise_invalid(found: Iterable[tuple[Path, str]]) -> NoReturn:
 def _branch_meant(
     error: jsonschema_rs.ValidationError,
 ) -> Sequence[jsonschema_rs.ValidationError]:
-    """The mistakes that count where a value fits no branch of a choice.
+    """The mistakes in the only branch of `anyOf` or `oneOf` that fits the value's type.
 
-    "Not valid under any of the schemas" helps nobody; but where all other branches
-    want another type altogether, one is left that was meant.
+    They say more than "not valid under any of the schemas". Empty if several branches,
+    or none, fit the type.
     """
     if error.kind.name not in ("anyOf", "oneOf"):
         return ()

@@ -1,4 +1,4 @@
-"""How an HTTP tool gives a result that comes later, as columns of its row."""
+"""Database columns that describe how to fetch an HTTP tool's asynchronous result."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class AsyncAnswers(models.Model):
         )
 
     def later_problems(self, definition: Definition) -> Iterator[tuple[str, str]]:
-        """What is wrong with these columns: the field, and a sentence."""
+        """Yields the invalid fields, each with a sentence that says what is wrong."""
         if self.job_url:
             if PLACEHOLDER.findall(self.job_url) != ["id"]:
                 yield "job_url", "Write {id} once, in the path."
@@ -140,5 +140,5 @@ class AsyncAnswers(models.Model):
             yield from header_problems({place.name: ""})
 
 
-#: What staff set of it, in the order of a form.
+#: The fields that staff edit, in the order of the form.
 LATER_FIELDS = tuple(field.name for field in AsyncAnswers._meta.local_fields)

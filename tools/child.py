@@ -1,12 +1,12 @@
-"""Runs one function in a process of its own: `python -m tools.child`.
+"""Child process that runs one isolated tool function: `python -m tools.child`.
 
-In, on stdin: a frame that names the function and its arguments, later answers to its
-questions. Out, on stdout: frames of progress and questions, the last one its result or
-error. A frame is its length (4 bytes, network order) and JSON. What the function itself
-prints goes to stderr.
+In, on stdin: a frame with the function's name and arguments, then the answers to its
+questions. Out, on stdout: frames with progress and questions; the last frame has the
+result or the error. A frame is its length (4 bytes, network order) and JSON. The
+function's own output goes to stderr.
 
-When stdin ends, nobody waits for the result any more: the process ends itself, and all
-that it has started. Started by `tools.isolated`.
+When stdin ends, the parent no longer waits for the result: the process kills itself and
+every process that it has started. `tools.isolated` starts this module.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Frame = dict[str, Any]
 
 
 class Parent:
-    """Who waits for the result, over the pipes that were our stdin and stdout."""
+    """The pipes to the parent process: this process's original stdin and stdout."""
 
     def __init__(self) -> None:
         self._in: BinaryIO = os.fdopen(os.dup(0), "rb")
         self._out: BinaryIO = os.fdopen(os.dup(1), "wb")
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), 0)
-        os.dup2(2, 1)  # what is printed is no frame
+        os.dup2(2, 1)  # the function's prints must not mix with the frames
         self._lock = threading.Lock()
         self._asked: dict[int, Future[Frame]] = {}
         self._numbers = count()
@@ -58,14 +58,14 @@ class Parent:
         return frame
 
     def tell(self, frame: Frame | bytes) -> None:
-        """From any thread."""
+        """Sends a frame to the parent. Callable from any thread."""
         body = frame if isinstance(frame, bytes) else orjson.dumps(frame)
         with self._lock:
             self._out.write(LENGTH.pack(len(body)) + body)
             self._out.flush()
 
     def listen(self) -> None:
-        """Until the parent is gone; then nothing of us is left."""
+        """Reads answers until the parent ends, then kills this process group."""
         while (frame := self.read()) is not None:
             if future := self._asked.pop(frame["ask"], None):
                 future.set_result(frame)
@@ -99,7 +99,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     parent.tell(last)
-    threading.Event().wait()  # to be ended with all that the function has started
+    threading.Event().wait()  # until the parent kills the process group
 
 
 def _last_frame(task: Frame, parent: Parent) -> Frame | bytes:
@@ -120,7 +120,7 @@ def _last_frame(task: Frame, parent: Parent) -> Frame | bytes:
             "error": {
                 "module": kind.__module__,
                 "name": kind.__qualname__,
-                # Only those that are meant to be read: others may quote arguments.
+                # Other exceptions' messages may quote the user's arguments.
                 "message": str(exc) if isinstance(exc, ToolError) else None,
                 "where": where(exc),
             }
@@ -148,7 +148,7 @@ def _call(task: Frame, parent: Parent) -> Any:
 
 @contextmanager
 def _memory(mebibytes: int | None) -> Iterator[None]:
-    """What may be taken beyond what the process took for coming to life."""
+    """Limits the memory that the function may allocate after the process started."""
     if mebibytes is None:
         yield
         return
@@ -159,7 +159,7 @@ def _memory(mebibytes: int | None) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield
-    finally:  # telling what went wrong takes some too
+    finally:  # reporting an error needs memory too
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
@@ -167,7 +167,7 @@ def _address_space() -> int:
     try:
         with open("/proc/self/statm") as told:
             return int(told.read().split()[0]) * resource.getpagesize()
-    except OSError:  # no Linux
+    except OSError:  # only Linux has /proc/self/statm
         return 0
 
 

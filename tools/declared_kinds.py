@@ -1,11 +1,11 @@
-"""Kinds of tools that a request can bring, beside functions of the client. Pure.
+"""Kinds of tools that a request can declare, apart from client functions. Pure.
 
-In: a body of Responses, Chat Completions or Messages, or the type of a tool. Out: the
-kinds that it declares, each with its place. Every spelling counts: ours, that of a
-provider (`code_execution_20250825`), and fields beside `tools` (`mcp_servers`).
+In: a body of Responses, Chat Completions or Messages, or one tool. Out: the kinds that
+it declares, each with its path in the request. Parley's own spelling counts, a
+provider's (`code_execution_20250825`), and fields beside `tools` (`mcp_servers`).
 
-A kind only reads if its use changes nothing and runs nobody's code. A type that is not
-known here is of the kind `other`.
+A kind is `only_reads` if its use changes nothing and runs no code. A type that is not
+listed here has the kind `other`.
 
 Source: https://platform.openai.com/docs/guides/tools
 Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
@@ -73,15 +73,15 @@ ONLY_READING = frozenset(kind.name for kind in KINDS if kind.only_reads)
 
 _NAMES = {type: kind.name for kind in KINDS for type in (kind.name, *kind.types)}
 _FUNCTIONS = (None, "function", "custom")
-_OWN = "parley:tools"  # names tools of ours, which have groups of their own
+_OWN = "parley:tools"  # names Parley's tools, whose rows have their own groups
 _DATE = re.compile(r"_20\d\d_?\d\d_?\d\d\Z")
 _VENDOR = "openrouter:"
-#: Fields beside `tools` that declare one.
+#: Fields beside `tools` that declare a tool.
 _FIELDS = {"mcp_servers": "mcp", "web_search_options": "web_search"}
 
 
 def declared_kind(tool: Mapping[str, Any]) -> str | None:
-    """The kind of a declared tool; None for a function, and for tools of ours."""
+    """The kind of a declared tool; None for a function and for Parley's own tools."""
     type = tool.get("type")
     if type in _FUNCTIONS or type == _OWN:
         return None
@@ -91,7 +91,7 @@ def declared_kind(tool: Mapping[str, Any]) -> str | None:
 
 
 def kinds_of_tools(tools: Any, where: str = "tools") -> Iterator[tuple[str, str]]:
-    """Kinds and places, those inside a namespace among them."""
+    """Yields the kind and the path of each tool, also of those inside a namespace."""
     for number, tool in enumerate(tools if isinstance(tools, list | tuple) else ()):
         if not isinstance(tool, Mapping):
             continue
@@ -103,7 +103,7 @@ def kinds_of_tools(tools: Any, where: str = "tools") -> Iterator[tuple[str, str]
 
 
 def kinds_of_body(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """All that a request to the gateway declares beside its items, with the places."""
+    """Yields the kinds that a gateway request declares beside its items, with paths."""
     yield from kinds_of_tools(body.get("tools"))
     for field, kind in _FIELDS.items():
         if body.get(field) is not None and body[field] != []:
@@ -111,8 +111,11 @@ def kinds_of_body(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def kinds_of_items(items: Any) -> Iterator[tuple[str, str]]:
-    """What items of an input bring (`additional_tools`, `tool_search_output`, types yet
-    to come), with the places. Hosts of the format are given the items as they are."""
+    """Yields the kinds that input items declare, with paths.
+
+    Items of any type count (`additional_tools`, `tool_search_output`, unknown ones),
+    because providers of the Responses format receive the items unchanged.
+    """
     for number, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, Mapping):
             yield from kinds_of_tools(item.get("tools"), f"input[{number}].tools")

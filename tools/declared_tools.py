@@ -1,4 +1,4 @@
-"""Who may declare which kind of tool in a request: the rows, and the refusal."""
+"""Permissions for tools that requests declare: model, queryset and check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ToolNotAllowed(BadRequest):
 def check_declared(
     declared: Iterable[tuple[str, str]], allowed: Collection[str]
 ) -> None:
-    """`declared` are kinds and their places. Raises ToolNotAllowed."""
+    """Raises ToolNotAllowed. `declared` has kinds and their paths in the request."""
     for kind, place in declared:
         if kind not in allowed:
             raise ToolNotAllowed(
@@ -43,7 +43,7 @@ def kind_choices() -> list[tuple[str, Any]]:
 
 class DeclaredToolQuerySet(models.QuerySet["DeclaredTool"]):
     def sync(self) -> None:
-        """A row for each kind that has none. Those that only read are for everybody."""
+        """Creates missing rows. Kinds that only read are allowed for everybody."""
         known = set(self.values_list("kind", flat=True))
         missing = [kind for kind in KINDS if kind.name not in known]
         self.bulk_create(
@@ -57,7 +57,7 @@ class DeclaredToolQuerySet(models.QuerySet["DeclaredTool"]):
     def kinds_for(self, user: Any) -> frozenset[str]:
         """The kinds that `user` may declare, in one query.
 
-        As with tools, what some groups may, superusers may.
+        As with tools, superusers may use whatever any group may use.
         """
         named = DeclaredTool.groups.through.objects.filter(
             declaredtool=OuterRef("pk"), group__user=user.pk
@@ -73,7 +73,7 @@ class DeclaredToolQuerySet(models.QuerySet["DeclaredTool"]):
 
 
 class DeclaredTool(models.Model):
-    """A kind of tool that requests bring, run by the model's provider or the client."""
+    """A kind of tool that requests declare; the provider or the client runs it."""
 
     class AllowedFor(models.TextChoices):
         NOBODY = "nobody", _("nobody")

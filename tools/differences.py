@@ -1,4 +1,4 @@
-"""Two texts side by side, line by line, for people to read. Pure."""
+"""Line-by-line diff of two texts, for display. Pure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-CONTEXT = 3  # lines that are the same, before and after a change
-MAX_LINES = 2_000  # compared; finding what moved takes time that grows with the square
+CONTEXT = 3  # unchanged lines before and after a change
+MAX_LINES = 2_000  # lines that are compared; the time grows with their square
 
 Sign = Literal["+", "-", " ", "…"]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    sign: Sign  # added, removed, the same, or lines of no interest
+    sign: Sign  # added, removed, unchanged, or unchanged lines left out
     text: str = ""
 
 
 def differing(before: str, after: str) -> list[Line]:
-    """What was removed and added, with a few lines around it."""
+    """Removed and added lines, with a few unchanged lines around them."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > MAX_LINES:
         return [Line("…", f"{len(old)} lines became {len(new)}.")]
     lines: list[Line] = []
-    end = 0  # of what was told, in the old text
+    end = 0  # of the last reported group, as a line number of the old text
     for group in SequenceMatcher(None, old, new, False).get_grouped_opcodes(CONTEXT):
         if group[0][1] > end:
             lines.append(Line("…"))

@@ -1,4 +1,4 @@
-"""One call of one tool, for staff who want to see what it does. It is a real call."""
+"""Dry run of a tool: one real call whose outcome, progress and log staff can see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DryRun:
 
 
 def dry_run(tool: Tool, arguments: str, user_id: int | None) -> DryRun:
-    """`arguments` is JSON as a model writes it, right or wrong."""
+    """Calls the tool. `arguments` is JSON text as a model writes it, valid or not."""
     return async_to_sync(_dry_run)(tool, arguments, user_id)
 
 
@@ -40,7 +40,8 @@ async def _dry_run(tool: Tool, arguments: str, user_id: int | None) -> DryRun:
         "arguments": arguments,
         "status": "completed",
     }
-    # Of its own, or the world outside would take each for the one before.
+    # A new turn id, because the idempotency key is made of it: with the same key an
+    # external service would take each dry run for the one before.
     context = Context(user_id=user_id, turn_id=f"dry_run_{uuid4().hex}")
     progress: list[str] = []
     with _listening() as log:
@@ -52,7 +53,7 @@ async def _dry_run(tool: Tool, arguments: str, user_id: int | None) -> DryRun:
 
 
 class _Listener(logging.Handler):
-    """Hears what is logged on behalf of a dry run, in any thread."""
+    """Collects what is logged during a dry run, in any thread."""
 
     def emit(self, record: logging.LogRecord) -> None:
         lines = _heard.get()

@@ -1,15 +1,15 @@
-"""Everything that can go wrong with a tool.
+"""Errors of tools.
 
-* ToolError                 its message is for the model, which may mend its call
+* ToolError                 its message is for the model, which may correct its call
     * InvalidArguments      the arguments do not fit the tool's parameters
     * UnusableOutput        what the tool returned cannot be shown to a model
     * ProcessEnded          the process of an isolated tool ended without a result
     * FetchError            nothing was fetched from the web; `advice` is for staff
-        * AddressRefused    it leads to where this tool may not go
-        * Unreachable       nobody answers there
-        * FetchTimeout      it took too long
-        * AnswerTooLarge    there is more than this tool may read
-        * BrokenAnswer      what came is no whole HTTP answer
+        * AddressRefused    this tool may not connect to the address
+        * Unreachable       no server answers at the address
+        * FetchTimeout      the request took too long
+        * AnswerTooLarge    the answer exceeds the tool's size limit
+        * BrokenAnswer      the server did not send a complete HTTP answer
 * InvalidTool               the code of a tool cannot be offered; raised at import
 * InvalidDocument           a description of an API cannot be imported
 """
@@ -43,7 +43,7 @@ class ProcessEnded(ToolError):
 class FetchError(ToolError):
     """The web server could not be asked."""
 
-    #: What staff can do about it. Neither it nor the message tells an address.
+    #: What staff can do about it. Neither the advice nor the message has an address.
     advice = "Correct the address of this tool."
 
 

@@ -1,8 +1,8 @@
-"""Arguments that a JSON Schema admits, for people to begin with. Pure.
+"""Example arguments for a JSON Schema, to prefill a form. Pure.
 
-What the schema itself gives as an example counts first, then its default and its enum;
-else something plausible is made of type, format and limits. A `pattern` is not solved,
-so an example may still be refused.
+A value comes from the schema's `const`, its examples, its default or its enum, in this
+order; without these, from its type, format and limits. A `pattern` is ignored, so an
+example may be invalid.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from llm.wire.json_pointer import steps_of
 
-MAX_DEPTH = 6  # of objects and arrays inside one another
-MAX_LENGTH = 200  # of a text or array that has to be long
+MAX_DEPTH = 6  # levels of nested objects and arrays
+MAX_LENGTH = 200  # characters of a text, or elements of an array
 
 _TEXTS: Mapping[str, str] = {
     "date": "2026-01-31",
@@ -31,7 +31,7 @@ _TEXTS: Mapping[str, str] = {
 
 
 def example_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is required, and what else the schema gives examples of."""
+    """An object with the required properties and those that have example values."""
     example = _Maker(parameters).make(parameters, MAX_DEPTH)
     return example if isinstance(example, dict) else {}
 
@@ -78,7 +78,7 @@ class _Maker:
         return self._whole(branch, 1).get("type") if isinstance(branch, Mapping) else ""
 
     def _whole(self, schema: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
-        """With what it refers to and all that must hold beside it."""
+        """The schema with its `$ref` and its `allOf` merged into it."""
         parts = list(schema.get("allOf") or ())
         if isinstance(ref := schema.get("$ref"), str):
             parts.append(self._at(ref))
@@ -106,7 +106,7 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Values that the schema itself tells, the best first."""
+    """Yields the values that the schema itself names, the best first."""
     if "const" in schema:
         yield schema["const"]
     if isinstance(examples := schema.get("examples"), list):

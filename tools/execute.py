@@ -1,9 +1,9 @@
-"""Runs the calls of one step side by side and tells what happens, as it happens.
+"""Concurrent execution of the tool calls of one step, with progress events.
 
-Every call ends in exactly one `Outcome`, whatever the model wrote and whatever the
-tool does: what went wrong is an output too, in words the model can act on. A call's
-time runs out without waiting for the tool; a tool that does not let itself be stopped
-is left to itself, and nothing more is heard of it.
+Every call ends in exactly one `CallOutcome`, whatever the model wrote and whatever the
+tool does: a failure becomes an output too, with a message for the model. At its timeout
+a call ends without waiting for the tool. A tool that cannot be stopped is abandoned,
+and its later results are ignored.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tools.registry import Accepted, Answer, Context, Tool
 
 logger = logging.getLogger(__name__)
 
-MAX_ERROR = 500  # characters that people are shown
-MAX_TOKEN = 500  # characters, of work that goes on elsewhere
+MAX_ERROR = 500  # characters of an error that users see
+MAX_TOKEN = 500  # characters of the token that identifies external work
 MAX_PROGRESS = 500  # characters of one message
-STOP_GRACE = 1.0  # seconds that tools have for leaving, once they are cancelled
+STOP_GRACE = 1.0  # seconds that cancelled tools have to end
 
-#: What models put before a name that was told without it.
+#: Prefixes that models add to a tool's name by mistake.
 _INVENTED_PREFIXES = ("functions.", "default_api.")
 
-_left_behind: set[asyncio.Task[Any]] = set()  # tasks that would not be stopped
+_left_behind: set[asyncio.Task[Any]] = set()  # tasks that ignore cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,19 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     call_id: str
-    #: "completed", "failed", "timed_out" or "accepted" (the work goes on elsewhere);
-    #: in others' hands "unknown", "cancelled", "abandoned" and "background" too.
+    #: "completed", "failed", "timed_out" or "accepted" (external work goes on); callers
+    #: of this module also store "unknown", "cancelled", "abandoned" and "background".
     state: str
     output: Output  # for the model
-    error: str  # for people; "" where all went well
+    error: str  # for users; "" if the call succeeded
     seconds: float
-    whole: str | None = None  # the text, where the output is only its beginning
+    whole: str | None = None  # the whole text, if the output was truncated
     accepted: Accepted | None = None
 
 
 def refused(call: Item, tools: Mapping[str, Tool]) -> Outcome | None:
-    """The outcome of a call that cannot run: no such tool, or arguments that do not
-    fit. None where it can."""
+    """The outcome of a call that cannot run, because there is no such tool or its
+    arguments are invalid; None if it can run."""
     name = known_name(call["name"], tools)
     try:
         _arguments(call, _tool(name, tools))
@@ -80,7 +80,7 @@ async def execute(
     others: Collection[str] = (),
     refusal: str = "",
 ) -> AsyncGenerator[Progress | Outcome, None]:
-    """Yields one Outcome a call, and Progress before it, in the order of happening.
+    """Yields one CallOutcome for each call, and CallProgress before it, as they happen.
 
     `others`: names that the model may call as well, and that the client answers.
     `refusal`: the error of every call, where none of them may run.
@@ -102,7 +102,7 @@ async def execute(
 
 
 class _Running:
-    """One call, from its start to its one outcome."""
+    """One call, from its start to its only outcome."""
 
     def __init__(
         self,
@@ -128,9 +128,9 @@ class _Running:
         )
         self._asks = context.ask
         self._limit = math.inf
-        self._runs_out = math.inf  # on the loop's clock
+        self._runs_out = math.inf  # in seconds of the event loop's clock
         self._has_news = has_news
-        self._progress: str | None = None  # not told yet
+        self._progress: str | None = None  # not yet yielded
         self._outcome: Outcome | None = None
         self._whole: str | None = None
         self._accepted: Accepted | None = None
@@ -143,7 +143,7 @@ class _Running:
         self.task.add_done_callback(self._end)
 
     def told(self) -> Progress | Outcome:
-        """The next of what has happened; ask once for each piece of news."""
+        """The next event. Call it once for each notification."""
         if (message := self._progress) is not None:
             self._progress = None
             return Progress(self._call_id, message)
@@ -157,7 +157,7 @@ class _Running:
         self.task.cancel()
 
     def leave_behind(self) -> None:
-        """Cancelled, it is not over yet."""
+        """Abandons the task if it is still running after its cancellation."""
         if self.task.done():
             return
         logger.warning("a tool call cannot be stopped and is left to itself")
@@ -168,13 +168,13 @@ class _Running:
     # The call
 
     async def _answer(self) -> tuple[Output, str]:
-        """The output and, where it is one, the error."""
+        """Runs the call; returns its output and its error, "" for none."""
         try:
             return await self._output(), ""
         except ToolError as exc:
             return _error(str(exc))
         except (Exception, SystemExit, BaseExceptionGroup) as exc:
-            # Not the message: it may quote the arguments, to the log and the model.
+            # Without the message, which may quote the user's arguments.
             logger.error("tool %s failed: %s", self._name, where(exc))
             return _error(f"{self._name} failed: {type(exc).__name__}.")
 
@@ -197,7 +197,7 @@ class _Running:
         self._whole = made.whole
         return made.output
 
-    # Its time, which stands still while a person is asked
+    # The timeout, which pauses while the tool waits for a person's answer
 
     def _wind_up(self, seconds: float) -> None:
         self._runs_out = self._loop.time() + seconds
@@ -216,12 +216,12 @@ class _Running:
             if not self._is_over:
                 self._wind_up(left)
 
-    # Its end: once, whichever comes first
+    # The end, which happens once: by result, error or timeout
 
     def _end(self, task: asyncio.Task[tuple[Output, str]]) -> None:
-        if task.cancelled():  # by the tool itself, or it would be over by now
+        if task.cancelled():  # by the tool itself: `cancel` sets `_is_over` before
             output, error = _error(f"{self._name} failed: CancelledError.")
-        elif exc := task.exception():  # KeyboardInterrupt and its like
+        elif exc := task.exception():  # such as KeyboardInterrupt
             output, error = _error(f"{self._name} failed: {type(exc).__name__}.")
         else:
             output, error = task.result()
@@ -262,20 +262,20 @@ class _Running:
             return
         try:
             self._loop.call_soon_threadsafe(self._note, message)
-        except RuntimeError:  # the loop is closed: nobody listens any more
+        except RuntimeError:  # the event loop is closed
             logger.debug("tool %s told its progress too late", self._name)
 
     def _note(self, message: str) -> None:
         if self._is_over:
             return
         is_news = self._progress is None
-        self._progress = mended(str(message))[:MAX_PROGRESS]  # the last word counts
+        self._progress = mended(str(message))[:MAX_PROGRESS]  # the latest message wins
         if is_news:
             self._has_news(self)
 
 
 async def _stop(running: Sequence[_Running]) -> None:
-    """No call runs on, but one that refuses to be cancelled."""
+    """Cancels all calls and abandons those that do not end within STOP_GRACE."""
     for each in running:
         each.cancel()
     if not (tasks := [each.task for each in running if not each.task.done()]):
@@ -321,7 +321,7 @@ def _error(sentence: str) -> tuple[Output, str]:
 
 
 def where(exc: BaseException | None) -> str:
-    """Types and places of an exception and of those behind it, without a message."""
+    """Types and tracebacks of an exception and its causes, without their messages."""
     told = []
     while exc is not None:
         frames = "".join(traceback.format_tb(exc.__traceback__))

@@ -31,7 +31,7 @@ Mistakes = Callable[[Any], Iterable[tuple[Path, str]]]
 
 
 def sent(request: HttpRequest) -> tuple[Any, ...]:
-    """What binds a form; nothing where the page is only asked for."""
+    """The arguments that bind a form to a POST; none for any other method."""
     return (request.POST, request.FILES) if request.method == "POST" else ()
 
 
@@ -45,7 +45,7 @@ def user_named(name: str) -> Any:
 
 
 class CodeField(forms.JSONField):
-    """JSON that people write by hand; its mistakes are told with line and path."""
+    """JSON written by hand; error messages have the line and the path."""
 
     widget = forms.Textarea({"rows": 16, **_CODE})
 
@@ -78,7 +78,7 @@ class CodeField(forms.JSONField):
         return told
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """As it was typed: the lines that are told must be there to see."""
+        """The text as it was typed, so that the line numbers in errors match it."""
         return initial if self.disabled else data
 
     def prepare_value(self, value: Any) -> Any:
@@ -98,7 +98,7 @@ class SchemaField(CodeField):
 
 
 class SecretTextarea(forms.Textarea):
-    """Shows nothing, not even what was just typed."""
+    """Renders no value, not even the one that was just submitted."""
 
     def format_value(self, value: Any) -> str:
         return ""
@@ -125,7 +125,8 @@ class SecretHeadersField(forms.CharField):
 
 
 class SecretHeadersForm(forms.ModelForm):
-    """Of a row with `SecretHeaders`: what is there is named, what is typed is added."""
+    """Form of a row with `SecretHeaders`: shows the names of stored headers, and adds
+    the ones that are entered."""
 
     secret = SecretHeadersField(
         label=_("Secret headers"),
@@ -139,7 +140,7 @@ class SecretHeadersForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Who may only look has no field for them.
+        # A user with only the view permission has no field for them.
         if "secret" in self.fields and (names := self.instance.secret_names):
             known = _("Set now: %(names)s.") % {"names": ", ".join(names)}
             field = self.fields["secret"]
@@ -151,14 +152,14 @@ class SecretHeadersForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if headers := cleaned.get("secret"):
-            # First the address: what is stored must not follow it to another origin.
+            # The URL first: stored headers must not be sent to another origin.
             self.instance.url = cleaned.get("url", self.instance.url)
             self.instance.set_secret_headers(headers)
         return cleaned
 
 
 class ToolForm(forms.ModelForm):
-    """Of every kind: a page shows the fields that its kind has."""
+    """Form for tools of every kind; the admin page shows the fields of one kind."""
 
     approval_rule = CodeField(
         label=_("Rule"),
@@ -179,14 +180,14 @@ class ToolForm(forms.ModelForm):
         ),
     )
 
-    kind: str = Tool.Kind.HTTP  # of a new one
+    kind: str = Tool.Kind.HTTP  # of a new tool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk is None:
             self.instance.kind = self.kind
         kind = self.instance.kind
-        # Form fields that are written out are there whatever the page shows.
+        # Declared form fields exist even if the page's fieldsets omit them.
         other = "approval_rule" if kind == Tool.Kind.HOSTED else "definition"
         self.fields.pop(other, None)
         if kind == Tool.Kind.HTTP and "description" in self.fields:
@@ -204,7 +205,7 @@ class ToolForm(forms.ModelForm):
         field.choices = [("", unset), *options]
 
 
-#: What an empty choice stands for.
+#: The labels of the empty choice.
 _UNSET = {
     Tool.Kind.HTTP: {
         "replay": _("as its method says"),
@@ -254,14 +255,14 @@ class HttpToolForm(SecretHeadersForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "parameters" not in self.fields:  # for who may only look
+        if "parameters" not in self.fields:  # the user has only the view permission
             return
         parameters = HttpTool._meta.get_field("parameters")
         self.fields["parameters"].help_text = parameters.help_text
         self.fields["parameters"].initial = parameters.get_default()
 
     def _post_clean(self) -> None:
-        if not self.errors:  # one thing after another: these check all together
+        if not self.errors:  # the model's clean expects valid fields
             # Django's own hook, which the stubs leave out:
             super()._post_clean()  # type: ignore[misc]
 
@@ -336,7 +337,7 @@ class DocumentForm(forms.Form):
 
 
 class OperationsForm(forms.Form):
-    """Which operations of a document that was read become tools."""
+    """Choice of the operations of an OpenAPI document that become tools."""
 
     document = forms.CharField(strip=False, widget=forms.HiddenInput)
     base_url = forms.CharField(required=False, widget=forms.HiddenInput)

@@ -1,10 +1,11 @@
-"""The one way by which a tool reaches the web.
+"""HTTP client of the tools, with protection against server-side request forgery.
 
-A tool's address comes from staff, its parts from a model, and where it leads in the end
-from a stranger's server. So every address is looked up once, by us, and refused unless
-it is public or in a network that staff allow for this tool; the connection goes to just
-the address that was checked, while TLS and the Host header keep the name. Each redirect
-is checked anew. Sizes and times are limited; proxies, netrc and cookies do not exist.
+Staff write a tool's URL, a model fills in parts of it, and an untrusted server may
+redirect it. So `fetch` resolves each host name once and refuses every address that is
+neither public nor in a network that staff allow for the tool. It connects to exactly
+the address that it checked, while TLS and the Host header keep the name. It checks each
+redirect in the same manner. Sizes and times are limited; proxies, netrc and cookies are
+not used.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from tools.errors import (
 )
 from tools.http.exchange import Fetched, Limits, Request
 
-#: The addresses, as text, of a host's name. May raise OSError.
+#: Returns the addresses of a host name, as text. May raise OSError.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _WITH_METHOD_KEPT = frozenset({307, 308})
-#: What may be told to an origin that nobody has chosen.
+#: Headers that are kept on a redirect to another origin.
 _HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _USUAL_LIMITS = Limits()
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "parley"}
@@ -65,7 +66,7 @@ async def fetch(
     limits: Limits = _USUAL_LIMITS,
     resolve: Resolve = resolve_name,
 ) -> Fetched:
-    """The whole answer, whatever its status. Raises FetchError and nothing else."""
+    """The complete answer, whatever its status. Raises only FetchError."""
     try:
         async with asyncio.timeout(limits.total):
             for _ in range(limits.redirects + 1):
@@ -83,7 +84,7 @@ async def fetch(
     raise BrokenAnswer(f"the web server redirects more than {limits.redirects} times.")
 
 
-# Where it goes
+# Address checks
 
 
 def checked_url(text: str) -> URL:
@@ -104,7 +105,7 @@ def checked_url(text: str) -> URL:
 async def lookup(
     url: URL, allow: Collection[Network], limits: Limits, resolve: Resolve
 ) -> list[Address]:
-    """Where to connect: all of it is allowed, or none."""
+    """The addresses of the URL's host. Raises AddressRefused unless all are allowed."""
     host = (url.raw_host or "").partition("%")[0]
     found: Sequence[str] = [host]
     if not looks_like_address(host):
@@ -122,7 +123,8 @@ async def lookup(
 def _is_allowed(address: Address, allow: Collection[Network]) -> bool:
     if is_public(address):
         return True
-    # A wide network may hold a cloud's metadata; nobody means that.
+    # A cloud's metadata address counts as allowed only if it is named by itself: a wide
+    # network may contain it by accident.
     wide = address not in METADATA
     return any(
         address in network and (wide or network.num_addresses == 1) for network in allow
@@ -130,7 +132,7 @@ def _is_allowed(address: Address, allow: Collection[Network]) -> bool:
 
 
 class _Pinned(AbstractResolver):
-    """Knows the addresses that were checked, and no others."""
+    """Resolves every name to the addresses that were checked."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = addresses
@@ -192,7 +194,7 @@ def _headers(request: Request) -> CIMultiDict[str]:
 
 
 def _session(addresses: Sequence[Address], limits: Limits) -> aiohttp.ClientSession:
-    """For one request: a connection that is kept would keep its address too."""
+    """A session for one request: a reused connection would skip the address check."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             ssl=ssl_context(),
@@ -261,7 +263,10 @@ def _redirected(request: Request, url: URL, status: int, target: URL) -> Request
 
 
 def _becomes_get(method: str, status: int) -> bool:
-    """As browsers do, see https://fetch.spec.whatwg.org/#http-redirect-fetch"""
+    """Whether the redirect changes the method to GET, as in browsers.
+
+    Source: https://fetch.spec.whatwg.org/#http-redirect-fetch
+    """
     if method in ("GET", "HEAD") or status in _WITH_METHOD_KEPT:
         return False
     return status == 303 or method == "POST"
@@ -276,9 +281,9 @@ def _without(headers: Mapping[str, str], name: str) -> dict[str, str]:
 
 @contextmanager
 def _told(limits: Limits) -> Iterator[None]:
-    """Turns what the network and its libraries raise into our own errors.
+    """Converts exceptions of the network and its libraries to FetchError.
 
-    Their messages are left out, because they tell addresses.
+    Their messages are left out, because they contain addresses.
     """
     try:
         yield

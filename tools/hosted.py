@@ -1,8 +1,8 @@
-"""Tools that providers run, as staff declare them once for everybody. Pure.
+"""Presets and validation of hosted tools, which providers run. Pure.
 
-A definition is the tool as a request declares it, `{"type": "web_search", ...}`. It
-goes to models of several providers (`tools.acceptance.hosts_of` tells which take it),
-so what only one of them knows is better left out.
+A definition is the tool as a request declares it, `{"type": "web_search", ...}`. Models
+of several providers receive it (`tools.acceptance.hosts_of` lists those that accept
+it), so it should have no fields that only one provider knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Definition = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """What the form begins with."""
+    """Initial values of the form."""
 
     name: str  # of the tool's row
     label: str
@@ -67,7 +67,7 @@ PRESETS = (
 
 
 def problems(definition: Any) -> list[str]:
-    """What is wrong with a definition, a sentence each; none for a good one."""
+    """A sentence for each mistake in a definition; none for a valid one."""
     if not isinstance(definition, Mapping) or not definition:
         return ['Write a JSON object such as {"type": "web_search"}.']
     kind = kind_of(definition)

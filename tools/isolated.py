@@ -1,7 +1,7 @@
-"""Functions that run in a process of their own, which can be killed.
+"""Tool functions that run in a separate process, which can be killed.
 
-The process is new for each call (`tools.child`), so it shares nothing with ours, and at
-the call's end, at its timeout or when it is cancelled it is killed with all processes
+Each call starts a new process (`tools.child`), which shares no state with the server.
+When the call ends, times out or is cancelled, the process is killed with all processes
 that it has started. Starting it takes about a second.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_PROCESSES = 8  # at once, of an event loop; further calls wait their turn
+MAX_PROCESSES = 8  # at once for each event loop; further calls wait
 MAX_FRAME = 64 * 1024 * 1024  # bytes
 
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
@@ -42,11 +42,11 @@ _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
 @dataclass(frozen=True, slots=True)
 class IsolatedCall:
     module: str
-    name: str  # of the function in there
+    name: str  # of the function in the module
     memory: int | None = None  # MiB
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
-        """Raises ToolError, and what the function raises without its message."""
+        """Raises ToolError; other exceptions of the function arrive without message."""
         async with _places.setdefault(
             asyncio.get_running_loop(), asyncio.Semaphore(MAX_PROCESSES)
         ):
@@ -138,7 +138,8 @@ async def _answer(process: Process, context: Context, frame: Frame) -> None:
 
 
 def _kill(process: Process) -> None:
-    """The child waits for it, so that its group cannot be another's by now."""
+    """Kills the process group. The child lives until this call, so its group id cannot
+    belong to another process."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -155,7 +156,10 @@ async def _how_it_ended(process: Process) -> str:
 
 
 def _raised(error: Frame) -> BaseException:
-    """Of the type that the function raised, as far as it is known here."""
+    """An exception of the type that the function raised.
+
+    A type that this process does not know becomes a new Exception of the same name.
+    """
     module, name, message = error["module"], error["name"], error["message"]
     if message is not None:
         kind = getattr(errors, name, None) if module == errors.__name__ else None
@@ -173,5 +177,5 @@ def _builtin(name: str) -> Exception | None:
         return None
     try:
         return kind()
-    except TypeError:  # one that must be told more
+    except TypeError:  # its constructor needs arguments
         return None

@@ -1,4 +1,4 @@
-"""Where in a JSON text a value stands. Pure."""
+"""Line numbers of values in a JSON text. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _decoder = json.JSONDecoder()
 def line_of(text: str, path: Sequence[str | int]) -> int:
     """The line, from 1, of the value at `path` in valid JSON.
 
-    Of a path that is not there, the line of the deepest value that is.
+    If the path does not exist, the line of the deepest existing value on it.
     """
     at = _after_blank(text, 0)
     for step in path:
@@ -25,7 +25,8 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str | int, int]]:
-    """Key or number of each member of the object or array at `at`, and its place."""
+    """Yields key or index and text position of each member of the object or array that
+    begins at `at`."""
     is_object = text[at] == "{"
     at = _after_blank(text, at + 1)
     number = 0

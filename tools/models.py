@@ -27,13 +27,13 @@ from tools.parameters import EMPTY, rule_mistakes, schema_mistakes
 from tools.registry import python_tools
 from tools.secret_headers import SecretHeaders
 
-#: The rows beside a tool's own that `offered` and `declared` read.
+#: Related rows that `Tool.build_tool` and `Tool.build_hosted_definition` read.
 WITH = ("http", "mcp__server", "mcp_server")
 
 LONGEST_TIMEOUT = 24 * 60 * 60  # seconds
 LARGEST_ANSWER = 20 * 1024 * 1024  # bytes
 
-#: Methods that change nothing over there (RFC 9110, section 9.2.1).
+#: Methods that change nothing on the server (RFC 9110, section 9.2.1).
 READING = frozenset({"GET", "HEAD"})
 
 _REPLAY_OF_METHODS: Mapping[str, registry.Replay] = {
@@ -46,7 +46,7 @@ _REPLAY_OF_METHODS: Mapping[str, registry.Replay] = {
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a turn may use: tools of ours, and definitions of providers' own."""
+    """The tools that a turn may use: callable tools, and definitions of hosted ones."""
 
     tools: dict[str, registry.Tool] = field(default_factory=dict)
     hosted: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Offer:
         return offer
 
 
-_USED: dict[str, registry.Tool] = {}  # as tools were last used, by name
+_USED: dict[str, registry.Tool] = {}  # the last result of `build_tool` by name
 
 
 class ToolQuerySet(models.QuerySet["Tool"]):
@@ -72,7 +72,7 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         return self.offer(user).tools
 
     def offer(self, user: Any) -> Offer:
-        """All that a turn of `user` may use, in one query."""
+        """All tools that a turn of `user` may use, hosted ones too, in one query."""
         return Offer.of(self.offered(user))
 
     def offered(self, user: Any) -> ToolQuerySet:
@@ -80,11 +80,11 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         return rows.order_by("name")
 
     def permitted(self, user: Any) -> ToolQuerySet:
-        """Those that `user` may know of. None is the program itself."""
+        """The tools that `user` may see. None stands for the server, which sees all."""
         if user is None or user.is_superuser:
             return self
         named = Tool.groups.through.objects.filter(tool=OuterRef("pk"))
-        if user.pk is None:  # nobody signed in
+        if user.pk is None:  # an anonymous user
             return self.filter(~Exists(named))
         return self.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
 
@@ -122,14 +122,14 @@ class ToolQuerySet(models.QuerySet["Tool"]):
         return tool
 
     def unreviewed(self) -> ToolQuerySet:
-        """Those with side effects that run without asking, only because they did so
-        before tools with side effects asked first by default."""
+        """Tools with side effects that run without approval, only because they are
+        older than the rule that such tools need approval by default."""
         return self.filter(runs_unasked=True, approval="")
 
     def sync(self) -> None:
-        """A row for each tool that code offers; those without code are marked.
+        """Creates missing rows for the tools in code and marks rows whose code is gone.
 
-        What staff have set stays. Raises InvalidTool.
+        What staff have set is not changed. Raises InvalidTool.
         """
         code = python_tools()
         rows = self.filter(kind=Tool.Kind.PYTHON)
@@ -283,7 +283,10 @@ class Tool(models.Model):
         raise_wrong_in("approval_rule", told(rule_mistakes(self.approval_rule)))
 
     def offered(self) -> registry.Tool | None:
-        """The tool as its code or its definition declares it; None without one."""
+        """The tool as its code or definition declares it, without the row's overrides.
+
+        None if there is no code or definition, or if a provider runs the tool.
+        """
         if self.kind == self.Kind.HTTP:
             http: HttpTool | None = getattr(self, "http", None)
             return http.offered() if http else None
@@ -291,16 +294,17 @@ class Tool(models.Model):
             mcp: rows.McpTool | None = getattr(self, "mcp", None)
             return mcp.offered() if mcp else None
         if self.kind == self.Kind.HOSTED:
-            return None  # nothing of it runs here
+            return None  # the provider runs it
         return python_tools().get(self.name)
 
     def declared(self) -> dict[str, Any] | None:
-        """What a provider is told of a tool that it runs; None while it is not to."""
+        """The definition that the provider of a hosted tool receives; None if it must
+        not use the tool now."""
         server: rows.McpServer | None = getattr(self, "mcp_server", None)
         return server.declared() if server else self.definition or {}
 
     def used(self) -> registry.Tool | None:
-        """The tool as a turn uses it: the code's word, where the row has none."""
+        """The tool as a turn uses it: the row's settings, else those of the code."""
         if (offered := self.offered()) is None:
             return None
         used = replace(
@@ -312,7 +316,7 @@ class Tool(models.Model):
             blocking=offered.blocking if self.blocking is None else self.blocking,
             approval=self._approval(offered),
         )
-        # All turns share one, with its definition, as long as it stays as it is.
+        # All turns share one object, with its cached definition, until it changes.
         known = _USED.get(self.name)
         if known == used:
             return known
@@ -320,7 +324,7 @@ class Tool(models.Model):
         return used
 
     def usual_approval(self, *, reads_only: bool) -> registry.Approval | None:
-        """Where staff have chosen none: a tool that may change something asks first."""
+        """The default approval policy: a tool that may change something needs one."""
         if reads_only or self.runs_unasked:
             return None
         return registry.Approval(policy="always")
@@ -346,7 +350,7 @@ def validate_parameters(parameters: Any) -> None:
 
 
 def told(mistakes: Iterable[tuple[Path, str]]) -> Iterator[str]:
-    """A sentence for each mistake in a schema."""
+    """Yields a sentence for each mistake in a schema."""
     for path, text in mistakes:
         whole = f"{text[:1].upper()}{text[1:]}."
         yield f"At {spelled(path)}: {text}." if path else whole
@@ -379,7 +383,7 @@ def no_parameters() -> dict[str, Any]:
 
 
 class HttpTool(SecretHeaders, AsyncAnswers):
-    """What a tool of kind HTTP asks, and how its answer is read."""
+    """The request of a tool of kind HTTP, and how its answer is read."""
 
     class Method(models.TextChoices):
         GET = "GET", "GET"
@@ -464,7 +468,7 @@ class HttpTool(SecretHeaders, AsyncAnswers):
     )
 
     class Meta:
-        default_permissions = ()  # those of its tool
+        default_permissions = ()  # the permissions of its tool apply
         verbose_name = _("HTTP request")
         verbose_name_plural = _("HTTP request")
 
@@ -474,7 +478,7 @@ class HttpTool(SecretHeaders, AsyncAnswers):
     def clean(self) -> None:
         self.headers, self.places = self.headers or {}, self.places or {}
         if any(schema_mistakes(self.parameters)) or any(header_problems(self.headers)):
-            return  # their validators tell
+            return  # the validators report it
         wrong: dict[str, list[str]] = {}
         found = (
             *problems(self.definition, self.parameters, self.secret_names),
@@ -500,7 +504,7 @@ class HttpTool(SecretHeaders, AsyncAnswers):
         replay = _REPLAY_OF_METHODS.get(self.method, "once")
         timeout = self.tool.timeout
         seconds = settings.TOOL_TIMEOUT if timeout is None else timeout
-        if self.async_answers:  # the timeout is that of the work, not of a request
+        if self.async_answers:  # the tool's timeout is that of the job
             seconds = min(seconds, settings.TOOL_TIMEOUT)
         call = HttpCall(
             name=self.tool.name,
@@ -526,6 +530,6 @@ class HttpTool(SecretHeaders, AsyncAnswers):
 
 
 from tools.declared_tools import DeclaredTool as DeclaredTool  # noqa: E402
-from tools.mcp import rows as rows  # noqa: E402  (models of this app; they need these)
+from tools.mcp import rows as rows  # noqa: E402  (they import the models above)
 from tools.mcp import sign_in_rows as sign_in_rows  # noqa: E402
 from tools.versions import ToolVersion as ToolVersion  # noqa: E402

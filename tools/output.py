@@ -1,6 +1,6 @@
-"""What a tool returned, as a model can read it. Pure: any value in, text or parts out.
+"""Tool results as model input. Pure: any value in, text or content parts out.
 
-Text stays as it is, a list of content parts too; everything else becomes JSON.
+Text and lists of content parts stay as they are; every other value becomes JSON.
 
 Source: https://www.openresponses.org/specification (function_call_output)
 """
@@ -19,7 +19,7 @@ MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
 
 Output = str | list[dict[str, Any]]
 
-#: The fields of each kind of part that hold its content; one of them is text.
+#: The content fields of each kind of part; a part needs text in one of them.
 _CONTENT = {
     "input_text": ("text",),
     "input_image": ("image_url", "file_id"),
@@ -30,7 +30,7 @@ _CONTENT = {
 @dataclass(frozen=True, slots=True)
 class Rendered:
     output: Output
-    whole: str | None = None  # the text, where the output is only its beginning
+    whole: str | None = None  # the whole text, if the output was truncated
 
 
 def rendered(value: Any) -> Rendered:
@@ -42,7 +42,10 @@ def rendered(value: Any) -> Rendered:
 
 
 def plain(value: Any) -> bytes:
-    """The value as JSON, of which `rendered` makes the same. Raises UnusableOutput."""
+    """The value as JSON bytes. Raises UnusableOutput.
+
+    `render_output` gives the same output for the value and for the parsed JSON.
+    """
     return _json(mended(value) if isinstance(value, str) else value)
 
 
@@ -64,7 +67,7 @@ def _is_parts(value: Any) -> bool:
 
 
 def _parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same parts, with no more text than one output may have."""
+    """The parts, with at most MAX_TEXT characters of text in all."""
     kept: list[dict[str, Any]] = []
     left = MAX_TEXT
     for number, part in enumerate(mended_json(from_json(_json(parts)))):

@@ -1,4 +1,4 @@
-"""The JSON Schema of a tool's arguments, as people write it. Pure.
+"""Checks of JSON Schemas that staff write for a tool's arguments. Pure.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -20,7 +20,7 @@ EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def schema_mistakes(parameters: Any) -> Iterator[tuple[Path, str]]:
-    """Where something is wrong with the schema of an object, and what."""
+    """Yields path and text of each mistake in the schema of an object."""
     if not isinstance(parameters, dict):
         yield (), "a schema is an object, {…}"
     elif parameters.get("type") != "object":
@@ -32,7 +32,8 @@ def schema_mistakes(parameters: Any) -> Iterator[tuple[Path, str]]:
 
 
 def rule_mistakes(rule: Any) -> Iterator[tuple[Path, str]]:
-    """The same of a schema that need not be of an object: arguments fit it or not."""
+    """Yields path and text of each mistake in an approval rule, a schema of any
+    type."""
     if not isinstance(rule, dict):
         yield (), "a schema is an object, {…}"
     elif rule.get("$schema", DIALECT) != DIALECT:
@@ -43,13 +44,13 @@ def rule_mistakes(rule: Any) -> Iterator[tuple[Path, str]]:
 
 def _invalid(parameters: Mapping[str, Any]) -> list[tuple[Path, str]]:
     found = mistakes(_metaschema().iter_errors(parameters))
-    # The metaschema has many parts, and each of them may tell the same.
+    # The metaschema has many parts, and several of them may report the same mistake.
     return list({(*path, text): (path, text) for path, text in found}.values())
 
 
 def _uncompilable(parameters: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """References to nowhere, and patterns that nobody can match."""
-    from jsonschema_rs import ValidationError  # not above: see `compiled`
+    """Yields broken references and invalid patterns."""
+    from jsonschema_rs import ValidationError  # imported late: see `compiled`
 
     try:
         compiled(parameters)

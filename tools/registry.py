@@ -1,7 +1,8 @@
-"""The tools that code offers; rows of `tools.models.Tool` say which are on.
+"""Registry of the tools that are defined in code, and the `@tool` decorator.
 
-`@tool` describes a typed function and leaves it as it is. Found are those in
-`tools/builtin/` and in the `tools.py` of any installed app.
+`@tool` describes a typed function and returns it unchanged. The registry finds the
+tools in `tools/builtin/` and in the `tools.py` of each installed app. Rows of
+`tools.models.Tool` say which tools are enabled.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 Ask = Callable[["Context", str, Mapping[str, Any]], Awaitable["Answer"]]
 
-NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # what every provider takes
+NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # accepted by every provider
 
 _MARK = "__tool__"
 _SIGNATURE = "__tool_signature__"
@@ -39,7 +40,7 @@ _threads = Threads(MAX_THREADS)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person made of a form."""
+    """A person's answer to a form."""
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -47,14 +48,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A tool's word that its work goes on elsewhere.
+    """A tool returns this when an external system goes on with its work.
 
-    The result is posted to the context's `callback_url`, or asked for by the tool's
-    `poll` every `poll_after` seconds, whichever comes first.
+    The result is posted to the context's `callback_url`, or Parley calls the tool's
+    `poll` every `poll_after` seconds; the first result counts.
     """
 
-    token: str = ""  # what `poll` needs to find the work again
-    poll_after: float | None = None  # seconds; None: nobody asks, it will be posted
+    token: str = ""  # identifies the work to `poll`
+    poll_after: float | None = None  # seconds; None: not polled, the result is posted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,38 +63,40 @@ class Approval:
     """When a person must agree before a call runs."""
 
     policy: Literal["always", "first", "rule"]
-    #: JSON Schema: arguments that fit it need approval. Of the policy "rule".
+    #: JSON Schema: arguments that fit it need approval. Only for the policy "rule".
     rule: Mapping[str, Any] | None = None
     group_id: int | None = None  # who may agree; None: the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Who calls and why; a tool's function gets it by annotating a parameter with
-    it."""
+    """The user, conversation and turn of a call, and callbacks for progress and forms.
+
+    A tool's function receives it in a parameter that is annotated `Context`.
+    """
 
     user_id: int | None = None
     conversation_id: str = ""
-    #: False where a program calls that may not read the user's chats.
+    #: False if the call comes from a program that may not read the user's chats.
     may_read_chats: bool = True
     turn_id: str = ""
     call_id: str = ""
-    #: The same in every try of one call; give it to the world outside.
+    #: The same in every attempt of one call; pass it to external services.
     idempotency_key: str = ""
-    #: Tell how far the work is: `progress("3 of 10 pages")`. From any thread.
+    #: Reports progress: `progress("3 of 10 pages")`. Callable from any thread.
     progress: Callable[[str], None] = field(default=lambda message: None)
-    #: How `asking` gets its answer; None where nobody can be asked.
+    #: Shows a form and returns the answer, for `asking`; None if no person can answer.
     ask: Ask | None = None
-    #: Where the result of work that goes on elsewhere is to be posted; "" where this
-    #: server does not know its own address.
+    #: Where an external system posts its result; "" if PUBLIC_URL is not set.
     callback_url: str = ""
-    #: Told the id of a call that was given up and that nothing can end.
+    #: Called with the id of a call that was given up but cannot be stopped.
     abandoned: Callable[[str], None] = field(default=lambda call_id: None)
 
     async def asking(self, message: str, schema: Mapping[str, Any]) -> Answer:
-        """Show the person who waits a form and wait for their answer.
+        """Shows a form to the user and waits for the answer.
 
-        `schema`: of a flat object. Where nobody can be asked the answer is "cancel".
+        `schema` is the JSON Schema of a flat object. The answer is "cancel" if no
+        person can answer.
         """
         if self.ask is None:
             return Answer("cancel")
@@ -112,24 +115,24 @@ class Tool:
     call: Callable[[Context, dict[str, Any]], Awaitable[Any]]
     timeout: float | None = None  # seconds; None for settings.TOOL_TIMEOUT
     replay: Replay = "once"  # what a crash may repeat
-    #: Not blocking: the model goes on at once, and is told the result when it is there.
+    #: False: the model continues at once and receives the result when it is ready.
     blocking: bool = True
-    #: Whether its row is switched on when it is first made; staff have the last word.
+    #: Whether a new row for this tool is enabled; staff can change it later.
     enabled: bool = True
-    #: Asks how work goes on that `call` answered with `Accepted`; with its token.
+    #: Called with the token of an `Accepted`; returns the result or `Accepted` again.
     poll: Callable[[Context, str], Awaitable[Any]] | None = None
     approval: Approval | None = None
-    label: str = ""  # what people see; defaults to the name
-    source: str = ""  # where its code is, for staff
+    label: str = ""  # for users; defaults to the name
+    source: str = ""  # where the code is, for staff
     _definition: dict[str, Any] | None = field(
         default=None, init=False, compare=False, repr=False
     )
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The tool as a model is told of it, in the Responses shape.
+        """The definition that models receive, in the Responses shape.
 
-        Made once, for all turns that use the tool, and never changed.
+        Built once for all turns that use the tool, and never changed.
         """
         if self._definition is None:
             definition = {
@@ -166,13 +169,13 @@ def tool(
 
 
 def tool(function: Any = None, /, **settings: Any) -> Any:
-    """Offer a function to models: name and description from the function itself, and
-    its parameters from their types.
+    """Makes a function callable by models. Name and description come from the function,
+    the schema of its parameters from their types.
 
-    `isolate` runs it in a process of its own that is killed at the timeout; there
-    `memory` is what it may take, in MiB.
+    `isolate` runs the function in a separate process that is killed at the timeout;
+    `memory` limits what that process may allocate, in MiB.
 
-    Raises InvalidTool where a model could not be told how to call it.
+    Raises InvalidTool if the function cannot be described to a model.
     """
     if function is None:
         return partial(_mark, **settings)
@@ -180,14 +183,14 @@ def tool(function: Any = None, /, **settings: Any) -> Any:
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """The tool that `@tool` made of a function."""
+    """The tool that `@tool` created for a function."""
     found: Tool = getattr(function, _MARK)
     return found
 
 
 @cache
 def python_tools() -> dict[str, Tool]:
-    """All that installed code offers, by name. Raises InvalidTool."""
+    """All tools in installed code, by name. Raises InvalidTool."""
     return discover(_modules())
 
 
@@ -224,7 +227,7 @@ class _PythonCall:
 
 
 def function_signature(function: Callable[..., Any]) -> Signature:
-    """What `@tool` found out about a function."""
+    """The signature that `@tool` stored on a function."""
     found: Signature = getattr(function, _SIGNATURE)
     return found
 
@@ -296,7 +299,7 @@ def _check(
 
 
 def _modules() -> Iterator[ModuleType]:
-    """Ours first, then those of the apps, in the order of INSTALLED_APPS."""
+    """Yields the built-in modules, then those of the apps in INSTALLED_APPS order."""
     for name in sorted(info.name for info in pkgutil.iter_modules(builtin.__path__)):
         yield import_module(f"{builtin.__name__}.{name}")
     for app in apps.get_app_configs():

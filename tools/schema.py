@@ -1,8 +1,8 @@
-"""A typed function as JSON Schema, and a call's JSON as the function's arguments. Pure.
+"""JSON Schema of a typed function, and conversion of a call's JSON to arguments. Pure.
 
-In go the signature, its type hints and the docstring; out come the description and the
-schema that a model is told, and the values that the function is called with. What
-pydantic cannot put in a schema is refused while the function is imported.
+In: the signature, its type hints and the docstring. Out: the description and the schema
+that models receive, and the values that the function is called with. A type that
+pydantic cannot express as a schema is refused when the function is imported.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -35,19 +35,19 @@ JsonSchema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model is told of a function, and how its answer becomes a call."""
+    """Description and schema of a function, and conversion of JSON to its arguments."""
 
     description: str
     parameters: JsonSchema
-    context: str  # name of the parameter that is ours to fill; "" for none
+    context: str  # name of the parameter that receives the Context; "" for none
     is_async: bool
     _adapter: TypeAdapter[dict[str, Any]]
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments of the declared types; defaults are left to the function.
+        """Keyword arguments of the declared types, without those that have defaults and
+        were not passed.
 
-        Raises InvalidArguments where a type has rules of its own that JSON Schema
-        cannot tell.
+        Raises InvalidArguments if a type has rules that JSON Schema cannot express.
         """
         try:
             return self._adapter.validate_python(arguments)
@@ -56,7 +56,7 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any], context: type) -> Signature:
-    """Raises InvalidTool. A parameter annotated `context` is not told to the model."""
+    """Raises InvalidTool. A parameter with the type `context` is not in the schema."""
     _check_kind(function)
     hints = {
         parameter.name: _hint(function, parameter)
@@ -114,7 +114,8 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 
 def _evaluated(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The annotation, which is text under `from __future__ import annotations`."""
+    """The parameter's type; the annotation itself is text under `from __future__ import
+    annotations`."""
     annotated = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
@@ -161,13 +162,14 @@ def _described(
 
 
 def _field(hint: Any, default: Any) -> Any:
-    # Types are made as the program runs, so for mypy they are values.
+    # Any, because mypy does not accept types that are built at run time.
     required: Any = Required if default is inspect.Parameter.empty else NotRequired
     return required[hint]
 
 
 def _adapter(fields: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
-    # A TypedDict, because it has no attributes a parameter's name could collide with.
+    # A TypedDict, because a model class has attributes that could have the same name as
+    # a parameter.
     typed_dict = cast(Any, typing_extensions.TypedDict)("Arguments", dict(fields))
     typed_dict.__pydantic_config__ = ConfigDict(extra="forbid")
     return TypeAdapter(typed_dict)
@@ -201,14 +203,15 @@ def _default(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without the titles that repeat the names."""
+    """JSON Schema without titles, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def _tidied(schema: JsonSchema) -> JsonSchema:
-    """Closed, down to the last object: a misspelt name is told, never dropped."""
+    """The schema with `additionalProperties: false` in every object, so that a misspelt
+    name is an error."""
     for each in [schema, *schema.get("$defs", {}).values()]:
         each.pop("title", None)
         if "properties" in each:

@@ -1,4 +1,4 @@
-"""Headers with secret values, as columns of a row: names to show, values encrypted."""
+"""Abstract model with secret headers: names in plain text, values encrypted."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class SecretHeaders(SecretRow):
         return canonical_origin(url)
 
     def set_secret_headers(self, headers: Mapping[str, str]) -> None:
-        """Adds these or puts them in the place of others; an empty one is removed.
+        """Adds these headers or replaces stored ones; an empty value removes one.
 
-        Set the row's address first: headers that were entered for another origin are
-        not taken along, and all are bound to the row's origin when it is saved.
+        Set the row's URL first: headers that were entered for another origin are
+        dropped, and all are bound to the row's origin when it is saved.
         """
         new = {name.lower() for name in headers}
         old = {
@@ -48,8 +48,8 @@ class SecretHeaders(SecretRow):
         self.secret_headers = json.dumps(kept) if kept else ""
 
     def revealed_headers(self) -> dict[str, str]:
-        """None where the key is lost, or where they were entered for another origin:
-        then all have to be entered again."""
+        """The stored headers; {} if the key is lost or they were entered for another
+        origin, so that staff have to enter them again."""
         try:
             return revealed(self.secret_headers)
         except SecretUnavailable:
@@ -57,7 +57,7 @@ class SecretHeaders(SecretRow):
 
     @property
     def why_headers_not_sent(self) -> str:
-        """A sentence for staff, "" where they are sent."""
+        """Why the headers are not sent, a sentence for staff; "" if they are."""
         return why_not_sent(self.secret_headers, self.secret_origin("secret_headers"))
 
     @property

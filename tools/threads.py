@@ -1,12 +1,12 @@
-"""Threads for tools that block.
+"""Threads for tools that are plain functions and may block.
 
-A thread a call, at most so many at once; further calls wait their turn. A thread cannot
-be stopped: when nobody waits for a call any more, its thread is abandoned and its place
-given to the next, so that tools that hang do not keep the others from running. That too
-is limited; beyond the limit an abandoned thread keeps its place until it ends.
+Each call has its own thread, up to a limit; further calls wait. A thread cannot be
+stopped: when a call is cancelled or times out, its thread is abandoned and stops
+counting against the limit, so that hanging tools do not block others. The number of
+abandoned threads is limited too; beyond it a thread counts until it ends.
 
-Not a ThreadPoolExecutor, because the interpreter joins its threads on leaving: one hung
-tool, and the server would never stop.
+This is no ThreadPoolExecutor, because the interpreter joins its threads at exit: one
+hanging tool would keep the server from stopping.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from django.db import connections
 
 logger = logging.getLogger(__name__)
 
-MAX_THREADS = 32  # that somebody waits for; as many again may be abandoned
+MAX_THREADS = 32  # for running calls; as many again may be abandoned
 
 
 class Threads:
@@ -42,10 +42,10 @@ class Threads:
         *,
         abandoned: Callable[[], None] = lambda: None,
     ) -> Any:
-        """What `function` returns or raises, with the caller's context variables.
+        """Runs `function` in a thread, with the caller's context variables.
 
-        Cancelled, a function that waits its turn never runs, and one that runs is
-        abandoned, of which `abandoned` is told.
+        Returns or raises what the function does. On cancellation, a function that has
+        not started never runs; a running one is abandoned, and `on_abandoned` runs.
         """
         job = _Job(function, name)
         self._admit(job)
@@ -81,7 +81,7 @@ class Threads:
             job = self._next(job)
 
     def _next(self, job: _Job) -> _Job | None:
-        """The job that takes the place of `job`, which has ended."""
+        """The next job for the thread of `job`, which has ended; None for none."""
         with self._lock:
             job.has_ended = True
             if job.is_abandoned:
@@ -93,7 +93,7 @@ class Threads:
             return None
 
     def _give_up(self, job: _Job) -> bool:
-        """True where it runs on all the same."""
+        """Cancels or abandons the job. True if its function keeps running."""
         if job.future.cancel():
             with self._lock, suppress(ValueError):
                 self._waiting.remove(job)
@@ -130,7 +130,7 @@ class _Job:
             return
         try:
             result = self._context.run(self._call)
-        except BaseException as exc:  # whatever it is, it belongs to the caller
+        except BaseException as exc:  # the caller gets it from the future
             self.future.set_exception(exc)
         else:
             self.future.set_result(result)
@@ -139,7 +139,7 @@ class _Job:
         try:
             return self._function()
         except StopIteration as exc:
-            # A future of asyncio refuses it, and the caller would wait for ever.
+            # An asyncio future cannot hold it, and the caller would wait forever.
             raise RuntimeError("a tool raised StopIteration") from exc
         finally:
             connections.close_all()  # this thread's own

@@ -1,4 +1,4 @@
-"""Tools that need a person's approval, where no person can be asked."""
+"""Tools that need approval, in requests where no person can give it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ApprovalNeeded(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class _Unattended:
-    """Runs what needs no approval, and refuses the rest."""
+    """Runs calls that need no approval, and refuses the others."""
 
     tool: Tool
     approval: Approval
@@ -38,12 +38,12 @@ class _Unattended:
 
 
 def unattended(tool: Tool) -> Tool:
-    """The tool for an answer that waits for nobody: calls that need approval fail."""
+    """A copy of the tool that asks no person: calls that need approval fail."""
     if tool.approval is None:
         return tool
     return replace(tool, call=_Unattended(tool, tool.approval), approval=None)
 
 
 def never_runs_unattended(tool: Tool) -> bool:
-    """Whether every call needs approval, whatever its arguments."""
+    """True if every call needs approval, whatever its arguments."""
     return tool.approval is not None and tool.approval.policy != "rule"

@@ -1,7 +1,7 @@
-"""What staff have made of a tool, time after time, and what differs between two times.
+"""Version history of tools: snapshots after each change, restore and differences.
 
-A version is what the row says after a change, without secrets: of secret headers only
-their names are kept.
+A version has the row's columns after a change, without secrets: of secret headers it
+has only the names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.differences import Line, differing
 if TYPE_CHECKING:
     from tools.models import Tool
 
-#: Columns that are no wish of anybody's, or that stand in a snapshot by name.
+#: Columns that staff do not set, or that a snapshot stores by name elsewhere.
 _NOT_KEPT = {
     "id",
     "tool",
@@ -33,7 +33,7 @@ _NOT_KEPT = {
     "secret_id",
     "runs_unasked",
 }
-#: What a restored version leaves as it is: whether models may call the tool now.
+#: Columns that restoring a version does not change.
 _NOT_RESTORED = {"kind", "enabled"}
 
 MAX_NOTE = 200  # characters
@@ -43,7 +43,7 @@ Snapshot = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    field: str  # as people read it
+    field: str  # as shown to staff
     lines: list[Line]
 
 
@@ -56,12 +56,12 @@ class ToolVersionQuerySet(models.QuerySet["ToolVersion"]):
         *,
         before: Snapshot | None = None,
     ) -> bool:
-        """Keep the row as it is now in the database; False where nothing is new.
+        """Stores a version of the row as it is in the database; False if unchanged.
 
-        `before` is what it was, for the first version of a row that has none.
+        `before` is the earlier snapshot, for a row that has no version yet.
         """
         with transaction.atomic():
-            # Two at once: the second sees the first one's number.
+            # The lock makes concurrent changes get different version numbers.
             row = type(tool).objects.select_for_update().get(pk=tool.pk)
             last = self.filter(tool=row).order_by("-number").first()
             snapshot = snapshot_of(row)
@@ -94,7 +94,7 @@ class ToolVersion(models.Model):
     objects = ToolVersionQuerySet.as_manager()
 
     class Meta:
-        default_permissions = ()  # those of its tool
+        default_permissions = ()  # the permissions of its tool apply
         ordering = ["-number"]
         constraints = [
             models.UniqueConstraint(
@@ -107,24 +107,24 @@ class ToolVersion(models.Model):
 
     @transaction.atomic
     def restore(self, user: Any = None) -> list[str]:
-        """The tool as this version says; whether it is enabled stays, secrets too.
+        """Restores the tool to this version, except secrets and the enabled flag.
 
-        The names of groups that are gone. Raises ValidationError where it would not be
-        valid any more.
+        Returns the names of groups that no longer exist. Raises ValidationError if the
+        tool would no longer be valid.
         """
         tool, told = self.tool, self.snapshot
         _set(tool, told["tool"])
         names = {*told["groups"], *filter(None, [told["approvers"]])}
         groups = {group.name: group for group in Group.objects.filter(name__in=names)}
         if told["approvers"] and told["approvers"] not in groups:
-            # Without it the user's own word would be enough.
+            # Without the group, the user alone could approve calls.
             problem = _("The group %(name)r, which has to approve, is gone.")
             raise ValidationError(problem, params={"name": told["approvers"]})
         tool.approvers = groups.get(told["approvers"])
         tool.full_clean()
         tool.save()
         if told["groups"] and not groups.keys() & set(told["groups"]):
-            # Nobody named means everybody.
+            # A tool without groups would be open to everybody.
             raise ValidationError(_("All groups that might use it are gone."))
         tool.groups.set(g for name, g in groups.items() if name in told["groups"])
         if told["http"] and (http := getattr(tool, "http", None)):
@@ -137,8 +137,8 @@ class ToolVersion(models.Model):
 
 
 def snapshot_of(tool: Tool) -> Snapshot:
-    """As JSON: columns of the tool, of its HTTP request, groups by name, and what staff
-    approved of an MCP server's tool."""
+    """The state of a tool as JSON: its columns, its groups by name, the columns of its
+    HTTP request, and the approved definition of an MCP tool."""
     http, mcp = getattr(tool, "http", None), getattr(tool, "mcp", None)
     return {
         "tool": _columns(tool),
@@ -150,7 +150,7 @@ def snapshot_of(tool: Tool) -> Snapshot:
 
 
 def differences(before: Snapshot, after: Snapshot) -> list[Difference]:
-    """One for each field that is not the same, in the order of the fields."""
+    """One difference for each field that changed, in the order of the fields."""
     old, new = _flat(before), _flat(after)
     return [
         Difference(name, differing(_shown(old.get(name)), _shown(new.get(name))))
@@ -160,7 +160,8 @@ def differences(before: Snapshot, after: Snapshot) -> list[Difference]:
 
 
 def _columns(row: models.Model) -> Snapshot:
-    """Through JSON, so that it compares with what the database gives back."""
+    """The columns, converted through JSON so that they compare equal to a stored
+    snapshot."""
     values = {
         column.name: getattr(row, column.attname)
         for column in row._meta.concrete_fields
@@ -171,7 +172,7 @@ def _columns(row: models.Model) -> Snapshot:
 
 
 def _set(row: models.Model, values: Mapping[str, Any]) -> None:
-    """What the snapshot does not know, because it is older, gets its default."""
+    """Sets the columns; one that an older snapshot does not have gets its default."""
     for column in row._meta.concrete_fields:
         name = column.name
         if name in _NOT_KEPT | _NOT_RESTORED or not column.editable:

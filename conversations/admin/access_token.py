@@ -29,7 +29,8 @@ _KNOWN = ["prefix", "created_at", "last_used_at", "revoked_at", "spent", "by_per
 
 @admin.register(AccessToken)
 class AccessTokenAdmin(admin.ModelAdmin):
-    """A token opens its user's conversations, so only superusers issue others'."""
+    """Only superusers issue tokens for others: a token gives access to the user's
+    conversations."""
 
     form = LimitsForm
     list_display = [
@@ -69,7 +70,7 @@ class AccessTokenAdmin(admin.ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed = [*self.readonly_fields, "user"] if obj else [*self.readonly_fields]
         if not request.user.has_perm("tools.change_declaredtool"):
-            fixed.append("declares_any_tool")  # who may not give it to a group
+            fixed.append("declares_any_tool")  # needs the group permission
         return fixed
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:

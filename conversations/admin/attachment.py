@@ -16,6 +16,6 @@ class AttachmentAdmin(SaidAdmin):
     list_select_related = ["conversation"]
     ordering = ["-created_at"]
     search_fields = ["=id", "name", "=conversation__id"]
-    # Without the file itself: nothing serves MEDIA_ROOT.
+    # The file itself is not listed, as MEDIA_ROOT is not served.
     fields = ["id", "name", "conversation", "content_type", "size", "created_at"]
     raw_id_fields = ["conversation"]

@@ -26,7 +26,7 @@ CHANGE = "conversations.change_turn"
 
 
 class EnginePage:
-    """What the engine does, whoever asked for it; and ways to free what hangs."""
+    """Status page of the engine, for all users' turns, with actions for stuck ones."""
 
     def __init__(self, turns: SaidAdmin) -> None:
         self._turns = turns

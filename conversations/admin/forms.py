@@ -36,7 +36,7 @@ class ObjectField(StrictJSONField):
 
 
 class SaidField(forms.CharField):
-    """A text as it was said; a browser's line ends are not a change."""
+    """One text of an item. CRLF from the browser does not count as a change."""
 
     widget = forms.Textarea(attrs={"rows": 6, "cols": 100, "dir": "auto"})
 
@@ -59,8 +59,8 @@ def _unix(text: str) -> str:
 
 
 class ItemForm(forms.ModelForm):
-    """An item's texts one by one, and the whole as JSON. Made for one item by
-    `item_form`."""
+    """One field for each text of an item, and the whole item as JSON. `item_form`
+    creates the subclass for an item."""
 
     payload = ObjectField(label=_("JSON"))
 

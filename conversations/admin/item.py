@@ -78,7 +78,7 @@ class ItemAdmin(SaidAdmin):
     def construct_change_message(
         self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
     ) -> list[dict[str, Any]]:
-        """What changed, never to or from what."""
+        """Names what changed, without the old or new content."""
         changes: list[dict[str, Any]] = super().construct_change_message(
             request, form, formsets, add
         )

@@ -16,11 +16,11 @@ from conversations.preset_forms import ContextSourceForm, PresetForm, TryForm
 from conversations.presets import ContextSource, Preset, PresetSource
 from llm.admin import SecretFormAdmin
 
-MAX_SHOWN = 50_000  # characters of a text that was tried
+MAX_SHOWN = 50_000  # characters of the text that a trial shows
 
 
 class PresetSourceInline(admin.TabularInline):
-    """Who may change a preset may change what it tells."""
+    """Permission to change a preset includes its context sources."""
 
     model = PresetSource
     fields = ["position", "source"]

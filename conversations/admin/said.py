@@ -15,13 +15,14 @@ EDIT = "conversations.edit_items"
 
 
 class SaidAdmin(admin.ModelAdmin):
-    """For what people said, and models to them.
+    """Base of the admin classes for conversation content.
 
-    Staff read their own; all of it with `inspect_turn`. What they read they may correct
-    with `edit_items`. Nobody adds by hand; deleting takes Django's own permission.
+    Staff see their own content, and all content with `inspect_turn`. With `edit_items`
+    they may correct what they see. Nothing is added by hand; deleting needs Django's
+    own permission.
     """
 
-    owner = ""  # path to whoever said it
+    owner = ""  # lookup path to the user who owns the row
     paginator = BoundedPaginator
     show_full_result_count = False
 
@@ -53,7 +54,8 @@ class SaidAdmin(admin.ModelAdmin):
 
 
 def _name_by_id(entries: Iterable[LogEntry]) -> None:
-    """The log outlives what was redacted, and a title may be just that."""
+    """Log entries outlive redacted content, and the default `object_repr` may be a
+    title."""
     for entry in entries:
         entry.object_repr = str(entry.object_id)
         entry.save(update_fields=["object_repr"])

@@ -32,7 +32,7 @@ _PERIOD_LABELS = {
 
 
 class _ToolFilter(admin.SimpleListFilter):
-    """Tools by their rows: names are not looked up among millions of calls."""
+    """Lists names from the tools' rows: a DISTINCT over millions of calls is slow."""
 
     title = _("tool")
     parameter_name = "tool"
@@ -151,7 +151,7 @@ class ToolCallAdmin(SaidAdmin):
         return [n for _title, options in self.fieldsets for n in options["fields"]]
 
     def statistics_view(self, request: HttpRequest) -> HttpResponse:
-        """Of the calls that this person may see."""
+        """Statistics of the calls that the requesting user may see."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         period = request.GET.get("period", USUAL_PERIOD)
@@ -269,7 +269,7 @@ class QuestionAdmin(SaidAdmin):
 
     @admin.display(description=_("answered"))
     def answered(self, question: Question) -> SafeString | str:
-        """The arguments agreed to, against those the model wrote."""
+        """The approved arguments, compared with those the model wrote."""
         if question.answer is None:
             return "–"
         if question.kind == Question.Kind.FORM:

@@ -155,7 +155,7 @@ class TurnAdmin(SaidAdmin):
 
 
 def is_at_rest(turn: Turn | None) -> bool:
-    """A run holds its items in memory; what is changed meanwhile would not be heard."""
+    """A run has its items in memory and would not notice changes to the rows."""
     return turn is None or turn.is_finished
 
 
@@ -166,7 +166,7 @@ def _may_stop(request: HttpRequest) -> bool:
 
 
 def _led_to_by(term: str) -> Q:
-    """Turns that have this id, or something with this id."""
+    """Filter for turns that have this id, or contain an object with this id."""
     requests = ModelCall.objects.filter(Q(request_id=term) | Q(response_id=term))
     found = {
         *Item.objects.named([term]).values_list("turn", flat=True),

@@ -1,7 +1,7 @@
-"""Programs at the REST doors: whose token it is, what it opens, how often.
+"""Authentication, permission and throttle classes of the REST API.
 
-The three parts stand in settings.REST_FRAMEWORK. Of them people's sessions know the
-last: they have limits of their own, the same for everybody.
+They are set in settings.REST_FRAMEWORK. The throttle also limits requests of browser
+sessions, with the same limits for every user.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from conversations.tokens import AccessToken, Scope
 from llm.models import LanguageModel
 from llm.wire.items import Item
 
-_TAKEN = "parley_limits"  # on a request: what was taken of its token's limits
+_TAKEN = "parley_limits"  # the attribute of a request that holds its rate limit verdict
 
 
 class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer <AccessToken>`. Other schemes are other people's."""
+    """`Authorization: Bearer <AccessToken>`. Other schemes are ignored."""
 
     def authenticate(self, request: Request) -> tuple[Any, AccessToken] | None:
         scheme, *rest = get_authorization_header(request).split() or [b""]
@@ -48,7 +48,7 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class TokenPermission(BasePermission):
-    """A token needs one of its view's `token_scopes`; a view that has none is for all.
+    """Requires one of the view's `token_scopes`; views without it accept any scope.
 
     Raises Forbidden.
     """
@@ -61,7 +61,7 @@ class TokenPermission(BasePermission):
 
 
 class TokenThrottle(BaseThrottle):
-    """Requests of a token or a user, each of which counts. Raises TooFast."""
+    """Counts each request of a token or user against its limit. Raises TooFast."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         token = token_of(request)
@@ -81,18 +81,18 @@ class TokenThrottle(BaseThrottle):
 
 
 def token_of(request: Request) -> AccessToken | None:
-    """None for a person's session."""
+    """The token of a request; None for a browser session."""
     return request.auth if isinstance(request.auth, AccessToken) else None
 
 
 def limit_headers(request: Request) -> Mapping[str, str]:
-    """What an answer tells of the limits of the token that asks."""
+    """The rate limit headers of the answer."""
     verdict: Verdict | None = getattr(request._request, _TAKEN, None)
     return admission.headers_of(verdict) if verdict else {}
 
 
 def admit_turn(token: AccessToken, model: LanguageModel, items: Sequence[Item]) -> None:
-    """Before a turn is opened that a model will answer.
+    """Check the token's limits before a turn is opened.
 
     Raises ModelNotAvailable, TooFast, BudgetExhausted.
     """

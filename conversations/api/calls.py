@@ -1,5 +1,5 @@
-"""Doors to calls of tools: questions to people, work in the background, results that
-come from outside."""
+"""API views of tool calls: questions to users, background calls, and the callback that
+receives results from outside."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tools.output import rendered
 NOTE_LENGTH = 500  # characters
 
 
-#: What a token needs one of: its calls belong to a conversation, and are tools' too.
+#: A token needs one of these scopes.
 _TOOLS = (Scope.CHAT, Scope.TOOLS)
 
 
@@ -177,7 +177,10 @@ class AnswerView(ApiView):
 
 
 def answer(question: Question, user: Any, action: Any, **said: Any) -> None:
-    """A person's word, from whichever door. Raises Decided and Refused."""
+    """Record a user's decision and resume the turn.
+
+    Raises QuestionAlreadyDecided, InvalidInput.
+    """
     try:
         goes_on = question.decide(user, action, **said)
     except AlreadyDecided as exc:

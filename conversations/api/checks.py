@@ -1,7 +1,7 @@
-"""Checks of JSON values from outside, and the error that names the place. Pure.
+"""Checks of JSON values in requests, with errors that name the value's path. Pure.
 
-A check takes a value and where it stands (`options.temperature`), returns the value as
-it is kept, and raises InputError.
+A check takes a value and its path (`options.temperature`), returns the value as it is
+stored, and raises InputError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Check = Callable[[Any, str], Any]
 
 
 class InputError(Exception):
-    """Something that was sent cannot be taken; `param` is its path."""
+    """A value in a request is invalid; `param` is its path."""
 
     status = 400
 
@@ -76,7 +76,7 @@ def string(value: Any, where: str) -> str:
 
 
 def without_nul(told: Any, body: bytes) -> None:
-    """Raises InputError for the first NUL in `told`, which `body` was read as."""
+    """Raises InputError for the first NUL in `value`, which was parsed from `body`."""
     if NUL in body:
         _without_nul(told, "")
 
@@ -178,7 +178,7 @@ def by_type(kinds: Mapping[str, Check]) -> Check:
 
 
 def is_deeper(value: Any, depth: int = MAX_DEPTH) -> bool:
-    """True where lists and objects are nested more than `depth` levels."""
+    """True if lists and objects are nested more than `depth` levels."""
     level = [value]
     for _ in range(depth):
         level = [inner for outer in level for inner in children(outer)]

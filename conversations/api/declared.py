@@ -1,8 +1,8 @@
-"""Tools that a client declares, made canonical. Pure.
+"""Validate the tools that a client declares, and convert them to canonical form. Pure.
 
-In: `options.tools` as it came. Out: definitions in the shape of the Responses API, for
-functions that the client runs itself and for tools that the model's provider runs. What
-of the latter a model takes is for `llm.hosted` to say.
+In: `options.tools` as it was sent. Out: definitions in the shape of the Responses API,
+for functions that the client runs and for tools that the model's provider runs.
+`llm.hosted` decides which of the latter a model supports.
 
 Source: https://www.openresponses.org/specification (tools)
 """
@@ -27,12 +27,12 @@ from conversations.api.checks import (
 from llm.wire.json_pointer import spelled
 from tools.parameters import EMPTY, schema_mistakes
 
-MAX_DECLARED = 128  # tools; OpenAI takes no more
+MAX_DECLARED = 128  # tools; OpenAI accepts no more
 MAX_DESCRIPTION = 10_000  # characters
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TYPE = re.compile(r"[a-z][a-z0-9_.:-]{0,63}")
-#: A turn is kept in the open, and read by whoever may read the conversation.
+#: Turns are stored unencrypted, and all readers of a conversation can see them.
 _SECRET = ("authorization", "headers")
 
 
@@ -62,7 +62,7 @@ def function_name(value: Any, where: str) -> str:
 
 
 def schema(value: Any, where: str) -> dict[str, Any]:
-    """Any JSON object that is not nested without end."""
+    """A JSON object with at most `MAX_DEPTH` levels."""
     told = dict(mapping(value, where))
     if is_deeper(told):
         raise InputError(where, f"nested more than {MAX_DEPTH} levels deep.")

@@ -1,5 +1,8 @@
-"""The OpenAPI document. Loaded when somebody asks for it: drf-spectacular's generator
-brings Django's test client along, which takes 4 MB."""
+"""Generator of the OpenAPI document.
+
+Imported on the first request for the document, because drf-spectacular's generator
+imports Django's test client, which takes 4 MB.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document as it is served: made once a process, and then compared."""
+"""View of the OpenAPI document, generated once a process and served with an ETag."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _JSON_TYPES = ("application/vnd.oai.openapi+json", "application/json")
 
 
 def respond(request: HttpRequest) -> HttpResponseBase:
-    """The document, which is the same for everybody as long as the process lives."""
+    """The document, or 304 if the client has it. It is the same for all users."""
     form = request.GET.get("format", "")
     if form not in ("", "json", "yaml"):
-        return SpectacularAPIView.as_view()(request)  # which refuses it
+        return SpectacularAPIView.as_view()(request)  # it answers with an error
     told = request.headers.get("Accept", "")
     accept = next((kind for kind in _JSON_TYPES if kind in told), "*/*")
     made = _rendered(form, accept)

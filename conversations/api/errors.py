@@ -1,9 +1,9 @@
-"""Every error of the API in one shape, OpenAI's: `{"error": {message, type, param,
+"""Error responses of the API in OpenAI's shape: `{"error": {message, type, param,
 code}}`.
 
-`exception_handler` renders what a view raises, `not_found` and its like what never
-reached one. A fault of ours says nothing but the request's id, under which it is in the
-log.
+`exception_handler` renders exceptions of views; `not_found`, `bad_request` and
+`server_error` render errors outside of them. An internal error shows only the request's
+id, under which the log has the exception.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _API = "/api/"
 
 
 class Refused(APIException):
-    """What was sent cannot be taken; `param` is its path."""
+    """A value in a request is invalid; `param` is its path."""
 
     status_code: int = status.HTTP_400_BAD_REQUEST
 
@@ -74,7 +74,10 @@ class Unavailable(APIException):
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """None for a fault of ours: Django logs it and `server_error` answers."""
+    """Render an exception of a view.
+
+    Returns None for an internal error: Django logs it and `server_error` answers.
+    """
     if isinstance(exc, LLMError):
         return Response(_body(llm_error_object(exc)), exc.status, headers=_retry(exc))
     if isinstance(exc, RequestDataTooBig):
@@ -82,7 +85,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     elif isinstance(exc, NotRunning):
         exc = Unavailable()
     elif isinstance(exc, Http404):
-        exc = Http404()  # Django's text names our classes
+        exc = Http404()  # Django's message would name a model class
     response = drf_exception_handler(exc, context)
     if response is not None:
         response.data = _body(_error_object(exc, response.status_code, response.data))
@@ -103,12 +106,12 @@ def llm_error_object(exc: LLMError) -> dict[str, Any]:
 
 
 def request_id(request: HttpRequest) -> str:
-    """The same for as long as the request lasts."""
+    """The request's id, made on first use."""
     return str(request.META.setdefault("parley.request_id", new_id("req")))
 
 
 def is_api(request: HttpRequest) -> bool:
-    """Programs are answered with JSON, whatever they say they take."""
+    """True for paths of the API, which answer with JSON whatever the Accept header."""
     return request.path.startswith(_API)
 
 
@@ -155,7 +158,7 @@ def _error_object(exc: Exception, status: int, detail: Any) -> dict[str, Any]:
     named = isinstance(exc, ValidationError) and param
     text = f"{param}: {first}" if named else str(first)
     return {
-        "message": text[:LONGEST],  # which may tell a header again
+        "message": text[:LONGEST],  # the message may quote a long header
         "type": _type(status),
         "param": param,
         "code": getattr(first, "code", None),

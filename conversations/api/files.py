@@ -1,4 +1,4 @@
-"""The upload door: files of a conversation, in and out, for its owner alone."""
+"""API views that upload, download and delete a conversation's files, for its owner."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from conversations.attachments import UploadRefused, examined, is_used, kept
 from conversations.file_kinds import IMAGES
 from conversations.models import Attachment, Conversation
 
-_AROUND = 1_000_000  # bytes of a request beside its files
+_AROUND = 1_000_000  # bytes of a request in addition to its files
 
-#: Nothing in a file may run, whatever a browser makes of it.
+#: Browsers must not run scripts in uploaded files.
 _POLICY = "default-src 'none'; sandbox"
 
 
@@ -55,7 +55,7 @@ class AttachmentsView(ApiView):
     serializer_class = AttachmentsSerializer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuses by length before anything is read."""
+        """Refuse a request by its Content-Length before reading it."""
         most = settings.MAX_UPLOAD_SIZE * settings.MAX_UPLOAD_COUNT + _AROUND
         if int(request.META.get("CONTENT_LENGTH") or 0) > most:
             raise PayloadTooLarge(f"A request may be at most {most} bytes long.")
@@ -115,14 +115,14 @@ def _download(row: Attachment, etag: str) -> HttpResponse:
     try:
         with row.file.open("rb") as file:
             data = file.read()
-    except FileNotFoundError as exc:  # its bytes were erased
+    except FileNotFoundError as exc:  # the file itself was deleted
         raise Http404 from exc
     shows = content_disposition_header(row.content_type not in IMAGES, row.name)
     headers = {
         "Content-Disposition": str(shows),
         "Content-Security-Policy": _POLICY,
         "X-Content-Type-Options": "nosniff",
-        # Whoever has lost the right to it has it no longer in the cache either.
+        # The browser must ask again, as the user's permission may have been revoked.
         "Cache-Control": "private, no-cache",
         "ETag": etag,
     }

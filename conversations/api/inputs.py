@@ -1,10 +1,10 @@
-"""What a client may send as `input` and `options`, made canonical. Pure.
+"""Validate a request's `input` and `options` and make them canonical. Pure.
 
-In: JSON values as they came, from any door. Out: items with ids of ours, and options as
-they are stored. Raises InputError, which names the place.
+In: JSON values as they were sent. Out: items with new ids, and options as they are
+stored. Raises InputError, which names the path of the invalid value.
 
 `input` is a string, or a list of Responses items and `{role, content}` messages. The
-parts of Chat Completions (`text`, `image_url`) are taken as well.
+parts of Chat Completions (`text`, `image_url`) are accepted as well.
 
 Source: https://www.openresponses.org/specification
 """
@@ -41,17 +41,17 @@ from llm.wire.items import Item, function_call_output, message, new_id
 
 MAX_ITEMS = 500  # of one input
 MAX_PARTS = 500  # of one message
-MAX_STOPS = 4  # sequences; most providers take no more
-MAX_CHECKS = 50  # of one action on a screen
-MAX_TOOLS = 500  # names of one list
+MAX_STOPS = 4  # stop sequences; most providers accept no more
+MAX_CHECKS = 50  # safety checks of one computer action
+MAX_TOOLS = 500  # names in one list
 TOOL_NAME_LENGTH = 128  # characters
 
 
 def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
     """The canonical items of an input of `max_size` bytes at most.
 
-    Files that come inside a message as `data:` URLs count. Whether a `file_id` names a
-    file of the conversation is for the caller to see (`conversations.attachments`).
+    Files inside a message (`data:` URLs) count towards the size. The caller checks that
+    a `file_id` names a file of the conversation (`conversations.attachments`).
     """
     if isinstance(value, str):
         items = [message("user", _said(value, param))]
@@ -67,7 +67,7 @@ def items_of(value: Any, *, max_size: int, param: str = "input") -> list[Item]:
 
 
 def check_size(items: Any, size: int, max_size: int, param: str = "input") -> None:
-    """Raises InputTooLarge."""
+    """Raises InputSizeError."""
     if size <= max_size:
         return
     problem = f"this is {size} bytes long; the limit is {max_size} bytes."
@@ -137,7 +137,7 @@ def _output(fields: Mapping[str, Any], where: str) -> Item:
 
 
 def _screen(fields: Mapping[str, Any], where: str) -> Item:
-    """What a screen shows after the actions that the model asked for."""
+    """A screenshot taken after the computer actions that the model requested."""
     told = _SCREEN(fields, where)
     at, output = f"{where}.output", told["output"]
     choice("computer_screenshot")(output["type"], f"{at}.type")
@@ -162,7 +162,7 @@ def _checks(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _approval(fields: Mapping[str, Any], where: str) -> Item:
-    """The client's word about a call that a provider is to make."""
+    """The client's decision about an MCP call that the provider will make."""
     told = _APPROVAL(fields, where)
     return {**told, "id": new_id("mcpr")}
 
@@ -306,7 +306,7 @@ def _only_one(fields: Mapping[str, Any], names: Collection[str], where: str) -> 
 
 
 def _file_id(value: Any, where: str) -> str:
-    """The id of a file of ours; whether it is there, the conversation knows."""
+    """A well-formed file id; `conversations.attachments` checks that it exists."""
     if not _FILE_ID.fullmatch(string(value, where)):
         problem = "there is no such file in this conversation."
         raise InputError(where, problem, code="unknown_file")
@@ -426,10 +426,10 @@ _OPTIONS: dict[str, Check] = {
     "presence_penalty": number(-2, 2),
     "frequency_penalty": number(-2, 2),
     "metadata": _metadata,
-    # What the client brings, and which of ours may be called; [] for none.
+    # Tools of the client, and server tools that may be called ([] for none).
     "tools": declared.tools,
     "server_tools": _names,
     "disabled_tools": _names,
-    # What the model does not take is left out and reported, not refused.
+    # Unsupported options are dropped and reported instead of refused.
     "ignore_invalid_options": boolean,
 }

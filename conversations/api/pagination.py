@@ -9,7 +9,7 @@ from rest_framework.request import Request
 
 
 class _Cursor(CursorPagination):
-    """A page's end is a place in the order, so new rows shift nothing."""
+    """Cursor pagination, so that new rows do not shift later pages."""
 
     page_size = 50
     max_page_size = 200
@@ -24,7 +24,7 @@ class _Cursor(CursorPagination):
     def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
         try:
             return super().paginate_queryset(*args, **kwargs)
-        except DjangoValidationError as exc:  # it names no place in the order
+        except DjangoValidationError as exc:  # the cursor holds an invalid value
             raise ValidationError({"cursor": "This is no cursor of ours."}) from exc
 
     def get_page_size(self, request: Request) -> int | None:

@@ -14,8 +14,11 @@ from llm.wire import bounded_json
 
 
 class JSONParser(BaseParser):
-    """Takes what can be kept and sent again: UTF-8 without half surrogate pairs, no
-    NUL, no NaN, no bottomless nesting. DRF's own reads a body of any size."""
+    """Parses JSON objects that can be stored and sent on.
+
+    It refuses lone surrogates, NUL, NaN, deep nesting and large bodies; DRF's own
+    parser reads a body of any size.
+    """
 
     media_type = "application/json"
 

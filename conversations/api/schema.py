@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of shapes that are not serializers."""
+"""OpenAPI schemas without a serializer, and lazy `extend_schema` decorators."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ _telling = Lock()
 
 
 def describe(**told: Any) -> Callable[[Described], Described]:
-    """As `extend_schema`, which loads all that makes documents, once one is made."""
+    """Decorate like `extend_schema`, but only when the document is generated.
+
+    `extend_schema` imports all modules that generate documents.
+    """
     return partial(_later, lambda: utils.extend_schema(**told))
 
 
 def describe_view(**methods: dict[str, Any]) -> Callable[[Described], Described]:
-    """As `extend_schema_view`; each method's description is what `describe` takes."""
+    """Decorate like `extend_schema_view`; each value has arguments of `describe`."""
 
     def described() -> Callable[[Any], Any]:
         told = {name: utils.extend_schema(**each) for name, each in methods.items()}
@@ -44,7 +47,7 @@ def _later(
 
 
 def tell() -> None:
-    """Describe the views, as a document is about to be made."""
+    """Apply the decorators; called before the document is generated."""
     with _telling:
         while _untold:
             _untold.pop(0)()
@@ -68,7 +71,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _omissible(properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Fields, those of fields as well, where null is the same as leaving them out."""
+    """Make properties nullable at all levels: null is the same as leaving out."""
     told = {}
     for name, schema in properties.items():
         told[name] = _nullable(schema)
@@ -270,7 +273,7 @@ FORM = OpenApiParameter(
 
 
 def event_of(data: dict[str, Any]) -> dict[str, Any]:
-    """An event of a stream: `data` is the schema of what it tells."""
+    """Schema of a Server-Sent Event; `data` is the schema of its JSON data."""
     told = {"contentMediaType": JSON, "contentSchema": data}
     fields = {"id": {}, "event": {}, "data": told}
     properties = {name: {"type": "string", **more} for name, more in fields.items()}
@@ -278,7 +281,7 @@ def event_of(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_event(**data: Any) -> dict[str, Any]:
-    """One without a name, which is then `message`, and without JSON."""
+    """Schema of an event without a name (so of type `message`) and without JSON."""
     properties = {
         "id": {"type": "string"},
         "event": {"type": "string", "enum": ["message"]},
@@ -296,19 +299,21 @@ STREAM = OpenApiResponse(
 )
 
 
-#: A body that is none of JSON, too large, or no JSON at all.
+#: Statuses for a body that is invalid, too large, or of another content type.
 BODY = (400, 413, 415)
-_OURS = (500, 503)  # we fail, or the database is away
+_OURS = (500, 503)  # internal error, database unavailable
 
 
 def errors(*statuses: int, public: bool = False) -> dict[Any, Any]:
-    """Those every operation can answer, and `statuses`. A `public` one asks for no
-    token."""
+    """Error responses that every operation has, and `statuses`.
+
+    A `public` operation needs no token.
+    """
     always = _OURS if public else (401, 403, 429, *_OURS)
     return {(status, JSON): ErrorSerializer for status in sorted({*always, *statuses})}
 
 
-#: Of every answer, and of some refusals by their status.
+#: Headers of all answers; `_OF_STATUS` has those of some errors.
 _HEADERS = {
     "X-Request-ID": "Under which the staff find this request in the log.",
     "WWW-Authenticate": "How to come in.",
@@ -324,7 +329,7 @@ _OF_STATUS = {
 
 
 def with_headers(result: dict[str, Any], **told: Any) -> dict[str, Any]:
-    """A hook of drf-spectacular: the headers that answers have in common."""
+    """Add the common headers to `result`; a postprocessing hook of drf-spectacular."""
     result["components"]["headers"] = {
         name: {
             "description": text,

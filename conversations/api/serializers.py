@@ -65,7 +65,7 @@ class Strict(serializers.Serializer[Any]):
 
 
 class TextField(serializers.CharField):
-    """DRF's own takes numbers for text."""
+    """A text field that refuses numbers, which DRF's `CharField` accepts."""
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
@@ -75,7 +75,7 @@ class TextField(serializers.CharField):
 
 @extend_schema_field(schema.MODEL_NAME)
 class ModelField(serializers.Field[Any, Any, Any, Any]):
-    """A model by any name that its user may use; null is the default model."""
+    """A model that the user may use, by any of its names; null is the default model."""
 
     default_error_messages = {"invalid": "Not a valid string."}
 
@@ -90,7 +90,7 @@ class ModelField(serializers.Field[Any, Any, Any, Any]):
 
 @extend_schema_field(schema.PRESET_NAME)
 class PresetField(serializers.Field[Any, Any, Any, Any]):
-    """A preset by its name, of those its user may use; null for none."""
+    """A preset that the user may use, by its name; null for none."""
 
     default_error_messages = {
         "invalid": "Not a valid string.",
@@ -111,7 +111,7 @@ class PresetField(serializers.Field[Any, Any, Any, Any]):
 
 
 class _CheckedField(serializers.JSONField):
-    """A JSON value as `check` returns it, which raises InputError."""
+    """A JSON value as `check` returns it. `check` raises InputError."""
 
     def to_internal_value(self, data: Any) -> Any:
         try:
@@ -140,7 +140,7 @@ class OptionsField(_CheckedField):
         return options
 
     def _check_tools(self, names: list[str], where: str) -> None:
-        """A misspelled name would leave a tool on that was to be off."""
+        """Refuse unknown names: a misspelled one would leave a tool enabled."""
         found = Tool.objects.permitted(self.context["user"]).filter(name__in=names)
         if unknown := set(names) - set(found.values_list("name", flat=True)):
             raise InputError(
@@ -203,8 +203,11 @@ class TurnRequestSerializer(Strict):
     )
 
     def get_fields(self) -> dict[str, Any]:
-        """DRF copies all that a field was made with, which takes as long as to check
-        the message."""
+        """Copy the fields shallowly.
+
+        DRF copies all arguments of each field, which takes as long as checking the
+        message.
+        """
         return {name: copy(field) for name, field in self._declared_fields.items()}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -215,14 +218,14 @@ class TurnRequestSerializer(Strict):
         self._check_outputs(attrs["input"])
         self._check_declared(attrs["model"], attrs.get("options") or {})
         if "tools" not in (attrs.get("options") or {}):
-            # Allowed when they were written, which may have been long ago.
+            # They were permitted when they were set, perhaps long ago.
             usual = self.context["conversation"].options
             check_kinds(usual, self.context["user"], self.context.get("token"))
         attrs["input"] = self._with_files(attrs["input"])
         return attrs
 
     def create(self, validated_data: dict[str, Any]) -> Turn:
-        """The new turn, or that of an earlier request with the same key."""
+        """The new turn, or that of an earlier request with the same idempotency key."""
 
         token: AccessToken | None = self.context.get("token")
 
@@ -261,7 +264,7 @@ class TurnRequestSerializer(Strict):
         return turn
 
     def _fingerprint(self) -> str:
-        """Of what is asked; how it is to be answered may differ the second time."""
+        """Hash of the request without `wait` and `stream`; a retry may change those."""
         asked = {n: self.initial_data.get(n) for n in ("input", "model", "options")}
         asked["conversation"] = self.context["conversation"].pk
         return hashlib.sha256(
@@ -279,7 +282,7 @@ class TurnRequestSerializer(Strict):
             raise Refused(InputError(exc.param, str(exc), code="unknown_file")) from exc
 
     def _check_outputs(self, items: list[ItemPayload]) -> None:
-        """An output answers a call of this conversation."""
+        """Refuse an output that answers no call of this conversation."""
         for kind, (answers, name, asks) in ANSWERS.items():
             answered = {item[name] for item in items if item["type"] == kind}
             if not answered:
@@ -299,7 +302,7 @@ class TurnRequestSerializer(Strict):
                 )
 
     def _check_declared(self, model: LanguageModel, options: dict[str, Any]) -> None:
-        """What the model's provider is to run, it must have."""
+        """Refuse tools that the model's provider would run but does not support."""
         declared = options.get("tools") or []
         if options.get("ignore_invalid_options"):
             return
@@ -319,7 +322,7 @@ class TurnRequestSerializer(Strict):
 
 
 def model_of(name: str | None, user: Any) -> LanguageModel:
-    """Raises LLMError where `user` may not use it, or nobody can."""
+    """Find a model by name. Raises LLMError if `user` cannot use it."""
     try:
         model = router.model_called(name, user=user)
         model.way = router.route_of(model)
@@ -330,7 +333,7 @@ def model_of(name: str | None, user: Any) -> LanguageModel:
 
 
 def idempotency_key(key: Any) -> str | None:
-    """The caller's key, checked; None where there is none."""
+    """The request's key, checked; None if it has none. Raises InvalidInput."""
     if key is None:
         return None
     if not isinstance(key, str) or not key.isprintable() or not key.strip():
@@ -450,7 +453,7 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
 
     @extend_schema_field(schema.OPTIONS)
     def get_options(self, turn: Turn) -> Any:
-        """Without what the gateway notes of its own requests."""
+        """The public options; the gateway stores internal ones beside them."""
         known = schema.OPTIONS["properties"]
         return {name: told for name, told in turn.options.items() if name in known}
 
@@ -517,7 +520,7 @@ class ModelsSerializer(serializers.Serializer[Any]):
 
 
 def response_object(turn: Turn) -> dict[str, Any]:
-    """The turn's answer as it stands, in the shape of its last event."""
+    """The turn's answer so far, as a response object like that of its last event."""
     builder = ResponseBuilder(
         id=turn.pk,
         model=turn.language_model.public_name if turn.language_model else "",
@@ -538,6 +541,6 @@ def response_object(turn: Turn) -> dict[str, Any]:
 
 
 def _error(turn: Turn) -> dict[str, Any] | None:
-    """As a response has it: what else is kept is for replies."""
+    """The error in the shape of a response, without its internal fields."""
     error = turn.error
     return error and {name: error.get(name) for name in ("code", "message")}

@@ -1,4 +1,4 @@
-"""The tools that a user may use, and how they have done."""
+"""API view of the tools that a user may use, with statistics of their calls."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ def _tools(user: Any) -> list[dict[str, Any]]:
 
 
 def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
-    """Of a user's own calls, also in conversations that they have deleted."""
+    """Statistics by tool: of all calls for permitted staff, else of the user's own.
+
+    Calls in deleted conversations count.
+    """
     if period not in PERIODS:
         problem = f"expected {either(PERIODS)}."
         raise Refused(InputError("statistics", problem))

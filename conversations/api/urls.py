@@ -11,7 +11,7 @@ app_name = "api"
 
 @csrf_exempt
 def document(request: HttpRequest) -> HttpResponseBase:
-    # Few ask for it, and it loads much.
+    # Imported late: the document is rarely requested, and generating it needs 4 MB.
     from conversations.api.document_view import respond
 
     return respond(request)

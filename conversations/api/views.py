@@ -38,7 +38,7 @@ from llm.prepared import Prepared
 
 
 class _OnlyJSON(DefaultContentNegotiation):
-    """Streams pass our renderers by, so no `Accept` is refused, no `?format` read."""
+    """Always selects JSON, and ignores `Accept` and `?format`, which streams use."""
 
     def select_renderer(
         self, request: Any, renderers: Any, format_suffix: Any = None
@@ -71,14 +71,14 @@ class ApiView(generics.GenericAPIView[Any]):
 
 
 def _note_size(response: Any) -> None:
-    """What was rendered is in a cycle with the request, as long as nobody collects."""
+    """Count the body as garbage: it stays in a reference cycle until a collection."""
     note_freed(len(response.content))
 
 
 def _pass_credential(request: Request) -> None:
-    """To `Streams`, which ends the stream once this is not valid any more."""
+    """Put the credential into the scope, so that `Streams` can end a revoked stream."""
     scope = getattr(request._request, "scope", None)
-    if scope is None:  # of a test client, without a stream
+    if scope is None:  # a test client, which has no stream
         return
     if token := token_of(request):
         scope[CREDENTIAL] = Credential.of_token(token)
@@ -276,12 +276,15 @@ _CALLS = Prepared[ToolCall](
 )
 
 
-#: Its fields are made once.
+#: One instance, because a serializer builds its fields on first use.
 _OPENED = TurnSerializer()
 
 
 def _with_its_rows(turn: Turn) -> Turn:
-    """As `prefetch_related` does it, which would build the queries anew each time."""
+    """Fill the prefetch cache with prepared queries.
+
+    `prefetch_related` would build the queries again each time.
+    """
     vars(turn)["_prefetched_objects_cache"] = {
         "items": turn.opened_with or _ITEMS.all(turn.pk),
         "tool_calls": [] if turn.opened_with else _CALLS.all(turn.pk),
@@ -297,7 +300,10 @@ def _form(request: Request) -> Literal["events", "text"]:
 
 
 def _position(request: Request) -> str | None:
-    """A reconnecting browser's header is newer than the query of its address."""
+    """The position to stream from.
+
+    The header comes first: a reconnecting browser repeats the old query.
+    """
     header = request.headers.get("Last-Event-ID")
     after = header or request.query_params.get("after")
     if not after:

@@ -1,8 +1,8 @@
-"""The engine: turns in, events out, whatever happens to the process in between.
+"""The turn engine: runs turns and publishes their events, and survives the end of the
+process.
 
-Doors know these few functions and nothing else. `submit` and `cancel` are for
-synchronous code in any thread; the others run on the server's event loop, or find their
-way there.
+The entry points use only these functions. `submit` and `cancel` are for synchronous
+code in any thread; the others run on the server's event loop or hand over to it.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class NotRunning(Exception):
 
 
 async def start(*, works: bool = True) -> None:
-    """Begin on this event loop. Scaled, only a process that `works` runs turns; the
-    others follow them."""
+    """Start the engine on this event loop. With Redis, only a process with `is_worker`
+    runs turns; the others subscribe to them."""
     global _engine
     assert _engine is None, "one engine a process"
     if settings.REDIS_URL:
@@ -79,9 +79,9 @@ async def start(*, works: bool = True) -> None:
 
 
 async def drain() -> None:
-    """Stop taking turns up; let those that run end, or hand them over.
+    """Take up no more turns; let running ones end, or release them to other processes.
 
-    Who calls meanwhile waits for the same end.
+    A second call waits for the first drain.
     """
     global _engine, _draining
     if _engine is None:
@@ -99,11 +99,12 @@ def is_draining() -> bool:
 
 
 def submit(turn_id: str, conversation_id: str = "", opened: Turn | None = None) -> None:
-    """A committed turn waits to be run. Where no engine runs here, a sweep finds it.
+    """Run a committed turn. Without an engine in this process, a sweep of another
+    process finds it.
 
-    One that was `opened` just now need not be read again, if it can run at once.
-    In the engine's own loop it is taken up at once: who follows it next waits for its
-    run, and need not look for it in the rows.
+    A turn that was just `opened` is not read again if it can run at once. On the
+    engine's own loop the turn is queued immediately, so a subscriber that comes next
+    waits for its run instead of reading the rows.
     """
     if _engine is None:
         return
@@ -122,9 +123,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 async def open(open_turn: Callable[[], Turn]) -> Turn:
-    """The turn that `open_turn` opens, which runs in a thread, and is then submitted.
+    """Call `open_turn` in a thread and submit the turn that it returns.
 
-    For an open page's WebSocket; in one process the turn is taken up in the same go.
+    For an open page's WebSocket. In one process the turn is opened and claimed in the
+    same transaction.
     """
     if _engine is not None and not settings.REDIS_URL:
         return await _engine.open(open_turn)
@@ -134,8 +136,8 @@ async def open(open_turn: Callable[[], Turn]) -> Turn:
 
 
 async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `function` finds in the rows, asked in a thread: one of the engine's, which
-    are several; Channels has but one."""
+    """Call `function`, which reads rows, in one of the engine's reader threads;
+    Channels has a single thread."""
     if _engine is not None and not _engine.draining:
         return await _engine.read(function, *args, **kwargs)
     found: T = await database_sync_to_async(function)(*args, **kwargs)
@@ -143,9 +145,9 @@ async def read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
 
 
 def enqueue(turn_id: str) -> None:
-    """A turn that is written in this transaction is to be taken up.
+    """Queue a turn in the transaction that writes it.
 
-    Call it where a turn becomes claimable, and `submit` once it is committed.
+    Call it where a turn becomes claimable, and `submit` after the commit.
     """
     if settings.REDIS_URL:
         from conversations.engine import jobs
@@ -154,8 +156,8 @@ def enqueue(turn_id: str) -> None:
 
 
 def cancel(turn: Turn) -> None:
-    """Stop the turn in whatever phase it is, and all else that its message has caused;
-    harmless where that is over."""
+    """Stop the turn in any phase, and all turns and calls that its message has caused;
+    does nothing for those that are over."""
     from conversations.engine import message_bounds, rows
 
     stopped = message_bounds.halt(turn.pk)
@@ -167,9 +169,10 @@ def cancel(turn: Turn) -> None:
 
 
 def continue_message(turn: Turn, token: AccessToken | None = None) -> Turn:
-    """Go on past the bound that the message of `turn` has reached: the turn opened.
+    """Open the turn that continues past the limit which the message of `turn` has
+    reached.
 
-    Raises `message_bounds.NothingToContinue`.
+    Raises `message_bounds.CannotContinue`.
     """
     from conversations.engine import message_bounds
 
@@ -179,14 +182,14 @@ def continue_message(turn: Turn, token: AccessToken | None = None) -> Turn:
 
 
 def decided(question: Question) -> None:
-    """A person has answered; a call of a running turn may wait for it."""
+    """Notify a running turn that a person has answered its question."""
     turn_id = question.tool_call.turn_id
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.decided, turn_id, question.pk)
 
 
 def cancel_call(call: ToolCall) -> None:
-    """Cancel a call in the background; harmless where it is over."""
+    """Cancel a background call; does nothing if it is over."""
     from conversations.engine import message_bounds
 
     message_bounds.cancel_calls(type(call).objects.filter(pk=call.pk))
@@ -195,19 +198,20 @@ def cancel_call(call: ToolCall) -> None:
 
 
 def arrived(concluded: Concluded) -> None:
-    """The result of a call in the background came from outside."""
+    """Hand a background call's result, which was posted from outside, to the model."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.background.told, concluded)
 
 
 def forget(turn_id: str) -> None:
-    """Rows of a turn that is over have changed; tell it from them from now on."""
+    """Drop the events of a finished turn whose rows have changed; from now on they are
+    made from the rows."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.forget, turn_id)
 
 
 def renamed(conversation: Conversation) -> None:
-    """The conversation has another title, which its owner's open pages show."""
+    """Show the conversation's new title in its owner's open pages."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(
             _engine.renamed, conversation.owner_id, conversation.pk
@@ -215,7 +219,8 @@ def renamed(conversation: Conversation) -> None:
 
 
 def tell(kind: str) -> None:
-    """All other processes that something of this kind has changed; see `hints.on`."""
+    """Notify all other processes that something of this kind has changed; see
+    `notifications.on`."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.tell, kind)
 
@@ -223,22 +228,23 @@ def tell(kind: str) -> None:
 def follow(
     turn_id: str, after: str | Position | None = None, way: Way | None = None
 ) -> AsyncGenerator[list[Entry], None]:
-    """What is said in the turn after a position, in the batches in which it was said.
+    """Yield the turn's entries after a position, in the batches in which they were
+    appended.
 
-    With a `way`, less what could be told at once in it, which the end never is.
-    Raises ValueError for a malformed position, NotRunning without an engine.
+    With a `sink`, entries that it could write directly are not yielded; the last entry
+    always is. Raises ValueError for a malformed position, NotRunning without an engine.
     """
     place = Position.parse(after) if isinstance(after, str) else after
     return _running().follow(turn_id, place, way)
 
 
 async def is_told(turn_id: str, after: str) -> bool:
-    """True where a follower at `after` has been told all there is."""
+    """True if the turn is over and has no events after `after`."""
     return await _running().is_told(turn_id, Position.parse(after))
 
 
 async def response_of(turn_id: str) -> dict[str, Any]:
-    """The finished response. Waits for the end of the turn."""
+    """Return the finished response. Waits for the end of the turn."""
     return await _on_its_loop(_response_of(turn_id))
 
 

@@ -1,4 +1,4 @@
-"""Which calls of a turn need a person's word, and what that word was."""
+"""The calls of a turn that need a person's approval, and the decisions made so far."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What people have said of a turn's calls, by call id."""
+    """The decisions that people have made about a turn's calls, by call id."""
 
     tools: Mapping[str, Tool]
     accepted: Collection[str] = ()
     arguments: Mapping[str, str] = field(default_factory=dict)  # where edited
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)  # where not accepted
     trusted: Collection[str] = ()  # tools approved before in the conversation
-    has_expired: bool = False  # a question that nobody decided in time
+    has_expired: bool = False  # a question expired without an answer
 
     def needs_approval(self, call: Item) -> bool:
-        """False for a call that cannot run anyhow: its error needs no approval."""
+        """False for a call that cannot run: its error needs no approval."""
         call_id: str = call["call_id"]
         if call_id in self.accepted or call_id in self.outcomes:
             return False
@@ -60,7 +60,8 @@ NONE_NEEDED = Decisions({})
 
 
 def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
-    """In two queries at the most; in none for a new turn without such tools."""
+    """Load a turn's decisions: at most two queries, and none for a new turn without
+    tools that need approval."""
     policies = {tool.approval.policy for tool in tools.values() if tool.approval}
     if not policies and turn.epoch == 1:
         return NONE_NEEDED
@@ -106,7 +107,7 @@ def _outcome(row: Question) -> Outcome:
 
 
 def question_of(call: Item, tools: Mapping[str, Tool]) -> Asked:
-    """What a person is asked before `call` runs."""
+    """The question to ask a person before `call` runs."""
     tool = _tool(call, tools)
     assert tool is not None, "it needs approval"
     return Asked(
@@ -118,7 +119,7 @@ def question_of(call: Item, tools: Mapping[str, Tool]) -> Asked:
 
 
 def told_question(question: Question, call: Item) -> dict[str, Any]:
-    """A question as events and answers of ours tell it."""
+    """The question as our events and API responses show it."""
     return {
         "id": question.pk,
         "kind": question.kind,

@@ -1,9 +1,9 @@
-"""Runs the calls that the model does not wait for.
+"""Runs the calls whose results the model does not wait for.
 
-The rows say what is to be done, so a call goes on in whatever process finds it: one
-that nobody runs is begun, work that goes on elsewhere is asked for when its time has
-come, and what took too long or was cancelled is concluded. One loop looks for such
-calls; hints make it look at once.
+All state is in the rows, so any process can continue a call: it starts calls that no
+process runs, polls work that goes on elsewhere when it is due, and ends calls that took
+too long or were cancelled. One loop looks for such calls; notifications make it look at
+once.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from tools.registry import Context, Tool
 
 logger = logging.getLogger(__name__)
 
-TAKEN = 50  # calls that one look takes up
-TRIES = 5  # writes of a result before the lease has to run out
+TAKEN = 50  # calls that one sweep starts
+TRIES = 5  # retries of a write, before the lease is left to expire
 T = TypeVar("T")
 
 
 class Background:
-    """Made on the engine's event loop.
+    """The background calls that run in this process. Create it on the engine's event
+    loop.
 
-    `submit` takes the ids of a new turn and of its conversation; `news` that of a
-    conversation with a result for the turn that is open in it.
+    `submit` takes the ids of a new turn and of its conversation. `notify_result` takes
+    the id of a conversation whose open turn has a new result to deliver.
     """
 
     def __init__(
@@ -51,19 +52,20 @@ class Background:
         self._running: dict[CallClaim, asyncio.Task[None]] = {}
         self._progress: dict[CallClaim, str] = {}
         self._stopped: set[CallClaim] = set()  # by a person
-        self._abandoned: set[CallClaim] = set()  # given up, and nothing ends them
+        self._abandoned: set[CallClaim] = set()  # given up, but their threads still run
         self._looking: asyncio.Task[None] | None = None
         self._again = False
         self._draining = False
 
     def wake(self) -> None:
-        """Look for calls to take up, now."""
+        """Look for calls to start, now."""
         self._again = True
         if not self._draining and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look_again())
 
     async def beat(self) -> None:
-        """Keep the leases; learn what is not ours any more or is to be cancelled."""
+        """Renew the leases; cancel calls that another process has claimed or a person
+        has cancelled."""
         if not self._running:
             return
         beats = {mine: self._progress.get(mine, "") for mine in self._running}
@@ -75,7 +77,7 @@ class Background:
                 task.cancel()
 
     async def sweep(self) -> None:
-        """Take up what nobody runs."""
+        """Start the calls that no process runs."""
         if self._draining:
             return
         for pk in await self._database.read(rows.due, TAKEN):
@@ -86,12 +88,12 @@ class Background:
                 self._submit(*ids)
 
     def begin_drain(self) -> list[asyncio.Task[None]]:
-        """Take up nothing new. The calls that still run here."""
+        """Start no more calls. Returns the tasks that still run."""
         self._draining = True
         return list(self._running.values())
 
     async def drain(self) -> None:
-        """Let other processes go on with what runs here."""
+        """Cancel the running calls and release them to other processes."""
         tasks = self.begin_drain()
         claims = list(self._running)
         if self._looking:
@@ -132,11 +134,11 @@ class Background:
             await self._conclude(mine, outcome)
         except asyncio.CancelledError:
             if mine not in self._stopped:
-                raise  # released, or somebody else's
+                raise  # released, or claimed by another process
             self._uncancel()
             await self._conclude(mine, _given_up(is_over=mine not in self._abandoned))
         except Exception as exc:
-            # The lease runs out, and the call is looked at again.
+            # After the lease has expired, a sweep takes the call up again.
             logger.error("background call %d failed: %s", mine.pk, where(exc))
 
     @staticmethod
@@ -168,15 +170,15 @@ class Background:
             self.told(concluded)
 
     def told(self, concluded: Concluded) -> None:
-        """A result is on record; on the engine's loop."""
+        """Deliver a stored result to the model. Call it on the engine's loop."""
         if concluded.new_turn:
             self._submit(concluded.new_turn, concluded.conversation_id)
         else:
             self._news(concluded.conversation_id)
 
     async def _written(self, write: Callable[..., T], *values: object) -> T:
-        """The work is done and must not be lost to a database that is away for a
-        moment."""
+        """Retry the write while the database is unavailable: the work is done, and its
+        result must not be lost."""
         for delay in _delays():
             try:
                 return await self._database.write(write, *values)
@@ -190,7 +192,8 @@ def _delays() -> Sequence[float]:
 
 
 def _timed(tool: Tool, work: CallWork) -> Tool:
-    """The tool with the time that is left, asking where it has been called already."""
+    """The tool with the remaining time as its timeout; a call that was accepted
+    elsewhere polls for its result instead of running."""
     seconds = max(work.seconds_left, 0.001)
     if work.token is None:
         return replace(tool, timeout=seconds)

@@ -1,8 +1,8 @@
-"""The rows of calls that the model does not wait for.
+"""Database reads and writes for calls whose results the model does not wait for.
 
-Such a call is claimed, leased and fenced by an epoch of its own, so it outlives its
-turn and the process. Its result wakes the model once: in the turn that is open in its
-conversation, or else in a new one. Synchronous; each function is one transaction.
+Such a call has its own claim, lease and epoch, so it outlives its turn and the process.
+Its result starts the model once: in the turn that is open in its conversation, or in a
+new one. Synchronous; each function is one transaction.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tools.models import Tool as ToolRow
 from tools.output import Output
 from tools.registry import Accepted, Context, Tool
 
-#: As often a call is taken up, and the process ends while it runs: fewer times than a
-#: turn, so that turns beside it outlast it.
+#: A call is claimed at most this many times. The number is lower than for turns, so
+#: that turns running beside a call that crashes the process outlast it.
 MAX_CLAIMS = 3
-TOLD = "parley:call_id"  # on a message that tells the model a result
+TOLD = "parley:call_id"  # on a message that carries a result to the model
 _UNKNOWN = (
     "Error: this call was interrupted and may or may not have taken effect. It is not"
     " repeated."
@@ -43,7 +43,7 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class CallClaim:
-    """The call is ours until the lease runs out."""
+    """This process may run the call until the lease expires."""
 
     pk: int
     epoch: int
@@ -51,30 +51,30 @@ class CallClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWork:
-    """A call in the background, ready to go on."""
+    """A background call with all that is needed to run it."""
 
     call: ItemPayload
     tools: Mapping[str, Tool]
     context: Context
     conversation_id: str
     seconds_left: float
-    token: str | None  # of work that goes on elsewhere, to be asked for
-    outcome: Outcome | None = None  # where there is nothing left to do
+    token: str | None  # the id of work that goes on elsewhere, for polling
+    outcome: Outcome | None = None  # set if the call must not run any more
 
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """A result is on record: who is to be told."""
+    """A call whose result is stored, and the turn that delivers it."""
 
     conversation_id: str
-    new_turn: str | None = None  # opened for it; else an open one tells it
+    new_turn: str | None = None  # opened for it; None: an open turn delivers it
 
 
 _SALT = "parley.callback"
 
 
 def callback_url(pk: int) -> str:
-    """Where the call's result may be posted; "" where our own address is not known."""
+    """The URL to which the call's result may be posted; "" if PUBLIC_URL is not set."""
     if not settings.PUBLIC_URL:
         return ""
     token = signing.dumps(pk, salt=_SALT)
@@ -88,7 +88,7 @@ def call_of(token: str) -> int:
 
 
 def due(limit: int) -> list[int]:
-    """Calls that somebody should take up."""
+    """Ids of calls that a process should take up."""
     now = timezone.now()
     unattended = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
     to_do = (
@@ -173,7 +173,7 @@ def _outcome(row: ToolCall, state: str, text: str) -> Outcome:
 
 
 def _call(row: ToolCall) -> ItemPayload:
-    """The model's call, with the arguments a person may have put into it."""
+    """The model's call, with a person's edited arguments if there are any."""
     items = Item.objects.filter(turn_id=row.turn_id, type="function_call")
     payloads = items.values_list("payload", flat=True)
     call: ItemPayload = next(p for p in payloads if p["call_id"] == row.call_id)
@@ -193,8 +193,8 @@ def _mine(mine: CallClaim) -> QuerySet[ToolCall]:
 def renew(
     beats: Mapping[CallClaim, str],
 ) -> tuple[list[CallClaim], list[CallClaim]]:
-    """Keep our leases and the latest progress. The calls that are not ours any more,
-    and those to be cancelled."""
+    """Renew our leases and save the latest progress. Returns the calls that another
+    process has claimed, and those to be cancelled."""
     lost = []
     for mine, progress in beats.items():
         if not _mine(mine).update(lease_until=_lease(), progress=progress):
@@ -207,7 +207,7 @@ def renew(
 
 
 def accept(calls: QuerySet[ToolCall], accepted: Accepted) -> None:
-    """The work goes on elsewhere, and nobody here is busy with it."""
+    """Mark the work as going on elsewhere; no process here runs it."""
     now = timezone.now()
     after = accepted.poll_after
     calls.filter(state=ToolCall.State.EXECUTING).update(
@@ -228,31 +228,32 @@ def goes_on(mine: CallClaim, accepted: Accepted) -> None:
 
 @transaction.atomic
 def release(claims: Sequence[CallClaim]) -> None:
-    """Let another process go on at once."""
+    """Let another process continue the calls at once."""
     for mine in claims:
-        # A deploy is no crash: what is handed over in order does not count.
+        # A release during a deploy is not a crash, so it does not count as a claim.
         _mine(mine).update(
             lease_until=LAPSED.expression, claims=Greatest(F("claims") - 1, 0)
         )
 
 
 def release_all() -> int:
-    """At the start of the only process: whoever ran these calls is gone."""
+    """Release all calls. Called at the start of the only process: the process that ran
+    them is gone."""
     running = ToolCall.objects.in_background().exclude(lease_until=None)
     return running.update(lease_until=LAPSED.expression)
 
 
 def conclude(mine: CallClaim, outcome: Outcome) -> Concluded | None:
-    """None where the call is over already, or somebody else's."""
+    """Store the result. None if the call is over or another process has claimed it."""
     return _conclude(_mine(mine), mine.pk, outcome)
 
 
 class TooLate(Exception):
-    """The call is over; what came now is not used."""
+    """The call is over; its late result is not used."""
 
 
 def deliver(pk: int, output: Output, *, error: str = "") -> Concluded:
-    """A result that comes from outside. Raises TooLate, and DoesNotExist."""
+    """Store a result that was posted from outside. Raises TooLate, and DoesNotExist."""
     call_id = ToolCall.objects.values_list("call_id", flat=True).get(pk=pk)
     state = "failed" if error else "completed"
     outcome = Outcome(call_id, state, output, error, 0.0)
@@ -291,20 +292,20 @@ def _conclude(calls: QuerySet[ToolCall], pk: int, outcome: Outcome) -> Concluded
 
 
 def wake(conversation_id: str) -> str | None:
-    """A turn in which the model is told what has come, where none is open and the
-    message that caused it may cause one more.
+    """Open a turn that delivers new results to the model, if none is open and the
+    message that caused them may cause one more.
 
-    The id of the new turn. In the caller's transaction.
+    Returns the id of the new turn. Runs in the caller's transaction.
     """
-    # What a person gave up can wait until the person says something.
+    # Results of cancelled calls can wait until the person's next message.
     if sql.first(sql.WAKES, [conversation_id]) is None:
         return None
     results = ToolCall.objects.waking().filter(turn__conversation_id=conversation_id)
     if not results.exists():
         return None
     open_turns = Turn.objects.unfinished().filter(conversation_id=conversation_id)
-    # One that ends at this moment is waited for, and then is none. Turns are locked
-    # before conversations, as everywhere.
+    # A turn that is ending at this moment holds its row's lock, so this waits for it
+    # and then finds no open turn. Turns are locked before conversations, as everywhere.
     if list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True)):
         return None
     root_id = next(filter(message_bounds.may_cause_another, _roots(results)), None)
@@ -320,7 +321,7 @@ def wake(conversation_id: str) -> str | None:
 
 
 def _roots(results: QuerySet[ToolCall]) -> list[str]:
-    """The turns of the messages that caused them, of the newest result first."""
+    """The root turns of the messages that caused the results, newest result first."""
     turns = results.order_by("-turn__created_at", "-turn").values_list(
         "turn", "turn__caused_by"
     )
@@ -328,8 +329,8 @@ def _roots(results: QuerySet[ToolCall]) -> list[str]:
 
 
 def unheard(limit: int) -> list[str]:
-    """Conversations with results that no turn is there to tell: a process died between
-    the two."""
+    """Conversations with undelivered results and no turn to deliver them: a process
+    died after it stored a result."""
     results = ToolCall.objects.waking()
     ids = results.values_list("turn__conversation_id", flat=True).distinct()
     return list(ids[:limit])
@@ -337,7 +338,7 @@ def unheard(limit: int) -> list[str]:
 
 @transaction.atomic
 def wake_unheard(limit: int) -> list[tuple[str, str]]:
-    """The turns opened for them, each with its conversation."""
+    """Open turns for such conversations. Returns pairs of turn and conversation id."""
     turns = []
     for conversation_id in unheard(limit):
         if turn_id := wake(conversation_id):
@@ -350,7 +351,8 @@ def has_news(conversation_id: str) -> bool:
 
 
 def arrived(conversation_id: str) -> list[tuple[int, ItemPayload]]:
-    """Results the model has not been told, as messages, in the order of their end."""
+    """Undelivered results as messages to the model, in the order in which the calls
+    ended."""
     rows = ToolCall.objects.undelivered().filter(turn__conversation_id=conversation_id)
     return [(row.pk, _told(row)) for row in rows.order_by("ended_at", "pk")]
 

@@ -1,9 +1,10 @@
-"""What a process says to Redis and hears from it: a connection that hears what others
-publish, a pipe for what is said again and again, and a pool for all else.
+"""A process's Redis connections: one that receives published messages, one for
+pipelined commands, and a pool for everything else.
 
-What is published may be lost: whoever depends on it looks for itself from time to time.
-Hints are `<kind> <id> <id> ...` on one channel for all processes; what is said in a
-turn goes to a channel of its own, which only those hear who follow it.
+A published message may be lost, so every receiver also polls from time to time.
+Notifications are `<kind> <id> <id> ...` on one channel for all processes. A turn's
+events are published on a channel of its own, to which only processes with subscribers
+of the turn subscribe.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from conversations.throttled_warning import ThrottledWarning
 logger = logging.getLogger(__name__)
 
 AWAY = (RedisError, OSError, TimeoutError)
-PING = 5.0  # seconds of silence after which the connection is tried
-BACKOFF = 1.0  # seconds at the most between two tries
+PING = 5.0  # seconds of silence after which a PING is sent
+BACKOFF = 1.0  # seconds; longest pause between two attempts
 
 Heard = Callable[[str, list[str]], None]
 
 
 class Bus:
-    """`heard` is called for every hint."""
+    """Calls `on_notification` for every notification received."""
 
     def __init__(self, url: str, heard: Heard) -> None:
-        # Redis' databases share their channels.
+        # All databases of a Redis server share their channels.
         number = urlsplit(url).path.strip("/") or 0
         self._hints = f"parley:hints:{number}"
         self._turns = f"parley:told:{number}:"
         self._heard = heard
         self._followed: dict[str, Callable[[bytes], None]] = {}
-        self.connected = 0  # times a connection was made: what was said may be gone
+        self.connected = 0  # connections made; before each, data may be lost
         self._pool = self._make_pool(url)
         self.redis = Redis(connection_pool=self._pool)
         self._pipe: Pipe | None = None
@@ -70,7 +71,7 @@ class Bus:
             await self.redis.publish(self._hints, " ".join([kind, *ids]))
 
     async def connect(self) -> None:
-        """See to it that `ask` has a connection."""
+        """Make sure that `execute` has a connection."""
         async with self._connecting:
             if self._pipe is None or self._pipe.lost.done():
                 self._pipe = await Pipe.open(self._pool)
@@ -85,8 +86,8 @@ class Bus:
         return self._turns + turn_id
 
     def follow(self, turn_id: str, told: Callable[[bytes], None]) -> None:
-        """`told` is called with what is said on the turn's channel, and with b"" where
-        something may have been missed."""
+        """Call `on_message` with each message on the turn's channel, and with b"" when
+        messages may have been lost."""
         self._followed[turn_id] = told
         if self._hearing is not None:
             self._hearing.say(("SUBSCRIBE", self.channel_of(turn_id)))
@@ -106,12 +107,12 @@ class Bus:
             socket_connect_timeout=PATIENCE,
             health_check_interval=int(PING),
             redis_connect_func=on_connect,
-            protocol=2,  # which a `Pipe` reads
-            # A retry would hide that Redis was away, and may have forgotten.
+            protocol=2,  # which a `PipelinedConnection` reads
+            # A retry would hide that Redis was unavailable and may have lost data.
             retry=Retry(NoBackoff(), 0),
         )
 
-    # Hearing
+    # Receiving
 
     async def _listen(self) -> None:
         pause, warning = 0.1, ThrottledWarning(logger, "no hints from Redis: %s")
@@ -137,7 +138,7 @@ class Bus:
                 else:
                     self._tell(name, data)
             case [b"subscribe", channel, _]:
-                # What was said before nobody here has heard.
+                # Messages published before the subscription were not received.
                 self._tell(channel.decode(), b"")
 
     def _tell(self, channel: str, data: bytes) -> None:
@@ -146,7 +147,7 @@ class Bus:
 
 
 async def _silent(pipe: Pipe) -> None:
-    """Returns never; raises `Lost` once Redis does not even answer a PING."""
+    """Never returns; raises RedisConnectionError once Redis does not answer a PING."""
     while True:
         before = pipe.heard_at
         await asyncio.wait([pipe.lost], timeout=PING)

@@ -1,7 +1,8 @@
-"""The turn protocol of one process: queue, claims, runs, heartbeat, sweep, followers.
+"""The turn engine of one process: queue, claims, runs, heartbeat, sweep, subscriptions.
 
-Both deliveries are this engine. They differ in where events are kept (`EventLog`), in
-who wakes whom, and in what is known about other processes.
+The embedded and the scaled engine are subclasses. They differ in where events are
+stored (`EventLog`), in how other processes are notified, and in how this process learns
+about them.
 """
 
 from __future__ import annotations
@@ -53,18 +54,19 @@ from tools.execute import where
 
 logger = logging.getLogger(__name__)
 
-BEAT = 0.9  # seconds between snapshots of what was said; with jitter, below one
-SWEEP = 2.0  # seconds between looks for turns that nobody runs
-SWEPT = 500  # turns a sweep takes up at the most
-PATIENCE = 30.0  # seconds for which one that is to run alone waits for the others
-LONGEST_ALONE = 30.0  # seconds for which others wait for it
+BEAT = 0.9  # seconds between snapshots; with jitter, below one
+SWEEP = 2.0  # seconds between sweeps for turns that no process runs
+SWEPT = 500  # turns that one sweep takes up
+PATIENCE = 30.0  # seconds for which a suspect waits for other turns
+LONGEST_ALONE = 30.0  # seconds for which other turns wait for a suspect
 UNREACHABLE = (OperationalError, InterfaceError)
-#: For callbacks that ask nothing of it: else each keeps one of its own.
+#: For callbacks that read no context variables: without it, each callback holds a
+#: context of its own.
 _NOBODYS = Context()
 
 
 class Engine:
-    """Made on the server's event loop by `start`, gone with `drain`."""
+    """Created on the server's event loop by `start`, and discarded after `drain`."""
 
     def __init__(self, log: EventLog, database: Database) -> None:
         self.loop = asyncio.get_running_loop()
@@ -73,26 +75,28 @@ class Engine:
         self._log = log
         self._database = database
         self._slots = asyncio.Semaphore(settings.TURN_CONCURRENCY)
-        self._endings = asyncio.Semaphore(1)  # of large answers
+        self._endings = asyncio.Semaphore(1)  # one large answer at a time
         self._tasks: set[asyncio.Task[Any]] = set()
         self._forget_task = self._tasks.discard
-        #: Turns that have a task; done, and None, once it is known whether we run them.
+        #: Turns that have a task, with a future that is resolved once it is known
+        #: whether this process runs the turn; None afterwards.
         self._wanted: dict[str, asyncio.Future[None] | None] = {}
-        #: Those of them that were stopped before they had a run.
+        #: Active turns that were stopped before they had a run.
         self._to_stop: set[str] = set()
-        #: What is told from rows at this moment.
+        #: Finished turns whose events are being read from rows.
         self._overs: WeakValueDictionary[str, Over] = WeakValueDictionary()
         self._stopped = asyncio.Event()
-        #: Whether turns may begin: not while one runs alone that has not come further.
+        #: Set while turns may start: cleared while a suspect runs alone and has not
+        #: progressed.
         self._gate = asyncio.Event()
         self._gate.set()
-        self._alone = ""  # the turn that runs alone
+        self._alone = ""  # the suspect that runs alone
         self._alone_since = math.inf
-        self._keeps_long = False  # a task writes long snapshots
-        self._suspect_since = math.inf  # when one was first found that has to wait
+        self._keeps_long = False  # a task writes large snapshots
+        self._suspect_since = math.inf  # when the waiting suspect was first found
         self.read = database.read
         self.background = Background(database, submit=self.opened, news=self.news)
-        self._wake = self.background.wake  # one for all runs
+        self._wake = self.background.wake  # one bound method for all runs
         self._schedule = Schedule(database)
         self._full = ThrottledWarning(logger, "no room on the disk for the engine's %s")
 
@@ -103,8 +107,8 @@ class Engine:
         await self._sweep()
 
     async def drain(self, grace: float) -> None:
-        """Take up nothing new, give runs and calls in the background `grace` seconds,
-        release the others."""
+        """Start no more turns and calls, give those that run `grace` seconds, then
+        release the rest to other processes."""
         self.draining = True
         self._log.wake_all()
         running = [task for task in self._tasks if task.get_name() == "running"]
@@ -134,7 +138,7 @@ class Engine:
     def opened(
         self, turn_id: str, conversation_id: str, opened: Turn | None = None
     ) -> None:
-        """We have opened a turn ourselves; open pages are told, too."""
+        """Queue a turn that this process has opened, and announce it to open pages."""
         self.put(turn_id, opened)
         self._keep(announce(conversation_id, turn_id), name="hint")
 
@@ -142,20 +146,23 @@ class Engine:
         self._keep(announce_title(user_id, conversation_id), name="hint")
 
     def put(self, turn_id: str, opened: Turn | None = None) -> None:
-        """Take the turn up as soon as there is room; again is harmless."""
+        """Run the turn as soon as there is room. A second call does nothing."""
         if self.draining or turn_id in self._wanted:
             return
         self._wanted[turn_id] = self.loop.create_future()
         self._keep(self._work(Taken(turn_id, opened=opened)), name="queued")
 
     def put_alone(self, turn_id: str, again: bool) -> None:
-        """Take a suspect up, beside none that has not progressed yet.
+        """Run a suspect: a turn that has been claimed repeatedly without progress, so
+        that it may be the cause of the ended processes. It runs beside no turn that has
+        not progressed yet.
 
-        A suspect of the first time was probably only there when the process ended, and
-        there may be hundreds, so it begins beside turns that have progressed: they
-        lose nothing should the process end. One that was there `again` begins when
-        nothing else is under way. Where something always is, it begins beside it
-        after PATIENCE; those that begin later wait. See `sql.TRUSTED`.
+        A turn that is a suspect for the first time was probably only running beside the
+        one that ended the process, and there may be hundreds of these. It therefore
+        starts beside turns that have progressed: they lose nothing if the process ends.
+        A turn that is a suspect `again` starts when no other turn is active. If some
+        turn always is, the suspect starts after PATIENCE beside the running turns, and
+        later turns wait. See `sql.TRUSTED`.
         """
         now = self.loop.time()
         self._suspect_since = min(self._suspect_since, now)
@@ -171,38 +178,38 @@ class Engine:
         self._keep(self._work(Taken(turn_id, is_alone=True)), name="queued")
 
     def _has_unproductive(self) -> bool:
-        """Whether a turn is under way here that has not progressed yet."""
+        """Whether a turn that has not progressed yet is active here."""
         runs = map(self.runs.get, self._wanted)
         return any(run is None or not run.has_progressed for run in runs)
 
     def _open_gate(self) -> None:
-        """Once the turn that runs alone has come further, or takes long."""
+        """Let other turns start once the suspect has progressed or takes too long."""
         run = self.runs.get(self._alone)
         has_progressed = run is not None and run.has_progressed
         if has_progressed or self.loop.time() - self._alone_since > LONGEST_ALONE:
             self._gate.set()
 
     async def admit(self, turn_id: str) -> None:
-        """As `put`; returns once the turn is taken up, or need not be."""
+        """Like `put`, but returns once the turn is claimed or cannot be."""
         self.put(turn_id)
         if known := self._wanted.get(turn_id):
             await asyncio.shield(known)
 
     def cancel_all(self, turn_ids: Sequence[str]) -> None:
-        """A message's turns and its calls in the background, as the rows say."""
+        """Stop the turns of a message and its background calls; the rows say which."""
         for turn_id in turn_ids:
             self.cancel(turn_id)
         self.wake_background()
 
     def cancel(self, turn_id: str) -> None:
         if not self.stop(turn_id):
-            self.put(turn_id)  # to end it in order
+            self.put(turn_id)  # so that a run ends it in order
 
     def stop(self, turn_id: str) -> bool:
-        """Stop the turn here; False where we do not run it.
+        """Stop the turn here; False if this process does not run it.
 
-        Its rows may have been read already for a run that is about to begin, so that
-        one is told as well.
+        A run that is about to start may have read the rows before the cancellation, so
+        the turn is remembered and that run is stopped too.
         """
         if run := self.runs.get(turn_id):
             run.cancel()
@@ -211,26 +218,26 @@ class Engine:
         return run is not None
 
     def news(self, conversation_id: str) -> None:
-        """A result came that the conversation's open turn is to tell."""
+        """Tell a run that its conversation has a new background result."""
         for run in self.runs.values():
             if run.claim.conversation_id == conversation_id:
                 run.has_news = True
 
     def decided(self, turn_id: str, question_id: str) -> None:
-        """A person has answered a form of the turn."""
+        """Notify the turn's run that a person has answered its form."""
         if run := self.runs.get(turn_id):
             run.decided(question_id)
 
     def wake_background(self) -> None:
-        """There may be calls in the background to take up, or to cancel."""
+        """Look for background calls to start or to cancel."""
         self.background.wake()
 
     def tell(self, kind: str) -> None:
-        """There are no other processes to be told."""
+        """Notify other processes; there are none in the embedded engine."""
 
     async def open(self, open_turn: Callable[[], Turn]) -> Turn:
-        """Have a page open a turn, and take it up in the same go where there is
-        room. All pages are of this process."""
+        """Open a turn for a page, and claim it in the same transaction if there is
+        room. All pages belong to this process."""
         opening = self.loop.create_task(self._open(open_turn))
         self._tasks.add(opening)
         opening.add_done_callback(self._forget_task, context=_NOBODYS)
@@ -242,7 +249,7 @@ class Engine:
             self.opened(turn.pk, turn.conversation_id)
             return turn
         taken = Taken()
-        await self._slots.acquire()  # at once, for whoever runs it
+        await self._slots.acquire()  # at once, and handed to the run
         try:
             opening = self._database.write(open_taken, taken, open_turn, self._wanted)
             loading = self._database.write(load_taken, taken)
@@ -250,23 +257,24 @@ class Engine:
         finally:
             if taken.claim is None:
                 self._slots.release()
-        if taken.claim is None:  # it waits for another, or was opened before
+        if taken.claim is None:  # it waits for an earlier turn, or was opened before
             self.opened(turn.pk, turn.conversation_id)
             return turn
         self._wanted[turn.pk] = self.loop.create_future()
         self._keep(self._work(taken, loading), name="running")
-        if listeners[turn.conversation_id] > 1:  # besides the page that asks
+        if listeners[turn.conversation_id] > 1:  # other pages besides the one that asks
             self._keep(announce(turn.conversation_id, turn.pk), name="hint")
         return turn
 
     async def _work(
         self, taken: Taken, loading: asyncio.Future[Work | None] | None = None
     ) -> None:
-        """`loading`: the turn has been claimed, and has a slot."""
+        """Claim the turn and run it. With `loading`, the turn is already claimed and
+        has a slot."""
         turn_id, next_turn = taken.turn_id, None
         has_slot = loading is not None
         if not has_slot and (self._slots.locked() or not self._gate.is_set()):
-            taken.opened = None  # by then it may have changed
+            taken.opened = None  # it may have changed once there is room
         try:
             if not has_slot:
                 if not taken.is_alone:
@@ -275,7 +283,7 @@ class Engine:
                 if not self.draining:
                     loading = self._database.write(take, taken)
             run = await self._taken_up(taken, loading) if loading else None
-            del taken, loading  # what they hold is of no use while an answer comes
+            del taken, loading  # frees what they hold while the answer is generated
             if run is not None:
                 await run.main()
                 next_turn = run.next_turn
@@ -293,17 +301,17 @@ class Engine:
             self.runs.pop(turn_id, None)
             self._log.close(turn_id)
             if log := self._log.get(turn_id):
-                log.wake()  # where no run of ours tells the end, the rows may
+                log.wake()  # if no run here ended the turn, subscribers read the rows
         if next_turn:
             self.put(next_turn)
 
     async def _taken_up(
         self, taken: Taken, loading: asyncio.Future[Work | None]
     ) -> Run | None:
-        """A run of the turn, once it is claimed; None where it is not to be had."""
+        """Create the run of a claimed turn; None if it could not be claimed."""
         task = asyncio.current_task()
         assert task is not None
-        task.set_name("running")  # drain lets it end by itself
+        task.set_name("running")  # a drain lets it end by itself
         await asyncio.wait([loading])
         if taken.claim is None:
             loading.result()
@@ -335,16 +343,18 @@ class Engine:
     async def follow(
         self, turn_id: str, after: Position | None, way: Way | None = None
     ) -> AsyncGenerator[list[Entry], None]:
-        """Entries after `after`, past and to come; ends with the turn, or at drain.
+        """Yield entries after `after`, past and future; ends with the turn or with a
+        drain.
 
-        Less those that could be told at once in that `way`; the last is not of them.
+        Entries that `sink` could write directly are not yielded; the last entry of the
+        turn always is.
         """
         log = await self._log.follow(turn_id)
         try:
             while not self.draining:
                 if log.is_over or not (log.entries or log.stand_in):
                     if turn_id in self._wanted and not log.is_over:
-                        await self._changed(log)  # a run of ours is about to tell it
+                        await self._changed(log)  # a run here will publish it
                         continue
                     if over := await self._over(turn_id):
                         for batch in portions(over.after(after)):
@@ -363,7 +373,7 @@ class Engine:
                     batch = next(portions(batch))
                     after = batch[-1].place
                     yield batch
-                    del batch  # as the next may be long in coming
+                    del batch  # frees it while waiting for the next
                 elif log.ended:
                     for rest in portions(await self._by_rows(log, after)):
                         yield rest
@@ -377,8 +387,8 @@ class Engine:
             self._log.leave(log)
 
     async def _changed(self, log: TurnLog) -> None:
-        """As the log's own. A drain wakes all who wait once: whoever comes then must
-        not wait any more."""
+        """Wait for a change of the log. A drain wakes all waiting subscribers only
+        once, so a subscriber that comes later must not wait."""
         if not self.draining:
             await log.changed()
 
@@ -388,7 +398,7 @@ class Engine:
             self._log.drop(turn_id)
 
     async def is_told(self, turn_id: str, after: Position) -> bool:
-        """True where nothing comes after `after` any more."""
+        """True if the turn is over and has no entries after `after`."""
         log = self._log.get(turn_id)
         if log is not None and log.entries and not _is_from_rows(log, after):
             return log.ended and after >= log.entries[-1].place
@@ -400,20 +410,22 @@ class Engine:
             return known
         try:
             over = await self._database.read(replay, turn_id)
-            # Hundreds may ask at once, and hold it for as long as they read.
+            # Hundreds of subscribers may ask at once; they share one object for as long
+            # as they read.
             return self._overs.setdefault(turn_id, over) if over else None
         except UNREACHABLE as exc:
             logger.warning("turn %s cannot be read: %s", turn_id, where(exc))
             return None
 
     async def _by_rows(self, log: TurnLog, after: Position | None) -> list[Entry]:
-        """For a follower who was told by them, whatever a log has now."""
+        """Remaining entries for a subscriber that has been reading from rows, whatever
+        the log holds now."""
         if not _is_from_rows(log, after) or not (over := await self._over(log.turn_id)):
             return []
         return over.after(after)
 
     async def _retell(self, turn_id: str) -> None:
-        """Have a turn that waits for a person tell again what it waits for."""
+        """Make a turn that waits for a person publish its question again."""
         with suppress(*UNREACHABLE):
             if await self._database.write(rows.retell, turn_id):
                 self.put(turn_id)
@@ -442,7 +454,8 @@ class Engine:
                 run.cancel()
 
     async def _keep_all_long(self, runs: Sequence[Run]) -> None:
-        """One after another: each holds a copy of its text until it is written."""
+        """Write large snapshots one after another: each holds a copy of its text until
+        it is written."""
         try:
             for run in runs:
                 if run.is_long and run.claim.turn_id in self.runs:
@@ -453,7 +466,7 @@ class Engine:
             self._keeps_long = False
 
     async def _keep_long(self, mine: rows.Claim, said: rows.Snapshot) -> None:
-        with suppress(*UNREACHABLE):  # the next one holds it as well
+        with suppress(*UNREACHABLE):  # the next snapshot holds the same text
             await self._database.write(rows.keep, mine, said)
 
     async def _sweep(self) -> None:
@@ -475,7 +488,7 @@ class Engine:
 
     async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         while True:
-            # Some jitter, so that many processes do not look at the same moment.
+            # Jitter, so that many processes do not query at the same moment.
             pause = seconds * random.uniform(0.9, 1.1)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), pause)
@@ -483,7 +496,8 @@ class Engine:
             try:
                 await act()
             except Exception as exc:
-                # The database may be back at the next beat; leases outlast a few.
+                # The database may be available again at the next beat; a lease outlasts
+                # several.
                 if report_full(exc):
                     self._full.log(act.__name__)
                 elif is_away(exc):
@@ -494,8 +508,8 @@ class Engine:
     def _keep(
         self, coroutine: Coroutine[Any, Any, None], *, name: str
     ) -> asyncio.Task[None]:
-        # In a context of its own: a run would hold on to all that belongs to the
-        # request it was begun by.
+        # In a context of its own: otherwise a run would hold everything that the
+        # request which started it has put into context variables.
         task = self.loop.create_task(coroutine, name=name, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._forget_task, context=_NOBODYS)
@@ -503,7 +517,8 @@ class Engine:
 
 
 def _is_news(batch: list[Entry], after: Position | None) -> bool:
-    """A reset alone stands where the follower is; it waits for what follows it."""
+    """A reset alone has the subscriber's own position; it waits for the entries that
+    follow it."""
     if not batch or after is None:
         return bool(batch)
     last = batch[-1]
@@ -511,13 +526,14 @@ def _is_news(batch: list[Entry], after: Position | None) -> bool:
 
 
 def _is_at_end(log: TurnLog, after: Position | None) -> bool:
-    """What comes next is what the follower is to be told next, as it is."""
+    """Whether the next appended entry is also the next one that the subscriber
+    needs."""
     return bool(log.entries) and not log.stand_in and log.entries[-1].place == after
 
 
 def _is_from_rows(log: TurnLog, after: Position | None) -> bool:
-    """Whether a follower of a turn that is over was told it by its rows, in an epoch
-    that no log has."""
+    """Whether a subscriber has read a finished turn from rows, in an epoch later than
+    any log's."""
     return log.ended and after is not None and after.epoch > log.epoch
 
 
@@ -526,9 +542,10 @@ def _from_stand_in(
     entries: Sequence[Entry],
     after: Position | None,
 ) -> list[Entry]:
-    """For who has been told exactly what `stand_in` goes on from, or whole batches of
-    it: within them, numbers are not those of the run. One in a later epoch than the log
-    is whole by itself."""
+    """Fallback entries for a subscriber whose position is exactly where `fallback`
+    begins or where one of its batches ends: inside a batch, sequence numbers differ
+    from those of the run. A fallback in a later epoch than the log is complete by
+    itself."""
     ends = [batch[-1].place for batch in stand_in]
     if after is not None and after.epoch < ends[0].epoch:
         return entries_after([*chain.from_iterable(stand_in)], after)

@@ -1,13 +1,14 @@
-"""The way of asynchronous code to the database: bounded, and not Channels' one thread.
+"""Database access for asynchronous code through a few threads, instead of Channels'
+single one.
 
-Writes of one turn go through one thread, so their order is the order of calls. SQLite
-has one writer, so there it is one thread for all. Reads have a few threads of their
-own; and so have heartbeats where there are several writers, for a lease ends while its
-renewal stands behind a long write.
+All writes of one turn go through one thread, so they are executed in the order of the
+calls. SQLite has one writer, so there one thread writes for all turns. Reads have
+threads of their own. With several writers, heartbeats have one too, because a lease
+could expire while its renewal waits behind a long write.
 
-A thread that asks SQLite gives the interpreter away at each statement, and gets it back
-from an event loop that is busy 5 ms later: thirty times a turn, while the loop does
-what could wait. So the loop rests until the thread is done, which is sooner for both
+A thread that queries SQLite gives up the interpreter at each statement, and a busy
+event loop returns it only after 5 ms: thirty times a turn, while the loop does work
+that could wait. So the loop blocks until the thread is done, which is faster for both
 (decision 14).
 """
 
@@ -29,9 +30,9 @@ from conversations.engine.storage import is_full
 P = ParamSpec("P")
 T = TypeVar("T")
 
-REST = 0.005  # seconds; after as many, Python takes the interpreter from a thread
+REST = 0.005  # seconds; Python switches threads after this time
 READERS = 2  # threads
-PAUSE = 0.1  # seconds between tries to connect
+PAUSE = 0.1  # seconds between attempts to connect
 
 
 def is_away(exc: BaseException | None) -> bool:
@@ -39,17 +40,17 @@ def is_away(exc: BaseException | None) -> bool:
         return False
     if isinstance(exc, Closed):
         return True
-    # SQLite says the same of a table that is missing.
+    # SQLite raises OperationalError for a missing table too.
     return connections["default"].vendor == "postgresql" or "locked" in str(exc)
 
 
 class Closed(InterfaceError):
-    """Asked after `close`, by whoever came at the end of a drain."""
+    """A call after `close`, at the end of a drain."""
 
 
 class Threads(ThreadPoolExecutor):
-    """Who asks something of them rests until it is done, for `rest` seconds at the
-    most."""
+    """A pool whose `submit` blocks until the call is done, for at most `rest`
+    seconds."""
 
     def __init__(self, number: int, *, name: str, rest: float) -> None:
         super().__init__(number, thread_name_prefix=name)
@@ -66,8 +67,8 @@ class Threads(ThreadPoolExecutor):
 
 
 class Database:
-    """`patience`: for how many seconds a call waits for a database that is away.
-    `rest`: for how many at the most the event loop rests while a call is answered."""
+    """`patience`: seconds for which a call waits for an unavailable database. `rest`:
+    seconds for which the event loop blocks at most while a call runs."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Database:
     def write(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Runs even if whoever waits for it is cancelled."""
+        """Runs even if the caller is cancelled."""
         return self._run(self._writer(*args), function, *args, **kwargs)
 
     def beat(
@@ -105,11 +106,12 @@ class Database:
         return self._run(self._readers, function, *args, **kwargs)
 
     async def close(self) -> None:
-        """What was asked for is done; then the connections go."""
+        """Execute the submitted calls, then close the connections."""
         await asyncio.to_thread(self._close)
 
     def _writer(self, *args: object) -> ThreadPoolExecutor:
-        """Of the turn that the write is about: a claim or an id comes first."""
+        """The thread of the turn that is written; its claim or id is the first
+        argument."""
         if len(self._writers) == 1 or not args:
             return self._writers[0]
         about = getattr(args[0], "turn_id", args[0])
@@ -123,7 +125,7 @@ class Database:
         self._beats.shutdown(wait=True)
         self._readers.shutdown(wait=True)
         for connection in self._opened.values():
-            connection.inc_thread_sharing()  # its own thread is gone
+            connection.inc_thread_sharing()  # the thread that created it has ended
             connection.close()
         self._opened.clear()
 
@@ -144,13 +146,13 @@ class Database:
 
         try:
             asked = executor.submit(call)
-        except RuntimeError as exc:  # of an executor that was shut down
+        except RuntimeError as exc:  # the executor was shut down
             raise Closed("the engine is going down") from exc
         return _told(asked) if asked.done() else asyncio.wrap_future(asked)
 
 
 def _told(asked: Future[T]) -> asyncio.Future[T]:
-    """Of a call that is over: whoever awaits it goes on at once."""
+    """Wrap a completed call, so that awaiting it does not suspend the caller."""
     told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     if (exc := asked.exception()) is not None:
         told.set_exception(exc)
@@ -160,8 +162,8 @@ def _told(asked: Future[T]) -> asyncio.Future[T]:
 
 
 def _reach(connection: Any, patience: float) -> None:
-    """Nothing has been sent yet, so nothing can happen twice. Raises OperationalError
-    when the patience is at its end."""
+    """Connect to the database. Nothing has been sent yet, so nothing can happen twice.
+    Raises OperationalError when `patience` seconds have passed."""
     until = time.monotonic() + patience
     while True:
         try:

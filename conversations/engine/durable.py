@@ -1,11 +1,11 @@
-"""Commits that survive a loss of power, on SQLite.
+"""Durable commits on SQLite, which survive a loss of power.
 
 SQLite runs with `synchronous=NORMAL`: a commit reaches the disk with the next
-checkpoint, and a crash of the process loses nothing. A message that was accepted and
-the marks of a tool that must not run twice have to survive a loss of power too: for
-these the write-ahead log is synchronized right after the commit, which is all that
-`synchronous=FULL` adds, and which SQLite does not let a transaction ask for.
-PostgreSQL's commits are durable by themselves.
+checkpoint, and a crash of the process loses nothing. An accepted message, and the
+record of a tool that must not run twice, have to survive a loss of power too. For these
+the write-ahead log is synchronized right after the commit; `synchronous=FULL` does the
+same, but cannot be set for a single transaction. PostgreSQL's commits are durable by
+themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 
 def sync_on_commit() -> None:
-    """Have this transaction on the disk before its commit returns."""
+    """Write this transaction to the disk before its commit returns."""
     if connection.vendor == "sqlite":
         transaction.on_commit(_sync)
 
@@ -26,7 +26,7 @@ def _sync() -> None:
     path = f"{connection.settings_dict['NAME']}-wal"
     with suppress(
         FileNotFoundError
-    ):  # a database in memory, or checkpointed and closed
+    ):  # an in-memory database, or checkpointed and closed
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)

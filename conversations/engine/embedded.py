@@ -1,7 +1,7 @@
-"""The engine in one process: logs in memory, one database file.
+"""The engine of a single process: event logs in memory, one SQLite database.
 
-Whoever holds the lock on the data folder is the only one who runs turns, so at its
-start every turn found running is one whose process is gone.
+Only the process that holds the lock on the data folder runs turns, so at its start the
+process of every running turn is gone.
 """
 
 from __future__ import annotations

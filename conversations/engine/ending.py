@@ -1,4 +1,4 @@
-"""The end of tasks that talk to servers."""
+"""Cancellation of tasks that talk to servers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-AGAIN = 0.5  # seconds
+AGAIN = 0.5  # seconds between two cancellations
 
 
 async def end(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
-    """Cancel them until they are over.
+    """Cancel the tasks until all have ended.
 
-    Once is not always enough: Python 3.11's `wait_for`, on which redis-py builds,
-    swallows a cancellation that comes together with the answer.
+    One cancellation is not always enough: Python 3.11's `wait_for`, which redis-py
+    uses, swallows a cancellation that arrives together with the result.
     """
     known = {task for task in tasks if task is not None}
     pending = {task for task in known if not task.done()}
@@ -21,4 +21,4 @@ async def end(tasks: Iterable[asyncio.Future[Any] | None]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=AGAIN)
-    await asyncio.gather(*known, return_exceptions=True)  # nobody else looks at them
+    await asyncio.gather(*known, return_exceptions=True)  # retrieves their exceptions

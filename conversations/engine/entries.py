@@ -1,4 +1,4 @@
-"""Events with their places, and how a log keeps many of them in little memory."""
+"""Entries of the event log, and their packed storage in memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from llm.wire import sse, websocket
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
-_BLOCK = 512  # bytes of text, or more
-_OWN = 128  # bytes in which a response tells its id and when it was made
-_SMALL, _LARGE = 1_000, 16_000  # bytes; events between them are kept deflated
-LARGE_EVENT = 256 * 1024  # bytes; beyond, an event is encoded for each who is told it
-_PAGE = 128 * 1024  # bytes of text that are kept deflated together
+_BLOCK = 512  # bytes of text in a block, at least
+_OWN = 128  # bytes at the start of a response, with its own id and time
+_SMALL, _LARGE = 1_000, 16_000  # bytes; events of sizes in between are deflated
+LARGE_EVENT = 256 * 1024  # bytes; a larger event is encoded for each subscriber
+_PAGE = 128 * 1024  # bytes of text that are deflated together
 _DELTA = b',"delta":'
-#: What follows the text in an event that tells some.
+#: What follows the text in a delta event.
 _ENDS = (b',"logprobs":[]}', b"}")
 
 
@@ -43,10 +43,10 @@ class Position(NamedTuple):
 
 
 class Entry:
-    """An event with its place.
+    """An event with its position.
 
-    Of the event only its bytes are kept: a log holds a word an entry, by the thousand,
-    and the collector looks through all that is an object of its own.
+    Only the event's bytes are stored: a log holds an entry for every word, thousands of
+    them, and Python's garbage collector visits every container object.
     """
 
     __slots__ = ("data", "epoch", "sequence", "told_at", "turn_id", "type")
@@ -63,7 +63,7 @@ class Entry:
         self.epoch, self.sequence = place
         self.type = type
         self.data = data  # the event as JSON
-        self.told_at = told_at  # where an earlier epoch told the same
+        self.told_at = told_at  # of the same event
 
     @staticmethod
     def of(
@@ -109,16 +109,16 @@ class Entry:
 
     @property
     def frame(self) -> bytes:
-        """The event as Server-Sent Event."""
+        """The event as a Server-Sent Event."""
         return sse.encode({"type": self.type}, self.data, self.position)
 
     @property
     def ws(self) -> str:
-        """The event as WebSocket message, with its turn and position."""
+        """The event as a WebSocket message, with its turn and position."""
         return (self.data[:-1] + self._address()).decode()
 
     def ws_frame(self) -> bytes:
-        """The same as it goes over the wire."""
+        """The WebSocket message as bytes on the wire."""
         data, address = self.data, self._address()
         head = websocket.text_head(len(data) - 1 + len(address))
         return b"".join((head, data[:-1], address))
@@ -129,10 +129,10 @@ class Entry:
 
 
 class LargeEntry(Entry):
-    """An event that is kept as it is, and encoded anew for each who is told it.
+    """An event that is stored unencoded, and encoded for each subscriber.
 
-    Four events at the end of an answer hold its whole text, and as events they share
-    it; encoded, each would hold a copy for as long as somebody reads slowly.
+    Four events at the end of an answer hold its whole text. As objects they share it;
+    encoded, each would hold a copy for as long as a slow subscriber reads.
     """
 
     __slots__ = ("_event", "_size")
@@ -173,17 +173,18 @@ def entry_of(
 
 
 def encoded(event: Event) -> bytes:
-    """As JSON. A copy, because orjson's own bytes hold on to the 4 KB that it wrote
-    them in."""
+    """The event as JSON. Copied, because orjson's result keeps the 4 KB buffer that it
+    was written in."""
     return orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)[:-1]
 
 
 class Entries(Sequence[Entry]):
-    """What was said in one epoch of a turn, each event at its sequence number.
+    """The entries of one epoch of a turn, indexed by sequence number.
 
-    Nearly all events tell a piece of text, and differ in nothing else but their number.
-    Of those only the pieces stay, side by side; an `Entry` is made anew for who comes
-    late. What came last stays as it is, for those who follow.
+    Nearly all events carry a piece of text and differ only in that and in their number.
+    Only the pieces of these are stored, one after another; an `Entry` is created again
+    for a late subscriber. The latest entries stay unpacked, for subscribers that keep
+    up.
     """
 
     __slots__ = (
@@ -198,16 +199,16 @@ class Entries(Sequence[Entry]):
     )
 
     def __init__(self, turn_id: str = "", epoch: int = 0) -> None:
-        self.size = 0  # bytes of all events as they were said
+        self.size = 0  # bytes of all events before packing
         self._turn_id, self._epoch = turn_id, epoch
         self._kept: list[_Whole | _Texts | LargeEntry] = []
-        self._firsts: list[int] = []  # sequence number of each one's first event
-        self._packed = 0  # number of events in those
-        self._texts: _Texts | None = None  # the last of them, where it may grow
+        self._firsts: list[int] = []  # sequence number of each segment's first event
+        self._packed = 0  # number of events in the segments
+        self._texts: _Texts | None = None  # the last segment, if it can grow
         self._recent: list[Entry] = []
 
     def extend(self, entries: list[Entry]) -> None:
-        """The events that come next."""
+        """Append the events that come next."""
         if not entries:
             return
         self.size += sum(entry.size for entry in entries)
@@ -239,7 +240,7 @@ class Entries(Sequence[Entry]):
         raise IndexError(place)
 
     def _between(self, start: int, stop: int) -> list[Entry]:
-        if start >= self._packed:  # as who follows asks
+        if start >= self._packed:  # the usual case: a subscriber that keeps up
             return self._recent[start - self._packed : stop - self._packed]
         found: list[Entry] = []
         at = bisect_right(self._firsts, start) - 1
@@ -275,29 +276,30 @@ class Entries(Sequence[Entry]):
 
 @lru_cache(maxsize=32)
 def _deflated(data: bytes) -> bytes:
-    """The same object for the same data: turns of a model begin alike."""
+    """Cached, so equal data give the same object: turns of a model begin alike."""
     return zlib.compress(data, 1)
 
 
 class _Whole:
-    """An event that is kept by itself."""
+    """An event that is stored by itself."""
 
     __slots__ = ("_deflated", "_rest", "told_at", "type")
 
     def __init__(self, entry: Entry, before: _Whole | None) -> None:
         self.type, self.told_at = entry.type, entry.told_at
         rest = entry.data[len(_beginning(entry.type, entry.sequence)) :]
-        self._deflated: bytes | None = None  # what follows `_rest`
-        if _SMALL < len(rest) < _LARGE:  # what is larger takes too long
-            # Tools' definitions, say. How a turn ends is its own.
+        self._deflated: bytes | None = None  # the bytes after `_rest`
+        if _SMALL < len(rest) < _LARGE:  # deflating more takes too long
+            # Tool definitions, for example. Terminal events are never alike, so they
+            # are not cached.
             deflated = _deflated.__wrapped__ if entry.type in TERMINAL else _deflated
             rest, self._deflated = rest[:_OWN], deflated(rest[_OWN:])
-        # `created` and `in_progress` tell the same response.
+        # `created` and `in_progress` contain the same response.
         is_same = before is not None and before._rest == rest
         self._rest: bytes = before._rest if before and is_same else rest
 
     def told(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
-        """The event, which is number `first`, if that is `start` or beyond."""
+        """Yield the event, which has number `first`, if that is at least `start`."""
         if first < start:
             return
         rest = self._rest
@@ -307,7 +309,7 @@ class _Whole:
 
 
 class _Texts:
-    """Events that tell a text, piece by piece, one after another."""
+    """Consecutive delta events of one text."""
 
     __slots__ = (
         "_address",
@@ -324,18 +326,18 @@ class _Texts:
 
     def __init__(self, entry: Entry, begins: int, address: bytes, end: bytes) -> None:
         self.type, self.told_at = entry.type, entry.told_at
-        self._begins = begins  # bytes up to the number's end
-        self._digits = 10 ** len(str(entry.sequence))  # the first number with more
-        self._address = address  # what stands between the number and the piece
+        self._begins = begins  # bytes up to the end of the number
+        self._digits = 10 ** len(str(entry.sequence))  # the first longer number
+        self._address = address  # the bytes between the number and the piece of text
         self._end = end
-        self._pages: list[_Page] = []  # what came first
-        self._blocks: list[bytes] = []  # of pieces, one a line
-        self._loose = 0  # bytes in them
-        self._block: bytes | None = None  # the one that grows
+        self._pages: list[_Page] = []  # the oldest pieces
+        self._blocks: list[bytes] = []  # of pieces, one per line
+        self._loose = 0  # bytes in `_blocks`
+        self._block: bytes | None = None  # the block that still grows
 
     @classmethod
     def begun(cls, entry: Entry) -> _Texts | None:
-        """None where it is no such event, or a large one."""
+        """None if the entry is not a delta event, or is a large one."""
         if isinstance(entry, LargeEntry):
             return None
         begins = len(_beginning(entry.type, entry.sequence))
@@ -347,7 +349,8 @@ class _Texts:
         return texts if texts.takes(entry) else None
 
     def takes(self, entry: Entry) -> bool:
-        """Whether it is one of them, which it is from then on."""
+        """Append the entry if it continues this run of deltas. Returns whether it
+        does."""
         if isinstance(entry, LargeEntry):
             return False
         if entry.sequence >= self._digits:
@@ -375,7 +378,7 @@ class _Texts:
         return True
 
     def told(self, first: int, start: int) -> Iterator[tuple[int, bytes]]:
-        """The events from number `start` on; the first of all is `first`."""
+        """Yield the events from number `start` on; the first of all is `first`."""
         number = first
         for page in self._pages:
             if number + page.number <= start:
@@ -400,8 +403,8 @@ class _Texts:
 
 
 class _Page(NamedTuple):
-    """Many pieces of text. A long answer is held for who may come late, or reads
-    slowly, and most of it is never asked for again."""
+    """Deflated pieces of text. A long answer is held for late and slow subscribers, and
+    most of it is never read again."""
 
     number: int  # of pieces
     deflated: bytes  # one a line
@@ -413,5 +416,5 @@ class _Page(NamedTuple):
 
 
 def _beginning(type: str, number: int) -> bytes:
-    """How every event begins as JSON."""
+    """The first bytes of every event as JSON."""
     return b'{"type":"%b","sequence_number":%d' % (type.encode(), number)

@@ -1,6 +1,6 @@
-"""Places at which a test may end this process, as a crash would.
+"""Crash points, at which a test may kill this process.
 
-Inert unless the settings name one in `CRASH_AT`, which ours never do:
+They do nothing unless the setting `CRASH_AT`, which only tests set, names one:
 `rows.finish:before`, or `rows.advance:after#2` for the second time.
 """
 
@@ -32,7 +32,7 @@ def at(place: str) -> None:
 
 
 def around(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `function`, between two places of its name."""
+    """Call `function` between its two crash points."""
     if not IS_ARMED:
         return function(*args, **kwargs)
     name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"

@@ -1,7 +1,7 @@
-"""What a turn is told beside its conversation, from its rows and to them.
+"""Reads and writes the context that a turn's model gets beside its conversation.
 
-It is read once, before the model is first asked, and kept: a run that takes the turn up
-again, after a crash or a decision, tells the model the same. Synchronous; called
+The context is read once, before the first model call, and stored: a run that resumes
+the turn after a crash or a decision gives the model the same. Synchronous; called
 through `database.Database`.
 """
 
@@ -23,7 +23,7 @@ from conversations.presets import FAILED, GATHERED, GatheredContext, Preset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """What is known, and the sources that are still to be read."""
+    """The stored context, and the sources that are still to be read."""
 
     reader: Reader
     sources: Sequence[Source] = ()
@@ -32,7 +32,7 @@ class Gathering:
 
 
 def gathering(turn: Turn, preset: Preset | None, *, again: bool) -> Gathering:
-    """One query where there is a preset, one more for a turn taken up `again`."""
+    """One query if there is a preset, one more for a turn that is resumed (`again`)."""
     owner = turn.conversation.owner
     reader = Reader(
         user_id=owner.pk,
@@ -53,7 +53,7 @@ def gathering(turn: Turn, preset: Preset | None, *, again: bool) -> Gathering:
 
 @transaction.atomic
 def keep(claim: Claim, renderings: Sequence[Rendering]) -> None:
-    """Before the model is asked. Raises Fenced."""
+    """Store the context before the model is called. Raises StaleEpoch."""
     mine = Turn.objects.filter(
         pk=claim.turn_id, epoch=claim.epoch, status=Turn.Status.RUNNING
     )

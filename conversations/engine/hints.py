@@ -1,5 +1,5 @@
-"""Hints for open pages, through the channel layer, and for what other processes keep in
-memory, through the engine. Nothing depends on their arrival."""
+"""Notifications for open pages, through the channel layer, and for the caches of other
+processes, through the engine. Any of them may be lost."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ listeners: Counter[str] = Counter()
 
 
 def left(conversation_id: str) -> None:
-    """A listener is gone."""
+    """Count one open page less."""
     listeners[conversation_id] -= 1
     if not listeners[conversation_id]:
         del listeners[conversation_id]
 
 
 def group_of(conversation_id: str) -> str:
-    """The channel-layer group of hints about a conversation."""
+    """The channel-layer group for notifications about a conversation."""
     return f"conversation.{conversation_id}"
 
 
 def group_of_user(user_id: int) -> str:
-    """The channel-layer group of hints about a user's list of conversations."""
+    """The channel-layer group for notifications about a user's list of
+    conversations."""
     return f"user.{user_id}"
 
 
 async def announce_title(user_id: int, conversation_id: str) -> None:
-    """A conversation of the user's has another title."""
+    """Tell the user's open pages that a conversation has a new title."""
     layer = get_channel_layer()
     if layer is not None:
         await layer.group_send(
@@ -40,7 +41,7 @@ async def announce_title(user_id: int, conversation_id: str) -> None:
 
 
 async def announce(conversation_id: str, turn_id: str) -> None:
-    """A turn was opened in the conversation."""
+    """Tell the conversation's open pages that a turn was opened."""
     layer = get_channel_layer()
     if layer is not None:
         await layer.group_send(
@@ -52,7 +53,8 @@ _listeners: dict[str, list[Callable[[], None]]] = {}
 
 
 def on(kind: str, act: Callable[[], None]) -> None:
-    """Have `act` called when another process says `kind`, see `engine.tell`."""
+    """Call `act` when another process publishes `kind`; see
+    `engine.publish_notification`."""
     _listeners.setdefault(kind, []).append(act)
 
 

@@ -1,12 +1,12 @@
-"""The items of a conversation as its next turn needs them, read at the least cost.
+"""Loads the items of a conversation for its next turn, with a cache.
 
-A conversation may have thousands of them: they are read without a model instance for
-each, and their JSON in one piece. What could only be found by looking through them all
-is looked for in their text.
+A conversation may have thousands of items, so they are read without model instances,
+and their JSON is parsed in one piece. What could only be found by looking through all
+items is searched in their JSON text.
 
-What came before a turn is kept in memory for the turn that goes on from it. Nothing of
-it changes by being added to: the turns are over. Whatever else changes it moves
-`Conversation.rewritten`, in whatever process, and then it is read anew.
+The items before a turn are cached for the turn that follows it. They do not change when
+a turn is added, because earlier turns are over. Every other change increments
+`Conversation.rewritten`, in whatever process, and the items are read again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from conversations.history import Story
 from conversations.models import Item, Turn
 from llm.wire.items import Item as ItemPayload
 
-#: Characters of JSON, which take three to five bytes each: as items, and as the last
-#: provider was told them.
+#: Characters of JSON in the cache. Each takes three to five bytes, as items and as the
+#: request to the last provider.
 KEPT = 3_000_000
-KEPT_FROM = 20  # items; to read fewer is cheap
+KEPT_FROM = 20  # items; reading fewer is cheap
 
 _PARENTS = "SELECT id, parent_id FROM conversations_turn WHERE conversation_id = %s"
 _ITEMS = """
@@ -50,25 +50,25 @@ class Row(NamedTuple):
 
     @property
     def item(self) -> ItemPayload:
-        """With the proof that only its issuer gets to see."""
+        """The payload with its proof, which only its issuer receives."""
         return _vouched(self.payload, self.provider_data)
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Each in their order."""
+    """The items of a turn and of the turns before it, each in order."""
 
     inputs: Sequence[Row]  # of the turn
     outputs: Sequence[Row]
-    before: Sequence[ItemPayload]  # of the turns that it follows from, with proofs
-    may_have_files: bool  # False where none of them can name a file of ours
-    #: What is known of how those before begin.
+    before: Sequence[ItemPayload]  # of the turns it follows from, with proofs
+    may_have_files: bool  # False if none of them can refer to an attachment
+    #: The mended beginning of `before`.
     story: Story | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What came before a turn, with what tells whether it still holds."""
+    """The items before a turn, with the values that show whether they are current."""
 
     turn_id: str
     parent_id: str | None
@@ -80,7 +80,7 @@ class Kept:
 
 
 class Memory:
-    """Of the conversations that spoke last."""
+    """Items of the conversations that were loaded last."""
 
     def __init__(self, size: int = KEPT) -> None:
         self._left = size
@@ -88,7 +88,8 @@ class Memory:
         self._lock = Lock()
 
     def before(self, turn: Turn) -> Kept | None:
-        """What is kept of the turn's conversation, where the turn goes on from it."""
+        """The cached items of the turn's conversation, if the turn follows from
+        them."""
         kept = self._kept.get(turn.conversation_id)
         if kept is None or kept.rewritten != turn.conversation.rewritten:
             return None
@@ -110,7 +111,7 @@ memory = Memory()
 
 
 def items_of(turn: Turn) -> Items:
-    """In two queries at the most."""
+    """Load a turn's items in at most two queries."""
     kept = memory.before(turn)
     if kept is None:
         line = _line(turn)
@@ -146,7 +147,7 @@ def _read_items(
         before = [*kept.before, *before]
         may_have_files = may_have_files or kept.may_have_files
     story = kept.story if kept else None
-    # One that is to be stopped may be loaded before its turn has come.
+    # A cancelled turn may be loaded before the turns ahead of it are over.
     if len(before) >= KEPT_FROM and not turn.cancel_requested:
         size = sum(len(row[5]) + len(row[6] or "") for row in found[:own])
         size += kept.size if kept else 0
@@ -171,7 +172,7 @@ def _read_items(
 
 
 def _line(turn: Turn) -> dict[str, int]:
-    """The turn and those that it follows from, numbered from the first."""
+    """The turn and its ancestors, numbered from the first."""
     parents: dict[str, str | None] = dict(sql.rows(_PARENTS, [turn.conversation_id]))
     line, ancestor = [turn.pk], turn.parent_id
     while ancestor and ancestor in parents:
@@ -183,7 +184,7 @@ def _line(turn: Turn) -> dict[str, int]:
 def _read(text: str, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
     try:
         read: list[Any] = orjson.loads(f"[{text}]")
-    except orjson.JSONDecodeError:  # half a character, which Python's own JSON takes
+    except orjson.JSONDecodeError:  # an unpaired surrogate; Python's json accepts it
         return [json.loads(row[5]) for row in rows]
     return read
 

@@ -1,9 +1,9 @@
-"""Wake-ups for workers, as jobs of procrastinate: written in the same transaction as
-what they are about.
+"""Procrastinate jobs that wake a worker for a turn, written in the same transaction as
+the change.
 
-A job says no more than "look at this turn". Whether there is something to do, and who
-does it, is decided by the claim; so a job may come twice, late, or not at all, and
-procrastinate's own locks and retries have no part in it.
+A job only says "look at this turn". The claim decides whether there is something to do
+and which process does it, so a job may come twice, late, or not at all; procrastinate's
+own locks and retries are not used.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tools.execute import where
 logger = logging.getLogger(__name__)
 
 QUEUE, TASK = "turns", "parley.run_turn"
-KEPT = timedelta(days=1)  # for which a job is kept that no worker has ended
-CONNECTIONS = 2  # of a worker, beside the one that listens
-BACKOFF = 5.0  # seconds at the most between two tries
+KEPT = timedelta(days=1)  # for which an unfinished job is kept
+CONNECTIONS = 2  # of a worker, besides the listening one
+BACKOFF = 5.0  # seconds; longest pause between two attempts
 
 Admit = Callable[[str], Awaitable[None]]
 _admit: Admit | None = None
@@ -39,7 +39,8 @@ async def run_turn(turn_id: str) -> None:
 
 
 def clean_up() -> None:
-    """Drop what workers that died have left; a job that ends is dropped at once."""
+    """Delete the jobs that dead workers have left; a finished job is deleted at
+    once."""
     before = timezone.now() - KEPT
     with connection.cursor() as cursor:
         cursor.execute(
@@ -51,12 +52,12 @@ def clean_up() -> None:
 
 
 def enqueue(turn_id: str) -> None:
-    """Wake a worker for the turn, once the caller's transaction is committed."""
+    """Wake a worker for the turn after the caller's transaction is committed."""
     run_turn.defer(turn_id=turn_id)
 
 
 class Jobs:
-    """Takes this process's share of the jobs. `admit` returns when there is room for
+    """Executes this process's share of the jobs. `admit` returns when there is room for
     the next one."""
 
     def __init__(self, admit: Admit, *, concurrency: int) -> None:
@@ -84,7 +85,7 @@ class Jobs:
                 logger.warning("no jobs from PostgreSQL: %s", where(exc))
             if asyncio.get_running_loop().time() - began > BACKOFF:
                 pause = 0.2
-            await asyncio.sleep(pause)  # the sweep takes turns up meanwhile
+            await asyncio.sleep(pause)  # meanwhile the sweep finds the turns
             pause = min(2 * pause, BACKOFF)
 
     async def _work(self) -> None:
@@ -102,7 +103,7 @@ class Jobs:
             "shutdown_graceful_timeout": 1.0,
             "fetch_job_polling_interval": 5.0,
         }
-        # An app of its own: the other one writes jobs in Django's transactions.
+        # An app of its own: the Django app writes jobs in Django's transactions.
         worker = App(connector=connector)
         worker.tasks = app.tasks
         async with worker.open_async():

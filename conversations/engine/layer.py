@@ -1,9 +1,11 @@
-"""The channel layer of many processes: channels_redis, which may be without its Redis.
+"""The channel layer of many processes: channels_redis, made to tolerate an unavailable
+Redis.
 
-Only hints travel through it. So a page opens and closes at once, whatever Redis does:
-channels_redis asks it one thing after another, and each may take until its time is up.
-Where Redis is away a page is told its turns; it is not told of turns that other tabs
-open meanwhile. One that was opened meanwhile asks until Redis is back.
+Only notifications travel through it, so opening and closing a page never waits for
+Redis: channels_redis sends one command after another, and each may take until its
+timeout. While Redis is unavailable a page still receives the events of its turns, but
+no notification of turns that other tabs open. A page that was opened meanwhile retries
+until Redis is back.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from channels_redis.pubsub import (  # type: ignore[import-untyped]
 
 from conversations.engine.bus import AWAY
 
-#: uvloop says RuntimeError of a connection that has been closed a moment ago.
+#: uvloop raises RuntimeError for a connection that was closed a moment ago.
 LOST = (*AWAY, RuntimeError)
-PAUSE = 5.0  # seconds between two tries to have a page told
-QUIET = 60.0  # seconds between two lines of the log that say the same
+PAUSE = 5.0  # seconds between two attempts to add a page to a group
+QUIET = 60.0  # seconds between two equal log lines
 
 
 class Layer(RedisPubSubChannelLayer):
@@ -34,7 +36,8 @@ class Layer(RedisPubSubChannelLayer):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def new_channel(self, prefix: str = "specific.") -> str:
-        """Nobody sends to it but by its groups, of which Redis need not know."""
+        """Created locally: messages reach a channel only through its groups, so Redis
+        need not know it."""
         layer = self._get_layer()
         channel = f"{layer.prefix}{prefix}{uuid.uuid4().hex}"
         layer.channels[channel] = asyncio.Queue()
@@ -44,7 +47,7 @@ class Layer(RedisPubSubChannelLayer):
         channels = self._get_layer().channels
         try:
             message = await channels.setdefault(channel, asyncio.Queue()).get()
-        except asyncio.CancelledError:  # it is closed
+        except asyncio.CancelledError:  # the page was closed
             channels.pop(channel, None)
             raise
         return self.deserialize(message)
@@ -61,7 +64,7 @@ class Layer(RedisPubSubChannelLayer):
 
     async def _join(self, group: str, channel: str) -> None:
         layer = self._get_layer()
-        while channel in layer.channels:  # else the page is closed already
+        while channel in layer.channels:  # until the page is closed
             try:
                 await layer.group_add(group, channel)
                 return
@@ -69,7 +72,8 @@ class Layer(RedisPubSubChannelLayer):
                 await asyncio.sleep(PAUSE)
 
     def _keep(self, asking: Coroutine[Any, Any, None]) -> None:
-        """Ask Redis, in the order in which this is called, and wait for nothing."""
+        """Send the request in a task, in the order of the calls, without waiting for
+        it."""
         task = asyncio.ensure_future(_ask(asking))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -81,8 +85,8 @@ async def _ask(asking: Coroutine[Any, Any, None]) -> None:
 
 
 class OneLine(logging.Filter):
-    """channels_redis tells once a second that Redis is away, each time with its whole
-    stack. That it is so is said once a minute, and in one line."""
+    """Shortens the log of an unavailable Redis to one line a minute. channels_redis
+    logs it once a second with a whole stack trace."""
 
     def __init__(self) -> None:
         super().__init__()

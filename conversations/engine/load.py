@@ -1,4 +1,4 @@
-"""Rows to values: what a claimed turn needs to run, in a fixed number of queries."""
+"""Loads a claimed turn from its rows, in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ REQUEST_OPTIONS = (
     "top_logprobs",
     "top_p",
 )
-#: All that nearly every turn needs; a preset and its model are rows more.
+#: The rows that nearly every turn needs; a preset and its model are further rows.
 _TURN = Prepared[Turn](
     lambda pk: Turn.objects.filter(pk=pk).select_related(
         "conversation__owner", "language_model__provider", "access_token"
@@ -90,10 +90,10 @@ _OUTCOME_UNKNOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A turn, ready to run."""
+    """A loaded turn, ready to run."""
 
     task: Task
-    #: As the task's, and takes `context`, which is not known yet.
+    #: Like the task's `prepare`, but takes `context`, which is not known yet.
     prepare: Callable[..., Request]
     gathering: Gathering
     route: Route
@@ -103,32 +103,32 @@ class Work:
     created_at: datetime
     committed: Sequence[ItemPayload]
     proofs: Mapping[str, ProviderData]  # of committed items, by id
-    told: Mapping[int, Position]  # where a committed item was told done
+    told: Mapping[int, Position]  # by index, where a committed item was published
     ended_output: int | None  # as `ResponseBuilder` has it
-    pending: ProviderResponse | None  # that the next call may resume
+    pending: ProviderResponse | None  # a response that the next call may resume
     usage: Mapping[str, Any] | None
     inputs: int  # number of the turn's own items
     cancel_requested: bool
-    has_news: bool  # results of calls in the background that the model was not told
-    meter: Meter | None = None  # of the access token it is asked under
-    limits_owner: str | None = None  # who is charged where there is no token
+    has_news: bool  # undelivered background results
+    meter: Meter | None = None  # of the access token, if there is one
+    limits_owner: str | None = None  # the user who is charged without a token
     cost_left: Decimal | None = None  # USD, of the message; None: no bound
 
 
 @dataclass(slots=True)
 class Taken:
-    """A turn that somebody takes up, and the claim once that is ours."""
+    """An attempt to claim a turn, and the claim if it succeeds."""
 
     turn_id: str = ""
     claim: Claim | None = None
-    opened: Turn | None = None  # as it was opened here, if that was just now
-    is_alone: bool = False  # no other turn begins beside it
+    opened: Turn | None = None  # the instance, if just opened here
+    is_alone: bool = False  # no other turn starts beside it
 
 
 def take(taken: Taken) -> Work | None:
-    """Claim the turn and load it. None where it is not to be had.
+    """Claim the turn and load it. None if it cannot be claimed.
 
-    Raises as `load`; the turn is claimed nevertheless.
+    Raises what `load` raises; the turn is then claimed all the same.
     """
     taken.claim = faults.around(rows.claim, taken.turn_id, alone=taken.is_alone)
     return load_taken(taken)
@@ -137,15 +137,15 @@ def take(taken: Taken) -> Work | None:
 def load_taken(taken: Taken) -> Work | None:
     if taken.claim is None:
         return None
-    opened, taken.opened = taken.opened, None  # its run holds on to `taken`
+    opened, taken.opened = taken.opened, None  # the run refers to `attempt`
     return faults.around(load, taken.claim, opened)
 
 
 def open_taken(
     taken: Taken, open_turn: Callable[[], Turn], wanted: Collection[str]
 ) -> Turn:
-    """The turn that `open_turn` opens, claimed with the same commit where it may run
-    at once: so nobody ever finds it in the queue. Those `wanted` have their run."""
+    """Call `open_turn`, and claim its turn in the same transaction if it can run at
+    once, so that no sweep finds it in the queue. `active_turns` already have a run."""
     claim = None
     with transaction.atomic():
         turn = open_turn()
@@ -156,8 +156,8 @@ def open_taken(
 
 
 def load(claim: Claim, opened: Turn | None = None) -> Work:
-    """`opened`: the turn as it was opened just now. Raises LLMError where the turn
-    cannot run: no model, no key, too long."""
+    """Load a claimed turn; `opened` is the instance if it was opened just now. Raises
+    LLMError if the turn cannot run: no model, no key, input too long."""
     turn, way = _as_opened(claim, opened) or (_TURN.first(claim.turn_id), None)
     assert turn is not None, "who has claimed it has seen it"
     preset, route = _preset(turn), way or _route(turn)
@@ -229,8 +229,11 @@ def load(claim: Claim, opened: Turn | None = None) -> Work:
 
 
 def _ended_output(turn: Turn, outputs: Sequence[Row]) -> int | None:
-    """Rows of an older version do not say it. There a call's items were written once it
-    was over, with the calls that it made; anything else is no end."""
+    """The number of items up to the end of the last finished provider call.
+
+    Rows of an older version do not store it. There the items of a provider call were
+    written when it ended, together with its tool calls; other items mark no end.
+    """
     if turn.ended_output is not None:
         return turn.ended_output
     calls = [
@@ -240,8 +243,8 @@ def _ended_output(turn: Turn, outputs: Sequence[Row]) -> int | None:
 
 
 def _as_opened(claim: Claim, opened: Turn | None) -> tuple[Turn, Route] | None:
-    """The turn and the way to its model, which whoever opened it has found: nothing can
-    have become of them since. None where they must be read."""
+    """The opened turn and the resolved route to its model, which cannot have changed
+    since. None if they must be read from the database."""
     if opened is None or not opened.opened_with or claim.epoch != 1:
         return None
     model = opened.language_model
@@ -281,8 +284,8 @@ def _stream(
 
 
 def _runnable(turn: Turn, tools: Mapping[str, Tool]) -> Mapping[str, Tool]:
-    """The tools of a turn whose program waits at the other end: it cannot wait for a
-    person, so calls that need approval are refused. One in the background can."""
+    """The tools of a turn. A program waits for a gateway turn and cannot wait for a
+    person too, so calls that need approval are refused, except in a background turn."""
     gateway = turn.options.get("gateway")
     if gateway is None or gateway["echo"].get("background") is True:
         return tools
@@ -297,7 +300,7 @@ class ApprovalExpired(BadRequest):
 
 
 def _task(turn: Turn, *, tools: Mapping[str, Tool], **fields: Any) -> Task:
-    """With what an earlier run and people have left."""
+    """The task, with what an earlier run and people's decisions have left."""
     decisions = approvals.decisions(turn, tools)
     if decisions.has_expired and "gateway" in turn.options:
         raise ApprovalExpired
@@ -323,7 +326,8 @@ def _task(turn: Turn, *, tools: Mapping[str, Tool], **fields: Any) -> Task:
 def _with_files(
     conversation_id: str, *parts: Sequence[ItemPayload]
 ) -> list[Sequence[ItemPayload]]:
-    """The items with the files that they name, as providers take them."""
+    """The items with the content of the attachments that they name, as providers take
+    it."""
     named = attachments_of(item for items in parts for item in items)
     if not named:
         return list(parts)
@@ -332,7 +336,7 @@ def _with_files(
 
 
 def _preset(turn: Turn) -> Preset | None:
-    """Raises PresetNotAvailable: what it allows and forbids went with it."""
+    """Raises PresetNotAvailable: without the preset its restrictions would be lost."""
     chosen = turn.conversation.preset_id
     if chosen is None:
         return None
@@ -340,7 +344,7 @@ def _preset(turn: Turn) -> Preset | None:
     preset = permitted.filter(pk=chosen).first()
     if preset is None:
         raise PresetNotAvailable
-    turn.conversation.preset = preset  # its model may be the turn's
+    turn.conversation.preset = preset  # its model may be the one of the turn
     return preset
 
 
@@ -355,7 +359,8 @@ def _instructions(turn: Turn, preset: Preset | None) -> str:
 
 
 def _on_demand(gathering: Gathering, offer: Offer) -> Sequence[ContextBlock]:
-    """What the model may ask for, where it has the means."""
+    """A list of the sources that the model can read with `get_context`, if it has that
+    tool."""
     if not gathering.on_demand or "get_context" not in offer.tools:
         return ()
     names = [f"- {source.name}: {source.title}" for source in gathering.on_demand]
@@ -364,7 +369,8 @@ def _on_demand(gathering: Gathering, offer: Offer) -> Sequence[ContextBlock]:
 
 
 def _route(turn: Turn) -> Route:
-    """The permission may have gone since the turn was opened."""
+    """Checks the permission again, which may have been withdrawn since the turn was
+    opened."""
     model = turn.language_model or turn.conversation.usual_model
     owner = turn.conversation.owner
     if model is None:
@@ -375,7 +381,7 @@ def _route(turn: Turn) -> Route:
 
 
 def _allowed(routes: Sequence[Route], token: AccessToken | None) -> Sequence[Route]:
-    """Those that the token may ask, which may have changed since it asked.
+    """The routes that the token permits now; this may have changed since the request.
 
     Raises ModelNotAvailable.
     """
@@ -394,7 +400,7 @@ def _template(route: Route, options: Mapping[str, Any], offer: Offer) -> Request
             "tools": offer.definitions,
             "max_output_tokens": route.max_output_tokens,
             "issuer": route.endpoint.issuer(route.model),
-            "in_background": True,  # where staff switched it on for the model
+            "in_background": True,  # if staff enabled it for the model
             **chosen,
         }
     )
@@ -432,13 +438,13 @@ def _prepare(
 
 
 def _outcomes(turn: Turn, tools: Mapping[str, Tool]) -> dict[str, Outcome]:
-    """What an interrupted run has left of its calls.
+    """The outcomes of calls that an interrupted run has stored.
 
-    A tool found running runs again only if it says that it may.
+    A tool that was running is executed again only if it declares that it may be.
     """
     outcomes = {}
     for row in ToolCall.objects.filter(turn=turn):
-        if not row.blocking:  # its result is told in a message
+        if not row.blocking:  # a message delivers its result
             outcomes[row.call_id] = Outcome(
                 row.call_id, "background", PLACEHOLDER, "", 0.0
             )
@@ -459,13 +465,13 @@ def _may_repeat(row: ToolCall, tools: Mapping[str, Tool]) -> bool:
 
 
 def _told_openly(tools: Sequence[dict[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The same list, where nothing is to be hidden."""
+    """The tools without secrets; the same list if there are none."""
     told = [_without_secrets(tool) for tool in tools]
     return tools if told == tools else told
 
 
 def _without_secrets(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How a provider signs in at an MCP server is nobody else's business."""
+    """Credentials for an MCP server are not shown to the client."""
     hidden = ("authorization", "headers")
     if not any(name in tool for name in hidden):
         return tool
@@ -473,7 +479,7 @@ def _without_secrets(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _echo(options: Mapping[str, Any], template: Request) -> dict[str, Any]:
-    """What the response repeats of the request."""
+    """The parts of the request that the response repeats."""
     echo: dict[str, Any] = {
         "tools": _told_openly(template.tools),
         "max_output_tokens": template.max_output_tokens,

@@ -1,12 +1,13 @@
-"""The channel layer of one process, which may have many pages open.
+"""The channel layer of one process with many open pages.
 
-Channels' own looks for what has expired, through all channels and groups, whenever
-anybody opens a page or hears a hint: with five hundred open that takes longer than all
-else there is to do. Here it looks once a minute. It also takes those from their groups
-who joined a day ago, which is what an open page does; whoever leaves says so himself.
+Channels' in-memory layer looks for expired messages in all channels and groups whenever
+a page is opened or receives a message; with five hundred pages open this takes longer
+than everything else. Here it looks once a minute. Channels would also remove a page
+from its groups after a day, although it is still open; here a page stays until it
+leaves.
 
-A page that is open here needs no channel, which is a queue and a task that waits at it:
-it is called.
+A page of this process needs no channel, that is, no queue and no task that waits for
+it: its callback is called directly.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class LocalLayer(InMemoryChannelLayer):
         self._pages: dict[str, list[Hear]] = {}  # by group
 
     def join(self, group: str, hear: Hear) -> None:
-        """`hear` is called with what is sent to the group, until it leaves."""
+        """Call `on_message` with each message to the group until it leaves."""
         self._pages.setdefault(group, []).append(hear)
 
     def leave(self, group: str, hear: Hear) -> None:

@@ -1,10 +1,10 @@
-"""What has been said in the turns of this process, for whoever follows them.
+"""The event log of this process's turns.
 
-A log holds the events of a turn's newest epoch, from its first: an event's place in the
-list is its sequence number. Its position, `<epoch>-<sequence>`, orders it among all
-events of the turn. Followers read the list, so a slow one holds nobody up and a late
-one misses nothing; the events of a turn that is over are kept for a while and then made
-from rows.
+A log holds the events of a turn's newest epoch, from the first; an event's index is its
+sequence number. Its position, `<epoch>-<sequence>`, orders it among all events of the
+turn. Subscribers read the list, so a slow one delays no other and a late one misses
+nothing. The events of a finished turn are retained for a while, and are made from its
+rows after that.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ __all__ = [
     "told_before",
 ]
 
-MOST = 500  # entries that a follower is handed at once ...
-MOST_BYTES = 256 * 1024  # ... unless one is longer; who does not read holds no more
+MOST = 500  # entries in one batch for a subscriber ...
+MOST_BYTES = 256 * 1024  # ... unless one entry is larger
 RESET = "parley:step.reset"
-LARGE = 1024 * 1024  # bytes of a log that is not kept when its turn is over ...
-UNREAD = 10.0  # ... but for those who read it, so many seconds ...
+LARGE = 1024 * 1024  # bytes; a larger log is not retained when its turn is over ...
+UNREAD = 10.0  # ... except for its subscribers, for so many seconds ...
 RETAINED = 64 * 1024 * 1024  # ... and so many bytes of all such logs
-KEEP = 60.0  # seconds a turn that is over can be followed without its rows
+KEEP = 60.0  # seconds for which the log of a finished turn is retained
 
 Form = Callable[[Entry], bytes]
 #: Writes whole WebSocket frames to a connection. Returns False, and has written
@@ -65,8 +65,9 @@ WRITE = "parley.write"
 
 
 class Way(NamedTuple):
-    """How a follower is told at once, without its task: in which form, the same
-    function for all followers of a door, and who writes that to its connection."""
+    """Writes entries straight to a connection, without the subscriber's task: the
+    encoder, which must be the same function for all subscribers of an endpoint, and the
+    connection's write function."""
 
     form: Form
     write: Write
@@ -76,11 +77,11 @@ class Way(NamedTuple):
 
 
 class Fenced(Exception):
-    """Another run has taken the turn over; nothing of this one counts any more."""
+    """Another run has claimed the turn; the writes of this one have no effect."""
 
 
 class Journal(Protocol):
-    """What a run tells its events to."""
+    """Appends the events of a run to the event log."""
 
     def append(
         self,
@@ -88,49 +89,53 @@ class Journal(Protocol):
         events: Iterable[Event],
         told: Mapping[int, Position] | None = None,
     ) -> None:
-        """`told`: by output index, where an earlier epoch told an item done.
+        """`earlier_positions`: by output index, where an earlier epoch has published an
+        item as done.
 
-        Raises Fenced where a later epoch has begun.
+        Raises StaleEpoch if a later epoch has begun.
         """
 
 
 class EventLog(Protocol):
-    """What is said in all turns: runs write it, followers read it."""
+    """The events of all turns: runs append to it, subscribers read from it."""
 
     def journal(self, turn_id: str, fenced: Callable[[], None]) -> Journal:
-        """For a run of this process. `fenced` is called when another run is found to
-        have the turn."""
+        """The publisher for a run of this process. Calls `on_fenced` when another run
+        has claimed the turn."""
 
     def close(self, turn_id: str) -> None:
-        """The run is over, be it well or not."""
+        """The run has ended, in order or not."""
 
     async def follow(self, turn_id: str) -> TurnLog:
-        """The turn's events as far as they are known here; `leave` it once."""
+        """Subscribe to a turn, and return its log as far as it is known here. Call
+        `unsubscribe` once for each call."""
 
     def leave(self, log: TurnLog) -> None: ...
 
     def get(self, turn_id: str) -> TurnLog | None:
-        """What is known here already."""
+        """The turn's log, if it is known here already."""
 
     def drop(self, turn_id: str) -> None:
-        """Tell the turn from its rows from now on."""
+        """Make subscribers read the turn from its rows from now on."""
 
     def wake_all(self) -> None: ...
 
 
 class _Listener:
-    """A follower at the end of a log, told at once what comes."""
+    """A subscriber at the end of a log, to whose connection entries are written as they
+    are appended."""
 
     __slots__ = ("form", "last", "woken", "write")
 
     def __init__(self, way: Way) -> None:
         self.form, self.write = way
-        self.last: Entry | None = None  # that it was told
+        self.last: Entry | None = None  # the last one written
         self.woken = asyncio.get_running_loop().create_future()
 
 
 class TurnLog:
-    """One turn's events. Appended by one run, read by any number of followers."""
+    """The events of one turn: appended by one run, read by any number of
+    subscribers."""
 
     __slots__ = (
         "_listening",
@@ -149,9 +154,10 @@ class TurnLog:
         self.epoch = 0
         self.entries = Entries(turn_id)
         self.ended = False
-        self.is_over = False  # by its rows, whatever the entries say
-        #: Made from rows, for followers at the end of `entries` while the log itself
-        #: cannot be read. Who was told a batch of it whole may go on with the next.
+        self.is_over = False  # the rows say so, whatever the entries say
+        #: Batches made from rows, for subscribers at the end of `entries` while the log
+        #: itself cannot be read. A subscriber that has received a whole batch may
+        #: continue with the next.
         self.stand_in: Sequence[Sequence[Entry]] = ()
         self.followers = 0
         self._waiting: Sequence[asyncio.Future[None]] = ()
@@ -163,7 +169,7 @@ class TurnLog:
         events: Iterable[Event],
         told: Mapping[int, Position] | None = None,
     ) -> None:
-        """See `Journal`."""
+        """See `Publisher`."""
         if epoch < self.epoch:
             raise Fenced
         if epoch > self.epoch:
@@ -180,13 +186,13 @@ class TurnLog:
         self.tell(new)
 
     def begin(self, epoch: int) -> None:
-        """What was said in earlier ones is forgotten."""
+        """Start a new epoch, and drop the entries of earlier ones."""
         self.epoch, self.ended = epoch, False
         self.entries = Entries(self.turn_id, epoch)
 
     def tell(self, new: Sequence[Entry]) -> None:
-        """Those are the last of `entries`. The end is for tasks to tell, which then end
-        as well."""
+        """Give the last entries to the subscribers. The terminal event is left to their
+        tasks, which end with it."""
         if self.ended:
             self.wake()
             return
@@ -222,7 +228,7 @@ class TurnLog:
                 future.set_result(None)
 
     def _dismiss(self, listener: _Listener) -> None:
-        """From now on its task tells it."""
+        """Let the subscriber's own task continue."""
         self._listening = tuple(x for x in self._listening if x is not listener)
         if not listener.woken.done():
             listener.woken.set_result(None)
@@ -234,8 +240,8 @@ class TurnLog:
         await future
 
     async def listen(self, way: Way) -> Entry | None:
-        """Has what is appended from now on told in this way, as long as that does, and
-        up to the end. The last entry that was."""
+        """Have appended entries written through the sink, until it accepts no more or
+        the turn ends. Returns the last entry that was written."""
         listener = _Listener(way)
         self._listening = (*self._listening, listener)
         try:
@@ -246,19 +252,19 @@ class TurnLog:
 
 
 def told_before(event: Event, told: Mapping[int, Position]) -> Position | None:
-    """Where an earlier epoch told the same."""
+    """The position at which an earlier epoch has published the same event."""
     if event["type"] in ("response.created", "response.in_progress"):
         return Position(1, 1)
     return told.get(event.get("output_index", -1))
 
 
 class MemoryLog:
-    """The logs of this process, which is the only one."""
+    """The event log of a single process."""
 
     def __init__(self) -> None:
         self._logs: dict[str, TurnLog] = {}
         self._running: set[str] = set()
-        self._large: list[TurnLog] = []  # that are over, the oldest first
+        self._large: list[TurnLog] = []  # logs of finished turns, the oldest first
 
     def journal(self, turn_id: str, fenced: Callable[[], None]) -> TurnLog:
         self._running.add(turn_id)
@@ -273,9 +279,9 @@ class MemoryLog:
             self._expire(turn_id)
 
     def _retain(self, log: TurnLog) -> None:
-        """A large log that is over, for a moment. Whoever reads on then is told by the
-        rows: a client that does not read may stay for hours, and would hold all of
-        it."""
+        """Retain a large log of a finished turn for a moment. Subscribers then continue
+        from the rows: a client that does not read may stay connected for hours, and
+        would hold the whole log."""
         self._large.append(log)
         pause = UNREAD if log.followers else 0.0
         asyncio.get_running_loop().call_later(pause, self._release, log)
@@ -335,9 +341,10 @@ def _sizes(logs: Iterable[TurnLog]) -> Iterator[int]:
 def entries_after(
     entries: Sequence[Entry], after: Position | None, most: int = sys.maxsize
 ) -> list[Entry]:
-    """What a follower at `after` has not been told yet; the first `most` of it.
+    """The first `limit` entries that a subscriber at `after` has not received.
 
-    One who comes from an earlier epoch is told to drop what was not committed there.
+    A subscriber that comes from an earlier epoch first gets a reset, which drops what
+    was not committed there.
     """
     if after is None:
         return list(entries[:most])
@@ -347,20 +354,22 @@ def entries_after(
         return list(entries[first : first + most]) if after.epoch == epoch else []
     fresh = [e for e in entries if e.told_at is None or e.told_at > after]
     if not fresh:
-        return []  # the reset comes with the first that is new
+        return []  # the reset comes with the first new entry
     known = [e.event for e in entries if e.told_at and e.told_at <= after]
     seen = {event["output_index"] for event in known if "output_index" in event}
     return [reset(entries[0].turn_id, after, len(seen)), *fresh[:most]]
 
 
 def portions(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """One after another, so that who does not read holds little of what is to come."""
+    """Split into batches, so that a slow subscriber holds little of what it has not
+    read."""
     portion: list[Entry] = []
     size = 0
     for entry in entries:
         size += entry.size
         is_full = size > MOST_BYTES or len(portion) == MOST
-        # A reset stands where the follower is, and goes with what comes next.
+        # A reset has the subscriber's own position, so it stays in one batch with the
+        # next entry.
         if is_full and portion and portion[-1].type != RESET:
             yield portion
             portion, size = [], entry.size
@@ -370,7 +379,7 @@ def portions(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 
 def reset(turn_id: str, after: Position, output_index: int) -> Entry:
-    """Tells a follower at `after` to drop the items from an index on."""
+    """An entry that makes a subscriber at `after` drop the items from an index on."""
     event = {
         "type": RESET,
         "sequence_number": after.sequence + 1,

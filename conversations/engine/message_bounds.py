@@ -1,8 +1,9 @@
-"""What one message may cause: its bounds, its stop, and going on past a bound.
+"""The limits of what one message may cause: turns and cost, stopping, and continuing
+past a limit.
 
-A message's own turn is the root of all turns that results in the background open
-because of it. The root's row says whether such results may open more; rows of turns and
-of provider calls are counted, so the bounds hold whatever process runs them.
+The turn of the message is the root of all turns that background results open because of
+it. The root's row says whether results may open more turns. Turns and provider calls
+are counted from their rows, so the limits hold in whatever process runs them.
 
 Locks on PostgreSQL are taken in this order: unfinished turns, the root, the
 conversation. Rows of several turns or calls are never held while another is waited for.
@@ -24,27 +25,28 @@ from llm.models import ModelCall
 
 
 class NothingToContinue(Exception):
-    """Nothing of this message waits for a person's leave to go on."""
+    """The message has reached no limit, or has nothing to continue with."""
 
 
 def max_cost() -> Decimal | None:
-    """USD that one message may cost; None where there is no bound."""
+    """USD that one message may cost; None without a limit."""
     bound = settings.MAX_COST_PER_MESSAGE
     return Decimal(str(bound)) if bound else None
 
 
 def cost_left(turn: Turn) -> Decimal | None:
-    """USD that the message of `turn` may still cost; None where there is no bound."""
+    """USD that the message of `turn` may still cost; None without a limit."""
     bound = max_cost()
     if bound is None or (turn.epoch == 1 and turn.caused_by_id is None):
-        return bound  # nothing was spent
+        return bound  # nothing has been spent yet
     return bound - _cost(turn.caused_by or turn)
 
 
 def may_cause_another(root_id: str) -> bool:
-    """Whether a result may open one more turn for the message; halts it where not.
+    """Whether a result may open one more turn for the message; halts the message if
+    not.
 
-    In the caller's transaction, at whose end the answer is still true.
+    Runs in the caller's transaction, at whose end the answer is still true.
     """
     root = Turn.objects.select_for_update(no_key=True).get(pk=root_id)
     if not root.halted_by:
@@ -54,10 +56,10 @@ def may_cause_another(root_id: str) -> bool:
 
 
 def halt_for_cost(turn_id: str) -> None:
-    """The turn has ended because its message has cost what it may."""
+    """Halt the message of a turn that ended because of the cost limit."""
     root = Q(pk=turn_id, caused_by=None) | Q(caused=turn_id)
     roots = list(Turn.objects.filter(root).values_list("pk", flat=True))
-    # A person may have stopped the message meanwhile, which says more.
+    # A message that a person has stopped meanwhile keeps that reason.
     running = Turn.objects.filter(pk__in=roots, halted_by="")
     running.update(halted_by=Turn.HaltedBy.MAX_COST)
 
@@ -72,25 +74,25 @@ def _bound_reached(root: Turn) -> str:
 
 
 def _counted(root: Turn) -> QuerySet[Turn]:
-    """The message's turns since a person last let it go on."""
+    """The message's turns since a person last let it continue."""
     turns = Turn.objects.of_message(root.pk)
     since = root.continued_at
     return turns if since is None else turns.filter(created_at__gte=since)
 
 
 def _cost(root: Turn) -> Decimal:
-    """USD, as far as prices are known."""
+    """USD, for the calls whose prices are known."""
     turns = list(_counted(root).values_list("pk", flat=True))
     calls = ModelCall.objects.filter(turn_id__in=turns)
     return calls.aggregate(cost=Sum("cost"))["cost"] or Decimal(0)
 
 
 def halt(turn_id: str) -> list[str]:
-    """Let results open no more turns for the message of this turn, since a person has
-    stopped it. Its turns that are not over.
+    """Open no more turns for the message of this turn, because a person has stopped it.
+    Returns its unfinished turns.
 
-    Outside of a transaction each statement sees what others have committed before it: a
-    turn that a result opens at this moment is either seen here, or not opened.
+    Outside of a transaction each statement sees all earlier commits: a turn that a
+    result opens at this moment is either seen here or not opened.
     """
     if (root_id := _root_of(turn_id)) is None:
         return []
@@ -100,8 +102,8 @@ def halt(turn_id: str) -> list[str]:
 
 
 def cancel_calls_of(turn_id: str) -> None:
-    """Ask for the end of all calls in the background that the message has caused. One
-    that a run begins at this moment ends when it is taken up; see `is_halted`."""
+    """Cancel all background calls that the message has caused. One that a run starts at
+    this moment ends when it is claimed; see `is_halted`."""
     if root_id := _root_of(turn_id):
         cancel_calls(ToolCall.objects.of_message(root_id))
 
@@ -117,22 +119,22 @@ def _root_of(turn_id: str) -> str | None:
 
 
 def cancel_calls(calls: QuerySet[ToolCall]) -> None:
-    """Ask for the end of those of them that go on in the background, one by one."""
+    """Cancel those of the calls that run in the background, one by one."""
     running = ToolCall.objects.in_background()
     going_on = calls.filter(blocking=False, state=ToolCall.State.EXECUTING)
     for pk in list(going_on.values_list("pk", flat=True)):
         running.filter(pk=pk, cancel_requested=False).update(cancel_requested=True)
 
 
-# Going on
+# Continuing
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A message that has reached a bound, and has something to go on with."""
+    """A message that has reached a limit and has something to continue with."""
 
     root: Turn
-    results: list[str]  # names of tools whose results the model was not told
+    results: list[str]  # names of tools with undelivered results
 
     @property
     def reason(self) -> str:
@@ -140,8 +142,8 @@ class Halt:
 
 
 def halts(calls: Iterable[ToolCall], last: Turn | None) -> list[Halt]:
-    """Where a person is asked whether to go on, oldest first: of calls as
-    `beside_turns` finds them, and the conversation's last turn."""
+    """The halts that a person can continue, oldest first. `calls` are those of
+    `beside_turns`, `last` is the conversation's last turn."""
     found: dict[str, Halt] = {}
     if last is not None and (root := _cut_by_cost(last)):
         found[root.pk] = Halt(root, [])
@@ -153,7 +155,7 @@ def halts(calls: Iterable[ToolCall], last: Turn | None) -> list[Halt]:
 
 
 def _cut_by_cost(last: Turn) -> Turn | None:
-    """The turn of the message whose last turn was not asked on."""
+    """The root of the conversation's last turn, if the cost limit ended that turn."""
     if last.incomplete_reason != Turn.HaltedBy.MAX_COST:
         return None
     root = last.caused_by or last
@@ -161,7 +163,7 @@ def _cut_by_cost(last: Turn) -> Turn | None:
 
 
 def _is_at_bound(root: Turn) -> bool:
-    """Whether there is something to go on with."""
+    """Whether the message has reached a limit and can continue."""
     if root.halted_by not in Turn.BOUNDS:
         return False
     turns = Turn.objects.filter(conversation_id=root.conversation_id)
@@ -172,10 +174,10 @@ def _is_at_bound(root: Turn) -> bool:
 
 @transaction.atomic
 def continue_message(turn_id: str, token: AccessToken | None = None) -> Turn:
-    """A person lets the message of this turn cause as much again: the turn that goes
-    on, under the limits of `token` where a program asks.
+    """Let the message of this turn cause as much again. Returns the turn that continues
+    it, under the limits of `token` if a program asks.
 
-    Raises NothingToContinue.
+    Raises CannotContinue.
     """
     turn = Turn.objects.only("caused_by").get(pk=turn_id)
     rows = Turn.objects.select_for_update(no_key=True, of=["self"])
@@ -189,8 +191,8 @@ def continue_message(turn_id: str, token: AccessToken | None = None) -> Turn:
 
 
 def open_turn(root: Turn, token: AccessToken | None = None) -> Turn:
-    """A turn that nobody asks anything in, for what the message has brought about. As
-    the last of its turns was asked, less the tool that it had to call."""
+    """A turn without a question, for the results of the message. It has the model and
+    options of the message's last turn, except for a forced tool."""
     turns = Turn.objects.of_message(root.pk).order_by("-created_at", "-id")
     last = turns.select_related("language_model", "access_token")[0]
     return root.conversation.open_turn(

@@ -1,8 +1,9 @@
-"""What this process knows of the logs in Redis that somebody here follows.
+"""Redis Streams subscriber: the turn logs in Redis that have subscribers here.
 
-Who runs a turn has Redis tell us each batch as soon as it is written. Where one does
-not go on from what we know, at first and after a loss, we read what is missing, for all
-such turns in one round trip; so we do once a second where nothing is told.
+The process that runs a turn publishes each batch as it is written. Where a batch does
+not continue what is known here, at first and after a loss, the missing entries are read
+from the stream, for all such turns in one round trip. The same happens once a second
+for turns of which nothing is received.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ logger = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds
 READ = 200  # batches of one turn in one round trip
-BACKOFF = 1.0  # seconds at the most between two tries
+BACKOFF = 1.0  # seconds; longest pause between two attempts
 
 
 class Mirror(TurnLog):
-    """A turn's log as far as it has been read."""
+    """A turn's log in Redis, as far as it has been read here."""
 
     def __init__(self, turn_id: str) -> None:
         super().__init__(turn_id)
-        self.read = asyncio.Event()  # once, or tried
-        self.heard_at = 0.0  # when something new came
-        self.is_waiting = False  # for an event that is kept by itself
+        self.read = asyncio.Event()  # set after the first attempt to read
+        self.heard_at = 0.0  # when something new was received
+        self.is_waiting = False  # for an event that is stored separately
 
     @property
     def place(self) -> Position:
-        """Of the last entry."""
+        """The position of the last entry."""
         return Position(self.epoch, len(self.entries) - 1)
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Entries as they are in Redis, perhaps some that are known."""
+        """Append entries as they are in Redis; some may be known already."""
         new: list[Entry] = []
         for entry in entries:
             epoch, sequence = entry.place
@@ -62,11 +63,12 @@ class Mirror(TurnLog):
                 new.append(entry)
                 self.ended = self.ended or entry.is_last
             elif entry.place > (self.epoch, end - 1):
-                break  # something is missing; rows tell it
+                break  # some are missing; the rows have them
         self.entries.extend(new)
 
     def continues_at(self, start: Position) -> bool:
-        """Whether nothing is missing between the entries and a batch from here on."""
+        """Whether nothing is missing between the entries and a batch that starts
+        here."""
         if start.epoch == self.epoch:
             return start.sequence <= len(self.entries)
         return start.epoch > self.epoch and start.sequence == 0
@@ -120,7 +122,7 @@ class Mirrors:
         return self._mirrors.get(turn_id)
 
     def drop(self, turn_id: str) -> None:
-        """From now on the turn is told from its rows."""
+        """Make subscribers read the turn from its rows from now on."""
         mirror = self._mirrors[turn_id] = Mirror(turn_id)
         mirror.is_over = True
         mirror.read.set()
@@ -136,7 +138,7 @@ class Mirrors:
             self._bus.leave(mirror.turn_id)
 
     def followed(self) -> list[Mirror]:
-        """Those that somebody waits for."""
+        """The logs of turns that are not over and have subscribers."""
         mirrors = self._mirrors.values()
         return [m for m in mirrors if m.followers and not m.ended]
 
@@ -147,13 +149,14 @@ class Mirrors:
     # Reading
 
     def told(self, turn_ids: Iterable[str]) -> None:
-        """Something was said in these turns."""
+        """Read what is new in these turns."""
         if news := self._mirrors.keys() & set(turn_ids):
             self._news |= news
             self._work.set()
 
     def _hear(self, turn_id: str, message: bytes) -> None:
-        """A batch with its place; nothing where some may have been lost."""
+        """Take a batch with its position; an empty message means that some may have
+        been lost."""
         mirror = self._mirrors[turn_id]
         place, _, data = message.partition(b" ")
         batch = _Batch(Position.parse(place.decode()), data) if place else None
@@ -206,7 +209,7 @@ class Mirrors:
         entries: list[Entry] = []
         for batch in batches:
             if not batch.data:
-                break  # rows tell the rest
+                break  # the rows have the rest
             entries += unpack(mirror.turn_id, batch.start, batch.data)
         large = [entry for entry in entries if entry.data == ELSEWHERE]
         if large:
@@ -229,7 +232,8 @@ class Mirrors:
                 mirror.wake()
 
     async def _large(self, key: str) -> bytes:
-        """Piece by piece, see `redis_wire.PIECE`; nothing where it is gone."""
+        """Read a large event in chunks, see `encoding.CHUNK_SIZE`; empty if it has
+        expired."""
         redis, pieces = self._bus.redis, []
         size = await redis.strlen(key)
         for first in range(0, size, PIECE):
@@ -240,7 +244,8 @@ class Mirrors:
     async def _fetch(
         self, mirror: Mirror, entries: list[Entry], large: list[Entry]
     ) -> None:
-        """Events that are kept by themselves; other turns go on meanwhile."""
+        """Fetch the events that are stored separately; other turns are read
+        meanwhile."""
         try:
             with suppress(*AWAY):
                 for entry in large:

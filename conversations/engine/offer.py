@@ -1,4 +1,4 @@
-"""What a turn's model may call: our tools, hosted ones and the client's own."""
+"""The tools that a turn's model may call: ours, hosted ones, and the client's."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _OFFERED_TO_SUPERUSERS = Prepared[ToolRow](lambda: ToolRow.objects.offered(None)
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the model may call."""
+    """The tools that the model may call."""
 
-    tools: Mapping[str, Tool] = field(default_factory=dict)  # ours, by name
-    hosted: Sequence[dict[str, Any]] = ()  # run by the provider
+    tools: Mapping[str, Tool] = field(default_factory=dict)  # our tools, by name
+    hosted: Sequence[dict[str, Any]] = ()  # tools that the provider runs
     declared: Sequence[dict[str, Any]] = ()  # by the client: functions, hosted tools
-    #: What staff wish models to be given that have it; `hosted` is the first model's.
+    #: The hosted tools that staff configured for models that support them; `hosted` are
+    #: those that the first model supports.
     wished: Sequence[dict[str, Any]] = ()
 
     @property
     def client(self) -> frozenset[str]:
-        """Names of those that the client runs."""
+        """Names of the tools that the client runs."""
         named = frozenset(t["name"] for t in self.declared if t["type"] == "function")
         return named | hosted.client_functions(self.declared)
 
@@ -44,7 +45,7 @@ class Offer:
         return [*ours, *self.hosted, *self.declared]
 
     def at(self, routes: Sequence[Route]) -> Sequence[Route]:
-        """The routes, each model fallen back on with the hosted tools that it takes."""
+        """The routes, each fallback model with the hosted tools that it supports."""
         if not self.wished:
             return routes
         first, *others = routes
@@ -61,10 +62,10 @@ class Offer:
 def offer_of(
     turn: Turn, options: Mapping[str, Any], preset: Preset | None, route: Route
 ) -> Offer:
-    """Nothing where the turn asked for nothing, and no more than the preset allows.
+    """Nothing if the turn asked for no tools, and no more than the preset allows.
 
-    A name that the client declares is the client's. Of the hosted tools that staff
-    declare for everybody only those are offered that the model takes.
+    A name that the client declares is the client's tool. Of the hosted tools that staff
+    declare for everybody, only those are included that the model supports.
     """
     if options.get("tool_choice") == "none":
         return Offer()
@@ -96,7 +97,7 @@ def _taken(
     *,
     beside: Sequence[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Those of the hosted tools that the model can be given."""
+    """The hosted tools that the model supports."""
     can = Capabilities.read(route.capabilities)
     functions = [tool for tool in beside if not hosted.is_hosted(tool)]
     return [
@@ -123,8 +124,8 @@ def allowed_tools(offer: Offer, choice: Any) -> Mapping[str, Tool]:
 
 
 def client_tools(turn: Turn, offer: Offer, choice: Any) -> Collection[str]:
-    """Where a program asks and no tools are ours, all calls are the client's, whatever
-    their names: as where nothing is kept."""
+    """For a program's request without tools of ours, all calls are the client's,
+    whatever their names: as in the stateless gateway."""
     if "gateway" in turn.options and not (offer.tools or is_limited(choice)):
         return AllBut()
     if not offer.declared:

@@ -1,11 +1,11 @@
-"""Events of this process's runs, on their way to Redis.
+"""Redis Streams publisher for the events of this process's runs.
 
-Runs append and go on; one task sends what all of them have said since it last looked,
-in one write, and does not wait for the answer. It rests after each for twice the time
-that this thread worked meanwhile, so under load of its own the batches grow by
-themselves; that others keep the machine busy, or Redis takes its time, is no reason to
-wait longer, until too much is under way. Redis may go away and come back without what
-it knew: what a run has said is kept until its end, and told again.
+Runs append and continue. One task sends what all of them have appended since its last
+write, in one write, and does not wait for the reply. After each write it pauses for
+twice the CPU time that this thread has used, so batches grow when this process is busy.
+A machine busy with other processes or a slow Redis does not lengthen the pause, until
+too many writes are in flight. Redis may become unavailable and come back empty, so the
+events of a run are kept until its end and can be sent again.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from llm.wire.response import TERMINAL
 
 logger = logging.getLogger(__name__)
 
-SHORTEST, LONGEST = 0.005, 0.05  # seconds of rest between two writes
-UNDER_WAY = 16  # writes that Redis has not answered yet, at the most
-FIRST, BACKOFF = 0.1, 1.0  # seconds between two tries, at first and at the most
-UNFINISHED = 24 * 3600  # seconds for which an open turn is kept
-FINISHED = 300  # seconds for which one that is over is kept; rows tell it later
-LONG = 64 * 1024 * 1024  # bytes of one turn; beyond, followers are told from its rows
-TOGETHER = 256 * 1024 * 1024  # bytes of all turns that are kept here; beyond, those
-SHORT = 1024 * 1024  # ... that are longer than this are told from their rows as well
-UNSENT = 60.0  # seconds for which what is over waits for a Redis that is away
+SHORTEST, LONGEST = 0.005, 0.05  # seconds of pause between two writes
+UNDER_WAY = 16  # unanswered writes at most
+FIRST, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
+UNFINISHED = 24 * 3600  # seconds after which an open turn expires in Redis
+FINISHED = 300  # seconds for a finished one; it is read from rows later
+LONG = 64 * 1024 * 1024  # bytes of one turn; a longer one is read from its rows
+TOGETHER = 256 * 1024 * 1024  # bytes of all turns in memory; beyond, those ...
+SHORT = 1024 * 1024  # ... that are longer than this are read from rows as well
+UNSENT = 60.0  # seconds for which a finished log waits for Redis
 
 _REFUSED = "equal or smaller"
-#: Write a batch and have whoever follows hear of it; what is refused nobody hears.
+#: Append a batch and publish it to subscribers; a refused batch is not published.
 _TELL = """
 redis.call('XADD', KEYS[1], ARGV[2], ARGV[3], ARGV[4])
 redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
 """
-#: Write a whole log anew, unless a later epoch has begun.
+#: Write a whole log again, unless a later epoch has begun.
 _RESTORE = """
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
 if last[1] and tonumber(string.match(last[1][1], '^%d+')) > tonumber(ARGV[1]) then
@@ -75,7 +75,7 @@ return 1
 
 
 class RunLog:
-    """The journal of one run."""
+    """The events of one run and how much of them Redis has."""
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class RunLog:
         self.ended = False  # the turn is over
         self.closed = False  # the run is over
         self.is_fenced = False
-        self.is_full = False  # there is no room for more of it
-        self.is_sure = True  # that Redis has just what `sent` says
+        self.is_full = False  # no memory left for more of it
+        self.is_sure = True  # Redis holds exactly what `sent` says
         self.sent = 0  # batches that Redis has
-        self.written = 0  # batches; those beyond `sent` are under way
+        self.written = 0  # batches; those beyond `sent` are in flight
         self.batches: list[Batch] = []
-        self.large: list[tuple[Position, bytes]] = []  # to be stored by themselves
+        self.large: list[tuple[Position, bytes]] = []  # events to be stored separately
         self.stored: list[str] = []  # their keys
         self.size = 0  # bytes
         self._lines: list[bytes] = []
@@ -107,7 +107,7 @@ class RunLog:
         events: Iterable[Event],
         told: Mapping[int, Position] | None = None,
     ) -> None:
-        """See `log.Journal`."""
+        """See `event_log.Publisher`."""
         if self.is_fenced:
             raise Fenced
         self.epoch = epoch
@@ -116,9 +116,10 @@ class RunLog:
         self._changed(self)
 
     def freeze(self) -> None:
-        """What was said since the last batch becomes one; sent again it is the same.
+        """Turn the events since the last batch into a batch, which is the same if it is
+        sent again.
 
-        What is too long ends with an empty batch.
+        A log that is too long ends with an empty batch.
         """
         if not self._lines or self.large:
             return
@@ -159,9 +160,9 @@ class Outbox:
         self._storing: dict[RunLog, asyncio.Task[None]] = {}
         self._connected = 0
         self._under_way: set[asyncio.Future[list[Reply]]] = set()
-        self._failed: BaseException | None = None  # what became of one of them
+        self._failed: BaseException | None = None  # the failure of one of them
         self._pause = FIRST
-        #: Redis answers and takes no writes: it is full, read-only, or cannot save.
+        #: Redis answers but refuses writes: it is full, read-only, or cannot save.
         self._is_refused = False
         self._warning = ThrottledWarning(logger, "Redis takes no events: %s")
 
@@ -169,7 +170,7 @@ class Outbox:
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """Send what is left, if Redis is there to take it."""
+        """Send what is left, if Redis is available."""
         if self._task is None:
             return
         await end([self._task, *self._storing.values()])
@@ -185,7 +186,7 @@ class Outbox:
         return log
 
     def end(self, turn_id: str) -> None:
-        """The run is over; what it has said is sent yet."""
+        """The run is over; its remaining events are still sent."""
         if log := self._logs.get(turn_id):
             log.closed = True
             self._on_change(log)
@@ -223,7 +224,7 @@ class Outbox:
                 self._pause = min(2 * self._pause, BACKOFF)
 
     def _doubt(self, logs: Iterable[RunLog]) -> None:
-        """Look what Redis has before going on."""
+        """Check what Redis holds before sending more."""
         for log in logs:
             log.is_sure = False
             self._on_change(log)
@@ -243,8 +244,8 @@ class Outbox:
         await self._answers(UNDER_WAY - 1)
 
     async def _answers(self, left: int) -> None:
-        """Returns once no more than `left` writes are under way. Raises what became of
-        one."""
+        """Returns once at most `left` writes are in flight. Raises the failure of a
+        write."""
         while len(self._under_way) > left:
             await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
         failed, self._failed = self._failed, None
@@ -252,7 +253,8 @@ class Outbox:
             raise failed
 
     def _bound(self, changed: list[RunLog]) -> None:
-        """All that runs have said is kept until their end, in case Redis loses it."""
+        """Limit the memory for events, which are kept until the end of their run in
+        case Redis loses them."""
         long = [log for log in changed if log.size > SHORT and not log.is_full]
         if long and sum(log.size for log in self._logs.values()) > TOGETHER:
             for log in long:
@@ -261,7 +263,7 @@ class Outbox:
     def _send(self, logs: list[RunLog]) -> None:
         self._bound(logs)
         commands: list[Command] = []
-        asked: list[tuple[RunLog, int]] = []  # for each command, log and batches sent
+        asked: list[tuple[RunLog, int]] = []  # one for each command
         for log in logs:
             log.freeze()
             self._write(commands, log, asked)
@@ -314,8 +316,8 @@ class Outbox:
         if not log.is_sure or log.written == len(log.batches):
             return
         channel = self._bus.channel_of(log.turn_id)
-        # While writes are refused one batch finds out whether they still are: all that
-        # waits would be sent again with each try.
+        # While writes are refused, one batch tests whether they still are; otherwise
+        # everything would be sent again with each attempt.
         last = log.written + 1 if self._is_refused else len(log.batches)
         for number in range(log.written, last):
             first, data = log.batches[number]
@@ -324,7 +326,7 @@ class Outbox:
             asked.append((log, number + 1))
         if log.written == 0:
             commands.append(("EXPIRE", key, UNFINISHED))
-            # The epoch's log is whole by itself.
+            # Earlier epochs are not needed: the epoch's log is complete by itself.
             commands.append(("XTRIM", key, "MINID", f"{log.epoch}-0"))
         if log.ended and last == len(log.batches):
             kept = [key, *log.stored]
@@ -343,7 +345,7 @@ class Outbox:
             await self._make_sure(log)
 
     async def _make_sure(self, log: RunLog) -> None:
-        """Have Redis hold all batches up to `sent`, and no other epoch's."""
+        """Make Redis hold all batches up to `sent`, and none of another epoch."""
         key = stream_of(log.turn_id)
         async with self._bus.redis.pipeline(transaction=False) as pipeline:
             pipeline.xlen(key)
@@ -376,7 +378,7 @@ class Outbox:
             log.fence()
 
     async def _store(self, log: RunLog) -> None:
-        """Large events are there before anything names them; other turns go on."""
+        """Store large events before a batch refers to them; other turns continue."""
         pause = 0.1
         while log.large:
             place, data = log.large[0]
@@ -392,9 +394,9 @@ class Outbox:
         self._work.set()
 
     async def _store_one(self, key: str, data: bytes) -> None:
-        """Piece by piece: each answer of Redis is in time, and others get theirs.
+        """Write in chunks, so that Redis replies in time to this command and to others.
 
-        Raises Lost where Redis has forgotten the pieces before.
+        Raises RedisConnectionError if Redis has lost the earlier chunks.
         """
         for first in range(0, len(data), PIECE):
             piece = data[first : first + PIECE]
@@ -408,8 +410,8 @@ class Outbox:
 
 
 def _reason(exc: BaseException) -> str:
-    """Redis' own word for a refusal (`OOM`, `READONLY`, `MISCONF`); never the rest of
-    an error, which may quote what was written."""
+    """Redis' error code (`OOM`, `READONLY`, `MISCONF`), never the rest of the message,
+    which may quote what was written."""
     word = str(exc).partition(" ")[0] if isinstance(exc, ResponseError) else ""
     name = type(exc).__name__
     return f"{name} ({word})" if word.isupper() and word.isalpha() else name

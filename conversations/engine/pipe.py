@@ -1,7 +1,7 @@
-"""A connection to Redis on which any number of questions may be under way.
+"""A Redis connection with any number of commands in flight.
 
-redis-py makes it, so addresses, passwords and TLS are as everywhere; from then on the
-socket is ours.
+redis-py opens it, so addresses, passwords and TLS work as everywhere; then this class
+takes over the socket.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from redis.exceptions import TimeoutError as Late
 
 from conversations.engine.resp import Command, Replies, Reply, pack
 
-PATIENCE = 3.0  # seconds of silence for whoever waits for an answer
+PATIENCE = 3.0  # seconds to wait for a reply, or for any data
 
 
 class Pipe(asyncio.Protocol):
-    """`told` is called for what comes without having been asked for."""
+    """Calls `on_push` with messages that are not replies to a command."""
 
     def __init__(self, told: Callable[[Reply], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -36,9 +36,9 @@ class Pipe(asyncio.Protocol):
     async def open(
         cls, pool: ConnectionPool, told: Callable[[Reply], None] | None = None
     ) -> Self:
-        """Raises what redis-py raises."""
+        """Raises the errors of redis-py."""
         pipe = cls(told)
-        # Kept, because it closes its socket when it goes.
+        # Stored, because redis-py closes the socket with the object.
         connection: Any = cast(Any, pool).make_connection()
         pipe._connection = connection
         try:
@@ -54,8 +54,8 @@ class Pipe(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def ask(self, commands: Sequence[Command]) -> asyncio.Future[list[Reply]]:
-        """Sent at once. Errors of Redis are among the replies; the future fails where
-        there is none in time, and then so do all others."""
+        """Send the commands at once. Redis errors are among the replies; if there is no
+        reply in time, this future and all others fail."""
         asked = _Question(self._loop, len(commands))
         if self.lost.done():
             asked.answer.set_exception(Lost("the connection is gone"))
@@ -67,7 +67,7 @@ class Pipe(asyncio.Protocol):
         return asked.answer
 
     def say(self, *commands: Command) -> None:
-        """Where the answer, if there is one, goes to `told`."""
+        """Send commands whose reply, if there is one, goes to `on_push`."""
         if not self.lost.done():
             self._transport.write(pack(commands))
 

@@ -1,4 +1,4 @@
-"""The event log of many processes, in Redis."""
+"""The event log of many processes, stored in Redis."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from conversations.engine.outbox import Outbox, RunLog
 
 
 class RedisLog:
-    """Runs write to Redis, and followers read from it, in the same process as well: so
-    all are told what Redis has taken, and nobody what a run without its lease said."""
+    """Runs write to Redis and subscribers read from it, in the same process too: so all
+    subscribers get what Redis has accepted, and none gets the events of a run that has
+    lost its lease."""
 
     def __init__(self, bus: Bus) -> None:
         self._outbox = Outbox(bus)

@@ -1,11 +1,12 @@
-"""How a turn's events lie in Redis. No IO.
+"""The encoding of a turn's events in Redis. No IO.
 
-A turn's log is the stream `parley:turn:<id>`. An entry of it is a batch of events that
-were said together; its id is the position of the first, `<epoch>-<sequence>`, so Redis
-itself refuses whoever comes with an older epoch. The batch is one line an event: its
-type, where an earlier epoch told the same (or `-`), and its JSON, which has no line
-breaks. A large event stands under a key of its own, and its line holds `@` instead.
-An empty batch says that the turn is too long to be told here to its end.
+A turn's log is the stream `parley:turn:<id>`. Each stream entry is a batch of events;
+its id is the position of the first, `<epoch>-<sequence>`, so Redis itself refuses a
+writer with an older epoch. A batch has one line per event: its type, the position at
+which an earlier epoch has published the same (or `-`), and its JSON, which has no line
+breaks. A large event is stored under a key of its own, and its line has `@` instead of
+JSON. An empty batch says that the turn is too long, and that its rest must be read from
+rows.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import NamedTuple
 
 from conversations.engine.log import Entry, Position
 
-LARGE = 256 * 1024  # bytes of an event that is kept by itself
-PIECE = 1024 * 1024  # bytes of it that are written or read at once
+LARGE = 256 * 1024  # bytes; a larger event is stored separately
+PIECE = 1024 * 1024  # bytes of it that one command writes or reads
 FIELD = b"e"
 ELSEWHERE = b"@"
 
 
 class Batch(NamedTuple):
-    """Some events of one epoch, the first with this number."""
+    """Events of one epoch, the first with this number."""
 
     first: int
     data: bytes
@@ -33,7 +34,7 @@ def stream_of(turn_id: str) -> str:
 
 
 def large_of(turn_id: str, place: Position) -> str:
-    """The key of an event that is kept by itself."""
+    """The key of an event that is stored separately."""
     return f"parley:turn:{turn_id}:{place}"
 
 
@@ -47,7 +48,8 @@ def pack(first: int, lines: list[bytes]) -> Batch:
 
 
 def unpack(turn_id: str, start: Position, data: bytes) -> Iterator[Entry]:
-    """The events of a batch. One that is kept by itself has `ELSEWHERE` for data."""
+    """Yield the entries of a batch. One that is stored separately has
+    `STORED_SEPARATELY` as its data."""
     epoch, first = start
     for number, line in enumerate(data.split(b"\n")):
         type, told, json = line.split(b" ", 2)

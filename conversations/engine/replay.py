@@ -1,4 +1,4 @@
-"""The events of a turn that is over, made from its rows."""
+"""The events of a finished turn, made from its rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from llm.wire.response import ResponseBuilder
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Over:
-    """A turn that is over: all its events, in an epoch after its last."""
+    """A finished turn: all its events, in an epoch after its last."""
 
     entries: list[Entry]
-    end: Position  # where its last run told the end
+    end: Position  # position of the terminal event of the last run
 
     def after(self, after: Position | None) -> list[Entry]:
-        """What a follower at `after` has not been told yet."""
+        """The entries that a subscriber at `after` has not received."""
         if after and self.end <= after < self.entries[0].place:
             return []
         return entries_after(self.entries, after)

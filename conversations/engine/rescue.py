@@ -1,6 +1,6 @@
-"""What staff may do to a turn that hangs: have it begun anew, or taken from its run.
+"""Staff actions for a turn that hangs: restart it, or take it from its run.
 
-Both raise the epoch, so that a run that still holds the turn is fenced: its writes hit
+Both increment the epoch, which fences a run that still has the turn: its writes change
 nothing, and its next heartbeat ends it. Synchronous; submit the turn afterwards.
 """
 
@@ -16,10 +16,10 @@ from conversations.models import Turn
 
 
 def retry(turn_id: str) -> bool:
-    """Queue an unfinished turn again, with all its claims before it.
+    """Queue an unfinished turn again, with its number of claims reset.
 
-    What is on record of it stays: the next run goes on from there. False where the turn
-    is over.
+    What is stored of it stays: the next run continues from there. False if the turn is
+    over.
     """
     return _queue(
         turn_id,
@@ -32,9 +32,9 @@ def retry(turn_id: str) -> bool:
 
 
 def release(turn_id: str) -> bool:
-    """Take a turn from the run that has it, so that another takes it up at once.
+    """Take a turn from its run, so that another run claims it at once.
 
-    False where it is not running.
+    False if it is not running.
     """
     return _queue(turn_id, [Turn.Status.RUNNING])
 

@@ -1,7 +1,7 @@
-"""Redis' protocol: commands to bytes, bytes to replies. No IO.
+"""Encoder and decoder of the Redis protocol. No IO.
 
-redis-py reads each line of a reply with an await and a timer of its own, which for a
-delta costs more than all else that is done for it.
+redis-py awaits each line of a reply with a timer of its own, which for a delta costs
+more than all other work on it.
 
 Source: https://redis.io/docs/latest/develop/reference/protocol-spec/ (RESP2)
 """
@@ -33,9 +33,9 @@ class Replies:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._size = 0  # of the parts
-        self._needed = 0  # bytes, before it is worth looking again
-        self._open: list[tuple[list[Reply], int]] = []  # arrays, and how long they get
+        self._size = 0  # bytes in `_parts`
+        self._needed = 0  # bytes, before decoding can continue
+        self._open: list[tuple[list[Reply], int]] = []  # open arrays and their lengths
 
     def feed(self, chunk: bytes) -> list[Reply]:
         self._parts.append(chunk)
@@ -67,7 +67,7 @@ class Replies:
         return found
 
     def _close(self, value: Reply, found: list[Reply]) -> None:
-        """Put the value where it belongs, and all arrays that are whole with it."""
+        """Append the value to its array, and complete all arrays that end with it."""
         while self._open:
             array, size = self._open[-1]
             array.append(value)
@@ -84,6 +84,6 @@ def _short(mark: bytes, head: bytes) -> Reply:
             return int(head)
         case b"-":
             return ResponseError(head.decode())
-        case b"$" | b"*":  # -1 is nothing
+        case b"$" | b"*":  # -1 is null
             return [] if head == b"0" else None
     raise ResponseError(f"Redis answered {mark + head!r}.")

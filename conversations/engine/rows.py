@@ -1,7 +1,8 @@
-"""The turn protocol's writes. Each is one transaction and says `WHERE epoch = mine`.
+"""Database writes of the turn protocol. Each is one transaction that requires the
+claim's epoch.
 
-Synchronous; called through `database.Database`. A write that finds no row raises
-`Fenced`: another run has the turn.
+Synchronous; called through `database.Database`. A write that finds no row of its epoch
+raises `StaleEpoch`: another run has claimed the turn.
 """
 
 from __future__ import annotations
@@ -44,28 +45,30 @@ from llm.wire.request import BackgroundResponse
 from tools.execute import Outcome
 
 BEATS = 500  # runs in a statement
-LONG = 1.0  # seconds for which few writes take
-MUCH = 1_000_000  # characters, for which a transaction may stand still longer
+LONG = 1.0  # seconds; a write that takes longer renews the lease
+MUCH = 1_000_000  # characters; a larger write may idle longer in its transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The turn is ours until the lease runs out; `epoch` is what every write names."""
+    """This process may run the turn until the lease expires; every write names
+    `epoch`."""
 
     turn_id: str
     conversation_id: str
     epoch: int
-    claims: int = 1  # since the turn last came further, or waited for a person
-    taken_up: int = 1  # how often since it last waited
-    seconds_left: float | None = None  # of its time; None: all
+    claims: int = 1  # since the turn last progressed or waited for a person
+    taken_up: int = 1  # claims since it last waited
+    seconds_left: float | None = None  # until its deadline; None: the full time
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderResponse:
-    """What a provider continues in the background, as a turn's row has it."""
+    """A response that a provider continues in the background, as a turn's row stores
+    it."""
 
     response: BackgroundResponse
-    after: int  # items on record when it was asked for: it answers these, and no others
+    after: int  # items stored when it was requested; it answers exactly these
 
     @classmethod
     def read(cls, told: Mapping[str, Any] | None) -> ProviderResponse | None:
@@ -80,7 +83,7 @@ class ProviderResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMade:
-    """A provider call that is over, for its row."""
+    """A finished provider call, for its row."""
 
     route: Route
     call: Call
@@ -90,25 +93,25 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a turn has come to since its last write."""
+    """What is new in a turn since its last write."""
 
-    #: New items with their proof and the sequence number that told them done.
+    #: New items with their proof and the sequence number that published them as done.
     items: Sequence[tuple[ItemPayload, ProviderData | None, int]] = ()
     first_position: int = 0
     last_sequence: int = 0  # number of the last event so far
     calls_made: Sequence[CallMade] = ()
     executing: Sequence[ItemPayload] = ()
-    background: Collection[str] = ()  # call ids of those that run without us
+    background: Collection[str] = ()  # call ids of background calls
     outcomes: Sequence[Outcome] = ()
-    is_durable: bool = False  # marks of tools that must not run twice are among it
-    #: Keys of rows whose results the model is told with these items.
+    is_durable: bool = False  # includes calls of tools that must not run twice
+    #: Keys of rows whose results these items deliver to the model.
     delivered: Sequence[int] = ()
     usage: Mapping[str, Any] | None = None
     ended_output: int | None = None  # as `ResponseBuilder` has it
 
 
 class NotEnded(Exception):
-    """A turn was to be completed whose last provider call no host has ended."""
+    """The last provider call of a turn that should be completed has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +122,7 @@ class Ending:
     last_sequence: int
     called: bool  # tools were called
     progress: Progress = field(default_factory=Progress)
-    abandoned: Collection[str] = ()  # calls given up that cannot be ended
+    abandoned: Collection[str] = ()  # ids of calls whose threads cannot be stopped
 
 
 def _lease() -> Moment:
@@ -127,8 +130,8 @@ def _lease() -> Moment:
 
 
 def claim(turn_id: str, *, alone: bool = False) -> Claim | None:
-    """None where the turn is somebody else's, is over, or must wait for another; or is
-    to run alone, and does not."""
+    """Claim the turn. None if another process has claimed it, it is over or must wait
+    for an earlier turn, or it is a suspect and `alone` is not set."""
     time, now = Moment(settings.TURN_DEADLINE), Moment()
     values = [_lease(), timezone.now(), time, turn_id, now, now]
     taken = sql.first(sql.CLAIM_ALONE if alone else sql.CLAIM, values)
@@ -137,14 +140,14 @@ def claim(turn_id: str, *, alone: bool = False) -> Claim | None:
     conversation_id, epoch, claims, fruitless, left, *times = taken
     if left is None:
         left = _seconds(*times)
-    else:  # it has waited for a person
+    else:  # the turn has waited for a person
         started = {"deadline_at": Moment(left), "seconds_left": None}
         sql.update_running(turn_id, epoch, started)
     return Claim(turn_id, conversation_id, epoch, fruitless, claims, left)
 
 
 def _seconds(until: Any, now: Any) -> float:
-    """Between moments as the database tells them."""
+    """Seconds between two times as the database returns them."""
     ends, begins = (
         datetime.fromisoformat(each) if isinstance(each, str) else each
         for each in (until, now)
@@ -159,15 +162,15 @@ def _mine(claim: Claim) -> QuerySet[Turn]:
 
 
 def _update(claim: Claim, changed: Mapping[str, Any]) -> None:
-    """Raises Fenced."""
+    """Raises StaleEpoch."""
     if sql.update_running(claim.turn_id, claim.epoch, changed) is None:
         raise Fenced
 
 
 @contextmanager
 def _writing(written: object) -> Iterator[None]:
-    """A transaction. While PostgreSQL is sent something, it counts as one that stands
-    still, and is ended after a few seconds: with tens of megabytes too soon."""
+    """A transaction. PostgreSQL counts a transaction as idle while it receives data,
+    and ends it after a few seconds: too early for tens of megabytes."""
     with transaction.atomic():
         if connection.vendor == "postgresql" and _length(written) > MUCH:
             sql.stand_still_longer()
@@ -175,7 +178,7 @@ def _writing(written: object) -> Iterator[None]:
 
 
 def _length(value: object) -> int:
-    """Of all texts in it."""
+    """Characters of all texts in it."""
     match value:
         case str():
             return len(value)
@@ -187,7 +190,7 @@ def _length(value: object) -> int:
 
 
 def advance(claim: Claim, progress: Progress) -> None:
-    """Raises Fenced."""
+    """Raises StaleEpoch."""
     write = _ready(claim, progress)
     changed: dict[str, Any] = {
         "lease_until": _lease(),
@@ -208,15 +211,15 @@ def advance(claim: Claim, progress: Progress) -> None:
             sync_on_commit()
         _update(claim, changed)
         write()
-        if time.monotonic() - began > LONG:  # of the lease not much would be left
+        if time.monotonic() - began > LONG:  # little of the lease would be left
             _update(claim, {"lease_until": _lease()})
 
 
 def finish(claim: Claim, ending: Ending) -> str | None:
-    """The turn is over. The id of the turn that now may run, if one waits.
+    """Store the end of the turn. Returns the id of the next turn that may run, if any.
 
-    Raises Fenced; and NotEnded, which leaves the turn to be taken up again, rather than
-    have half an answer pass for a whole one.
+    Raises StaleEpoch. Raises NotEnded, which leaves the turn to be claimed again,
+    rather than present half an answer as complete.
     """
     if ending.status == Turn.Status.COMPLETED and ending.progress.ended_output is None:
         raise NotEnded("its last provider call is not on record as ended")
@@ -261,7 +264,7 @@ _ABANDONED = (
 
 
 def _leave_calls(claim: Claim, abandoned: Collection[str]) -> None:
-    """What still ran or waited for a person ends with the turn."""
+    """End the calls that still run or wait for a person, and their questions."""
     now = timezone.now()
     left = ToolCall.objects.filter(
         turn_id=claim.turn_id,
@@ -279,7 +282,7 @@ def _leave_calls(claim: Claim, abandoned: Collection[str]) -> None:
 
 
 def waiting_in(conversation_id: str) -> str | None:
-    """The conversation's next turn to be taken up, if any."""
+    """The conversation's next claimable turn, if any."""
     found = sql.first(sql.CLAIMABLE_IN, [conversation_id, Moment()])
     return found[0] if found else None
 
@@ -288,9 +291,9 @@ _write_items = Insert(Item)
 
 
 def _ready(claim: Claim, progress: Progress) -> Callable[[], None]:
-    """Writes what is new once it is called. Before the transaction, so that it does not
-    wait while a long item is encoded: it has locked the turn, and PostgreSQL ends one
-    that stands still."""
+    """Encode what is new, and return a function that writes it. Done before the
+    transaction, which locks the turn and which PostgreSQL ends when it is idle, so that
+    it does not wait while a long item is encoded."""
     return partial(_write, claim, progress, _items(claim, progress))
 
 
@@ -340,7 +343,7 @@ def _write_calls(claim: Claim, progress: Progress) -> None:
             "blocking": call["call_id"] not in progress.background,
             "started_at": now,
         }
-        # A safe tool that a crash interrupted runs again under the same call.
+        # A safe tool that a crash interrupted is executed again under the same call.
         ToolCall.objects.update_or_create(
             turn_id=claim.turn_id,
             call_id=call["call_id"],
@@ -350,7 +353,7 @@ def _write_calls(claim: Claim, progress: Progress) -> None:
     for outcome in progress.outcomes:
         mine = calls.filter(call_id=outcome.call_id)
         if outcome.state == "background":
-            continue  # whoever runs it writes what becomes of it
+            continue  # the background run stores its outcome
         if outcome.accepted is not None:
             background.accept(mine, outcome.accepted)
             continue
@@ -368,7 +371,7 @@ def _write_calls(claim: Claim, progress: Progress) -> None:
 
 
 def keep_whole(conversation_id: str, outcome: Outcome) -> None:
-    """The text of an output of which the model reads only the beginning."""
+    """Store the full text of an output of which the model reads only the beginning."""
     assert outcome.whole is not None
     content = outcome.whole.encode()
     attachment = Attachment(
@@ -387,11 +390,11 @@ def suspend(
     asked: Sequence[tuple[ItemPayload, Asked]],
     seconds_left: float | None = None,
 ) -> list[Question]:
-    """The turn waits for a person: its run ends, and a decision begins another, with as
-    much of its time as is left now.
+    """End the run, and let the turn wait for a person. A decision starts another run,
+    with the time that is left now.
 
-    The questions that are open; none where all were decided meanwhile, and then the
-    turn can go on at once. Raises Fenced.
+    Returns the open questions; none if all were decided meanwhile, and then the turn
+    can continue at once. Raises StaleEpoch.
     """
     write = _ready(claim, progress)
     with _writing(progress.items):
@@ -450,7 +453,7 @@ def _question(claim: Claim, call: ItemPayload, asked: Asked) -> Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question to a person, before it has a row."""
+    """A question to a person that has no row yet."""
 
     kind: str
     message: str = ""
@@ -461,7 +464,7 @@ class Asked:
 
 @transaction.atomic
 def ask(claim: Claim, call_id: str, asked: Asked) -> Question:
-    """A form of a call that is running. Raises Fenced."""
+    """Store the form of a running call. Raises StaleEpoch."""
     if not _mine(claim).exists():
         raise Fenced
     row = ToolCall.objects.get(turn_id=claim.turn_id, call_id=call_id)
@@ -476,12 +479,12 @@ def ask(claim: Claim, call_id: str, asked: Asked) -> Question:
 
 
 def stop_clock(claim: Claim, seconds_left: float) -> None:
-    """The turn's time stands still while a person is asked. Raises Fenced."""
+    """Stop the turn's deadline while a person is asked. Raises StaleEpoch."""
     _update(claim, {"deadline_at": None, "seconds_left": seconds_left})
 
 
 def start_clock(claim: Claim, seconds_left: float) -> None:
-    """Raises Fenced."""
+    """Raises StaleEpoch."""
     _update(claim, {"deadline_at": Moment(seconds_left), "seconds_left": None})
 
 
@@ -492,14 +495,15 @@ def decided(question_id: str) -> Question | None:
 
 
 def retell(turn_id: str) -> bool:
-    """A turn that waits is taken up once more, to tell what it waits for: nothing of it
-    is in memory. False where it does not wait."""
+    """Queue a turn that waits for a person, so that a run publishes its questions
+    again: its events are not in memory. False if it does not wait."""
     waiting = Turn.objects.filter(pk=turn_id, status=Turn.Status.WAITING)
     return bool(waiting.update(status=Turn.Status.QUEUED))
 
 
 def expire_questions() -> list[str]:
-    """Nobody decided in time: the turns that now go on without."""
+    """Expire the questions that were not answered in time. Returns the turns that
+    continue without an answer."""
     turns = []
     for question in Question.objects.expired().select_related("tool_call")[:100]:
         with suppress(AlreadyDecided):
@@ -509,7 +513,7 @@ def expire_questions() -> list[str]:
 
 
 def withdraw(question_id: str) -> None:
-    """Nobody waits for the answer any more."""
+    """Close a question whose answer is not needed any more."""
     Question.objects.open().filter(pk=question_id).update(
         state=Question.State.CANCELLED, decided_at=timezone.now()
     )
@@ -517,9 +521,9 @@ def withdraw(question_id: str) -> None:
 
 @transaction.atomic
 def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> Heard:
-    """Renew the leases of all runs of this process; keep what they said so far.
+    """Renew the leases of all runs of this process and store their snapshots.
 
-    A beat is None where nothing was said since the last one.
+    A snapshot is None if there is nothing new since the last one.
     """
     told = [_beat(mine, snapshot) for mine, snapshot in beats.items()]
     heard = [
@@ -533,7 +537,7 @@ def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> Heard:
 
 
 def keep(mine: Claim, snapshot: Snapshot) -> None:
-    """What is long is kept by itself, so that no lease waits for it."""
+    """Store a large snapshot in a write of its own, so that it delays no lease."""
     sql.renew(_lease(), [_beat(mine, snapshot)])
 
 
@@ -555,18 +559,18 @@ def _beat(mine: Claim, snapshot: Snapshot | None) -> sql.Beat:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a run has said and not committed, and the number of its last event."""
+    """The uncommitted items of a run, and the sequence number of its last event."""
 
     items: Sequence[ItemPayload]
     last_sequence: int
     is_long: bool = False
-    is_progress: bool = False  # more than an earlier run has left
+    is_progress: bool = False  # more than an earlier run has stored
     provider_response: ProviderResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a heartbeat has learnt: turns taken over, and turns to be stopped."""
+    """The turns that other runs have claimed, and the turns to be stopped."""
 
     lost: Sequence[str]
     stopped: Sequence[str]
@@ -578,9 +582,9 @@ def release(
     made: Sequence[CallMade],
     pending: ProviderResponse | None = None,
 ) -> None:
-    """Let another run go on at once."""
+    """Let another run continue at once."""
     with _writing(partial):
-        # A deploy is no crash: what is handed over in order does not count.
+        # A release during a deploy is not a crash, so it does not count as a claim.
         if _mine(claim).update(
             lease_until=LAPSED.expression,
             partial=list(partial) or None,
@@ -592,7 +596,8 @@ def release(
 
 
 def release_all() -> int:
-    """At the start of the only process: whoever ran these turns is gone."""
+    """Release all turns. Called at the start of the only process: the process that ran
+    them is gone."""
     running = Turn.objects.filter(status=Turn.Status.RUNNING)
     return running.update(lease_until=LAPSED.expression)
 
@@ -602,10 +607,10 @@ def request_cancel(turn_id: str) -> None:
 
 
 def to_sweep(limit: int) -> list[str]:
-    """Turns that wait for somebody to take them up, oldest first."""
+    """Claimable turns, oldest first."""
     return sql.to_sweep(limit)
 
 
 def suspects(limit: int) -> list[tuple[str, bool]]:
-    """Such turns that are to run alone."""
+    """Claimable turns that must run alone."""
     return sql.suspects(limit)

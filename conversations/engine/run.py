@@ -1,4 +1,4 @@
-"""A turn going on in this process: rows to loop to rows, and to whoever follows."""
+"""A run: executes one claimed turn, stores its progress and publishes its events."""
 
 from __future__ import annotations
 
@@ -55,13 +55,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CANCEL_PATIENCE = 5.0  # seconds for which a provider may take to end a response
-LOOK = 2.0  # seconds between looks for an answer whose hint was lost
-#: A snapshot holds all that is open, and one transaction renews the leases of all runs:
-#: what is very long is kept less often, at so many characters a second ...
+CANCEL_PATIENCE = 5.0  # seconds for the cancellation of a response at its provider
+LOOK = 2.0  # seconds between polls, in case a notification is lost
+#: A snapshot holds all uncommitted text, and one transaction renews the leases of all
+#: runs, so long snapshots are stored less often: at most so many characters a second
+#: ...
 PACE = 1_000_000
-LONGEST = 16_000_000  # ... and beyond this the last one stands
-LONG = 100_000  # characters from which on one is kept by itself
+LONGEST = 16_000_000  # ... and none beyond this length
+LONG = 100_000  # characters; a longer snapshot is written separately
 Stop = Literal["cancelled", "deadline", "released", "fenced"]
 
 
@@ -80,7 +81,7 @@ class InternalError(LLMError):
 class Run:
     """Runs one claimed turn to its end, unless it is released or fenced before.
 
-    Thousands may be open, so it keeps of what was loaded what it asks for again.
+    Thousands may be open, so it stores only the loaded values that it needs again.
     """
 
     __slots__ = (
@@ -134,67 +135,67 @@ class Run:
         wake_background: Callable[[], None] = lambda: None,
         endings: asyncio.Semaphore | None = None,
     ) -> None:
-        """`endings` is shared by all runs: a large answer that ends holds it until its
-        rows are written."""
+        """`large_answer_slot` is shared by all runs: a large answer that ends holds it
+        until its rows are written."""
         self.claim = claim
-        self.has_news = False  # results of calls in the background may have come
-        self.next_turn: str | None = None  # that waits for this one's end
-        self.until = math.inf  # when it must be over
-        self.has_progressed = False  # beyond what earlier runs have left
-        self.is_long = False  # what its last snapshot held
-        self._said_before = 0  # characters that an earlier run has left
-        self._asking = 0  # forms that wait for a person
-        self._seconds_left = 0.0  # of its time, which stands still meanwhile
+        self.has_news = False  # new background results may be stored
+        self.next_turn: str | None = None  # the turn that waits for the end of this one
+        self.until = math.inf  # event loop time of its deadline
+        self.has_progressed = False  # beyond what earlier runs have stored
+        self.is_long = False  # its last snapshot was long
+        self._said_before = 0  # characters that an earlier run has stored
+        self._asking = 0  # open forms
+        self._seconds_left = 0.0  # until the deadline, while forms are open
         self._log = log
         self._database = database
         self._loading: Awaitable[Work | None] | None = loading
         self._stop: Stop | None = None
-        self._suspends = False  # in rows that may be written already
+        self._suspends = False  # the rows may be written already
         self._in_loop: asyncio.Task[None] | None = None
         self._builder = ResponseBuilder(id=claim.turn_id, model="")
-        self._model: Route | None = None  # that is asked first
+        self._model: Route | None = None  # the route that is tried first
         self._tools: Mapping[str, Tool] = {}
         self._inputs = 0  # number of the turn's own items
-        self._route: Route | None = None  # the last call took
-        self._steps = 0  # calls asked for
-        self._committed = 0  # items of the response that are on record
-        #: Of those, by item id: what their provider wants back with them.
+        self._route: Route | None = None  # route of the last call
+        self._steps = 0  # provider calls
+        self._committed = 0  # items of the response that are stored
+        #: Their proofs by item id, which their provider needs back with them.
         self._proofs: Mapping[str, ProviderData] = {}
         self._calls_made: Sequence[CallMade] = ()
-        self._call: Call | None = None  # the last one, until it is on record
-        self._call_after = 0  # items that were on record when it began
-        #: That an earlier run has left at its provider, and none of ours replaced yet.
+        self._call: Call | None = None  # the last provider call, until it is stored
+        self._call_after = 0  # items that were stored when it began
+        #: A response of an earlier run that its provider continues, until a new call
+        #: replaces it.
         self._pending: ProviderResponse | None = None
-        self._pending_kept: ProviderResponse | None = None  # with the last snapshot
-        self._limits_owner: str | None = None  # who is charged, without a token
+        self._pending_kept: ProviderResponse | None = None  # as in the last snapshot
+        self._limits_owner: str | None = None  # user to charge without a token
         self._cost_left: Decimal | None = None  # USD, of the message; None: no bound
         self._abandoned: frozenset[str] = frozenset()  # ids of calls
-        self._writes = 0  # under way
-        self._snapshot_at = 0  # number of events told at the last snapshot
-        self._snapshot_due = 0.0  # when the next one may be taken
+        self._writes = 0  # writes in progress
+        self._snapshot_at = 0  # number of events published at the last snapshot
+        self._snapshot_due = 0.0  # when the next snapshot may be taken
         self._wake_background = wake_background
         self._endings = endings
         self._holds_ending = False
-        #: Rows of results that the model has not been sent, by the id of their item.
+        #: Rows of results that are being delivered, by the id of their item.
         self._delivering: Mapping[str, int] = {}
-        #: By question; None where none has been asked.
+        #: By question; None if there was no question yet.
         self._decided: dict[str, asyncio.Event] | None = None
 
     async def main(self) -> None:
-        """Raises nothing but CancelledError; a fault of ours ends the turn as
-        failed."""
+        """Raises only CancelledError; an internal error ends the turn as failed."""
         try:
             if (task := await self._begin()) is not None:
                 await self._respond(task)
         except Fenced:
             logger.warning("turn %s was taken over", self.claim.turn_id)
         except (OperationalError, InterfaceError) as exc:
-            # The rows are as they were last committed; whoever claims the turn when the
-            # lease has run out goes on from there.
+            # The rows are as last committed; the run that claims the turn after the
+            # lease has expired continues from there.
             report_full(exc)
             logger.warning("turn %s is left: %s", self.claim.turn_id, where(exc))
         except Exception as exc:
-            if report_full(exc):  # of a file: as above
+            if report_full(exc):  # a full disk while writing a file: as above
                 logger.warning("turn %s is left: %s", self.claim.turn_id, where(exc))
                 return
             logger.error("turn %s failed: %s", self.claim.turn_id, where(exc))
@@ -203,23 +204,23 @@ class Run:
             self._leave_ending()
 
     def cancel(self, reason: Stop = "cancelled") -> None:
-        """Stop in whatever phase. The first reason counts."""
+        """Stop in any phase. The first reason counts."""
         if self._stop is not None or self._builder.ended:
             return
         if reason == "fenced" and self._suspends:
-            return  # a heartbeat no longer finds it running, for that very reason
+            return  # suspending is why a heartbeat finds no run
         self._stop = reason
         if self._in_loop is not None:
             self._in_loop.cancel()
 
     def ring(self) -> None:
-        """It has taken too long; see `llm.clock.Rings`."""
+        """The deadline has passed; called by the timer, see `llm.clock`."""
         self.until = math.inf
         self.cancel("deadline")
 
     def snapshot(self) -> Snapshot | None:
-        """What was said and is not on record; None where that is not news, and while
-        it is being put on record: it would be in neither place if that fails."""
+        """The uncommitted items. None if there is nothing new, and while a write is in
+        progress: should it fail, they would be stored in neither place."""
         if self._writes:
             return None
         sequence = self._builder.sequence
@@ -245,7 +246,7 @@ class Run:
         )
 
     def _pending_response(self) -> ProviderResponse | None:
-        """What a later run may resume: it is not on record that it has ended."""
+        """The response that a later run may resume: its end is not stored."""
         call = self._call
         if call is not None and call.background is not None:
             return ProviderResponse(call.background, self._call_after)
@@ -255,7 +256,7 @@ class Run:
         return [*self._builder.output[self._committed :], *self._builder.partial()]
 
     async def _begin(self) -> Task | None:
-        """What is to be answered; None where there is nothing left to do."""
+        """Load the task; None if there is nothing left to do."""
         assert self._loading is not None, "a run begins once"
         loading, self._loading = self._loading, None
         try:
@@ -266,7 +267,7 @@ class Run:
             return None
         assert work is not None, "it is claimed"
         self.has_news = work.has_news
-        if self._stop == "released":  # before anything was done
+        if self._stop == "released":  # before the run has done anything
             partial, left = work.task.partial, work.pending
             await self._database.write(rows.release, self.claim, partial, [], left)
         if self._stop in ("released", "fenced"):
@@ -283,12 +284,12 @@ class Run:
         return None
 
     async def _end_here(self, work: Work, end: Callable[[], list[Event]]) -> None:
-        """What people have read stays, although nothing follows it."""
+        """End the turn without a model call. Text that people have read stays."""
         self._publish(Resumption(self._builder, work.task.partial).start())
         await self._finish(end())
 
     def _time_left(self) -> float:
-        """Seconds, at the moment of the claim."""
+        """Seconds until the deadline, at the moment of the claim."""
         left = self.claim.seconds_left
         return settings.TURN_DEADLINE if left is None else left
 
@@ -316,7 +317,7 @@ class Run:
         self._publish(events, told)
 
     def _task(self, work: Work) -> Task:
-        """With what only a run can do."""
+        """The task with the callbacks of this run."""
         task, gather = work.task, None
         if work.gathering.sources:
             gather = partial(self._gather, work.gathering, work.prepare)
@@ -331,8 +332,8 @@ class Run:
         )
 
     async def _enter_ending(self) -> None:
-        """Many large answers that end together would all be held whole, and encoded,
-        at once."""
+        """Wait for the slot: many large answers that end together would all be held
+        whole, and encoded, at once."""
         if self._endings is not None and not self._holds_ending:
             await self._endings.acquire()
             self._holds_ending = True
@@ -345,8 +346,8 @@ class Run:
     def _prepare(
         self, prepare: Callable[[Sequence[Item]], Request], answered: Sequence[Item]
     ) -> Request:
-        """A request with the proofs of what this turn has said. Without them Anthropic
-        pauses for ever, and a model that has called a tool thinks anew."""
+        """A request with the proofs of this turn's own items. Without them Anthropic
+        pauses for ever, and a model that has called a tool repeats its reasoning."""
         return prepare([self._proven(item) for item in answered])
 
     def _proven(self, item: Item) -> Item:
@@ -390,7 +391,7 @@ class Run:
             made, self._calls_made = self._calls_made, ()
             pending = self._pending_response()
             await self._database.write(rows.release, self.claim, said, made, pending)
-        elif self._stop != "fenced" and ending:  # else it waits for a person
+        elif self._stop != "fenced" and ending:  # otherwise the turn waits for a person
             await self._finish(ending)
 
     def _why_stopped(self) -> Stop:
@@ -399,7 +400,8 @@ class Run:
     async def _gather(
         self, known: gathering.Gathering, prepare: Callable[..., Request]
     ) -> Gathered:
-        """Kept before the model is told of it. Raises Fenced."""
+        """Read the context, and store it before the model gets it. Raises
+        StaleEpoch."""
         found = await render(known.sources, known.reader)
         await self._shielded(gathering.keep, self.claim, found)
         blocks = [ContextBlock(e.source.title, e.text) for e in found if not e.reason]
@@ -409,7 +411,7 @@ class Run:
         )
 
     async def _finish(self, ending: list[Event]) -> None:
-        """The rows first, then the terminal event."""
+        """Store the rows first, then publish the terminal event."""
         response, pending = ending[-1]["response"], self._pending_response()
         self.next_turn = await self._database.write(
             rows.finish,
@@ -433,7 +435,8 @@ class Run:
         return finish is not None and finish.reason != "size"
 
     async def _cancel_at_provider(self, response: BackgroundResponse) -> None:
-        """Nobody reads it any more; it would go on and be paid for."""
+        """Cancel a response that is not needed any more; it would continue and be paid
+        for."""
         route = self._call.route if self._call else None
         route = route or self._model
         assert route is not None, "the turn has begun"
@@ -449,12 +452,12 @@ class Run:
             if not self._builder.ended:
                 await self._finish(self._builder.fail(InternalError()))
         except Exception as exc:
-            # The sweeper takes the turn up again when the lease has run out.
+            # A sweep takes the turn up again after the lease has expired.
             logger.error(
                 "turn %s could not be ended: %s", self.claim.turn_id, where(exc)
             )
 
-    # Record
+    # Methods of `loop.Record`
 
     async def called(
         self, calls: Sequence[Item], *, background: Collection[str]
@@ -484,14 +487,15 @@ class Run:
         left = self.until - asyncio.get_running_loop().time()
         found = await self._shielded(rows.suspend, self.claim, progress, asked, left)
         if not found:
-            self.next_turn = self.claim.turn_id  # this one, once more
+            self.next_turn = self.claim.turn_id  # this turn, once more
         by_id = {call["call_id"]: call for call in calls}
         return [told_question(row, by_id[row.tool_call.call_id]) for row in found]
 
     async def ask(
         self, context: Context, message: str, schema: Mapping[str, Any]
     ) -> Answer:
-        """A form for whoever follows; waits for the answer. Raises Fenced."""
+        """Show a form to the subscribers, and wait for the answer. Raises
+        StaleEpoch."""
         asked = Asked(kind=Question.Kind.FORM, message=message, schema=schema)
         question = await self._database.write(
             rows.ask, self.claim, context.call_id, asked
@@ -521,7 +525,7 @@ class Run:
         return Answer("decline" if is_declined else "cancel")
 
     def _stop_clock(self) -> None:
-        """The turn's time stands still while a person is asked."""
+        """Stop the turn's deadline while a person is asked."""
         self._asking += 1
         if self._asking == 1:
             self._seconds_left = self.until - bell().loop.time()
@@ -537,12 +541,12 @@ class Run:
             self._note_clock(rows.start_clock)
 
     def _note_clock(self, write: Callable[[Claim, float], None]) -> None:
-        """Nobody waits for it: a fenced run learns that with its next write."""
+        """Not awaited: a fenced run finds out with its next write."""
         writing = self._database.write(write, self.claim, self._seconds_left)
         writing.add_done_callback(_retrieve)
 
     async def _answer(self, question: Question) -> Question:
-        """Whichever comes first: the hint, or a look at the row."""
+        """Wait for a notification or poll the row, whichever finds the answer first."""
         waiting = self._decided = {} if self._decided is None else self._decided
         decided = waiting[question.pk] = asyncio.Event()
         try:
@@ -557,7 +561,7 @@ class Run:
             del waiting[question.pk]
 
     def decided(self, question_id: str) -> None:
-        """A hint that somebody has answered."""
+        """Receive the notification that a person has answered."""
         if waiting := (self._decided or {}).get(question_id):
             waiting.set()
 
@@ -585,7 +589,7 @@ class Run:
                 usage=builder.call_usage,
                 finish=builder.finish,
             )
-            if made.started_at  # else we refused it ourselves and nothing was sent
+            if made.started_at  # otherwise the call was refused here, and not sent
         ]
         self._calls_made = [*self._calls_made, *new]
         if self._cost_left is not None:
@@ -595,12 +599,13 @@ class Run:
         self._steps += 1
 
     def _charge(self, calls: Sequence[CallMade]) -> None:
-        """What the calls used, to the minute of a user without a token."""
+        """Charge the tokens of the calls to the per-minute limit of a user without an
+        access token."""
         used = [made.call.usage for made in calls if made.call.usage]
         amount = sum((u.input_tokens or 0) + (u.output_tokens or 0) for u in used)
         if self._limits_owner is None or not amount:
             return
-        if settings.REDIS_URL:  # which is asked in a thread
+        if settings.REDIS_URL:  # Redis is called in a thread
             self._database.read(charge_user_tokens, self._limits_owner, amount)
         else:
             charge_user_tokens(self._limits_owner, amount)
@@ -621,7 +626,8 @@ class Run:
             self._leave_ending()
 
     async def _shielded(self, function: Callable[..., T], *args: Any) -> T:
-        """Raises Fenced, and CancelledError while the write goes on all the same."""
+        """Raises StaleEpoch. Raises CancelledError while the write continues all the
+        same."""
         writing = asyncio.ensure_future(self._database.write(function, *args))
         self._writes += 1
         writing.add_done_callback(self._is_written)
@@ -677,7 +683,7 @@ class Run:
 
     def _proof(self, item: Item) -> ProviderData | None:
         raw = self._builder.proofs.get(item["id"])
-        route = self._route  # of the call that said it: all since the last write
+        route = self._route  # of the call that produced all items since the last write
         if raw is None or route is None:
             return None
         return {"issuer": route.endpoint.issuer(route.model), "raw": raw}
@@ -697,7 +703,7 @@ class Run:
 
 
 def _length(items: Sequence[Item]) -> int:
-    """Of the texts in them."""
+    """Characters of the texts in the items."""
     parts = [
         part
         for item in items
@@ -709,7 +715,8 @@ def _length(items: Sequence[Item]) -> int:
 
 
 async def _absorb_late_cancel() -> None:
-    """A stop that came when the loop had nothing left to await is too late to count."""
+    """Swallow a stop that came when the loop had nothing left to await: it is too late
+    to count."""
     task = asyncio.current_task()
     if task is None or not task.cancelling():
         return
@@ -720,7 +727,8 @@ async def _absorb_late_cancel() -> None:
 
 
 def _retrieve(writing: asyncio.Future[Any]) -> None:
-    """A write that nobody waits for any more; what follows it meets the same fence."""
+    """Log the error of a write that is no longer awaited; a later write meets the same
+    fence."""
     exc = None if writing.cancelled() else writing.exception()
     if exc and not isinstance(exc, Fenced):
         logger.error("a write failed after a stop: %s", type(exc).__name__)

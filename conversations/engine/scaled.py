@@ -1,8 +1,8 @@
 """The engine of many processes: rows in PostgreSQL, events in Redis.
 
-A process that works runs turns; all processes follow them. What wakes whom is a job in
-the same transaction as the change, or a hint; the sweep of the workers makes up for
-both.
+Worker processes run turns; all processes subscribe to them. A worker is woken by a job
+in the same transaction as the change, or by a notification; the workers' sweep makes up
+for lost ones.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WATCH = 0.5  # seconds between looks at our own leases
-LOOK = 1.0  # seconds between looks at rows for followers of a log that says nothing
-CLEAN_UP = 6 * 3600  # seconds between looks for jobs that nobody has ended
+WATCH = 0.5  # seconds between checks of our own leases
+LOOK = 1.0  # seconds between reads of rows for subscribers of silent logs
+CLEAN_UP = 6 * 3600  # seconds between deletions of jobs of dead workers
 MARGIN = 1.0  # seconds before the end of a lease at which its run stops
-THREADS = 2  # of each kind; a process of each has a connection
+THREADS = 2  # of each kind; each thread has a connection
 
 
 class ScaledEngine(Engine):
@@ -49,7 +49,7 @@ class ScaledEngine(Engine):
         self._jobs = Jobs(
             self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
         )
-        self._renewed: dict[str, float] = {}  # when we last held the lease for sure
+        self._renewed: dict[str, float] = {}  # when the lease was last renewed for sure
         self._watched = self._waits_until = self.loop.time()
 
     async def start(self) -> None:
@@ -75,7 +75,8 @@ class ScaledEngine(Engine):
     def submitted(
         self, turn_id: str, conversation_id: str, opened: Turn | None = None
     ) -> None:
-        """The turn's job was committed with it; only the pages are to be told."""
+        """The turn's job was committed with it; only the open pages need a
+        notification."""
         if conversation_id:
             self._keep(announce(conversation_id, turn_id), name="hint")
 
@@ -94,7 +95,7 @@ class ScaledEngine(Engine):
     def cancel(self, turn_id: str) -> None:
         if not self.stop(turn_id):
             self._say("cancel", turn_id)
-            self.put(turn_id)  # if nobody runs it, to end it in order
+            self.put(turn_id)  # if no process runs it, a run ends it in order
 
     def news(self, conversation_id: str) -> None:
         super().news(conversation_id)
@@ -151,9 +152,10 @@ class ScaledEngine(Engine):
         self._renewed.update(dict.fromkeys(mine, now))
 
     async def _watch(self) -> None:
-        """A run whose lease may have ended is somebody else's by now.
+        """Stop the runs whose lease may have expired and been claimed elsewhere.
 
-        Where this process itself stood still, a heartbeat comes first, which knows.
+        After this process itself has stood still, a heartbeat comes first, which knows
+        which leases are lost.
         """
         now = self.loop.time()
         if now - self._watched > MARGIN:
@@ -168,18 +170,19 @@ class ScaledEngine(Engine):
             if now - renewed > settings.TURN_LEASE - MARGIN:
                 logger.warning("turn %s: its lease cannot be renewed", turn_id)
                 self._fence(turn_id)
-                self._renewed[turn_id] = math.inf  # said once
+                self._renewed[turn_id] = math.inf  # logged once
 
     async def _clean_up(self) -> None:
         await self._database.write(clean_up)
 
     def _room(self) -> int:
-        """A worker takes up what it has room for, and leaves the rest to others."""
+        """A worker takes only as many turns as it has room for, and leaves the rest to
+        others."""
         return min(SWEPT, settings.TURN_CONCURRENCY - len(self._wanted))
 
     async def _look(self) -> None:
-        """Have rows stand in wherever they are ahead of a log that has fallen silent:
-        Redis may be away, or refuse writes, or have lost some."""
+        """Serve subscribers from rows where these are ahead of a silent log: Redis may
+        be unavailable, refuse writes, or have lost events."""
         quiet = self.loop.time() - LOOK
         followed = self._redis_log.mirrors.followed()
         waiting = {m.turn_id: m for m in followed if m.heard_at < quiet}

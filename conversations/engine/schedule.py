@@ -1,10 +1,9 @@
-"""What is done every so often, by one process of all that run turns.
+"""Periodic jobs, each of which runs in one of the processes that run turns.
 
-A day, or whatever a job's interval is, is claimed with a row before the job runs. It is
-procrastinate's table of periodic jobs, which has just this use; in the embedded
-delivery there is one process, and nobody to claim against, so a job runs at each start
-too. A job that fails waits for its next interval: none of them is urgent, and each
-makes up for what was left out.
+An interval of a job, a day for example, is claimed with a row before the job runs. The
+row is in procrastinate's table of periodic jobs. In the embedded engine there is one
+process and no claim, so a job runs at each start too. A job that fails waits for its
+next interval: no job is urgent, and each also does what an earlier run has missed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tools.execute import where
 
 logger = logging.getLogger(__name__)
 
-LOOK = 60.0  # seconds between looks for jobs that are due
+LOOK = 60.0  # seconds between checks for due jobs
 DAY = 24 * 3600.0  # seconds
 
 
@@ -31,11 +30,11 @@ DAY = 24 * 3600.0  # seconds
 class Job:
     name: str
     seconds: float  # from one run to the next
-    #: Does it in steps, on a thread; each yields how much of what was done.
+    #: Runs the job in steps, on a thread; each step yields counts of what it has done.
     steps: Callable[[], Iterator[Mapping[str, int]]]
     is_on: Callable[[], bool] = lambda: True
     is_slow: bool = False  # a step takes long before it writes
-    is_frequent: bool = False  # a line in the log for each run would be noise
+    is_frequent: bool = False  # its runs are not logged
 
 
 def _clean_up() -> Iterator[Mapping[str, int]]:
@@ -56,7 +55,7 @@ def _index_messages() -> Iterator[Mapping[str, int]]:
     yield from index_pending()
 
 
-#: What there is to do. Another one is a line here.
+#: All periodic jobs.
 JOBS = (
     Job(name="clean_up", seconds=DAY, steps=_clean_up),
     Job(
@@ -80,7 +79,7 @@ class Schedule:
     def __init__(self, database: Database, jobs: Sequence[Job] = JOBS) -> None:
         self._database = database
         self._jobs = jobs
-        self._seen: dict[str, int] = {}  # intervals that somebody has claimed
+        self._seen: dict[str, int] = {}  # the last interval claimed by any process
 
     async def run_due(self) -> None:
         for job in self._jobs:
@@ -94,11 +93,11 @@ class Schedule:
 
     async def _run(self, job: Job) -> None:
         done: Counter[str] = Counter()
-        # A slow step would keep the one thread that writes from the turns' writes.
+        # A slow step would block the one writing thread for the writes of turns.
         do = self._database.read if job.is_slow else self._database.write
         steps = iter(job.steps())
         try:
-            # Turns write between two steps.
+            # Turns can write between two steps.
             while (step := await do(_next, steps)) is not None:
                 done.update(step)
         except Exception as exc:
@@ -113,7 +112,7 @@ def _next(steps: Iterator[Mapping[str, int]]) -> Mapping[str, int] | None:
 
 
 def claim(name: str, interval: int) -> bool:
-    """True for one process an interval."""
+    """True for one process per interval."""
     if not settings.REDIS_URL:
         return True
     mine: tuple[str, str, int] = (f"parley.{name}", "parley", interval)

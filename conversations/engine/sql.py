@@ -1,7 +1,7 @@
-"""The protocol's most frequent questions, in SQL for SQLite and PostgreSQL alike.
+"""The turn protocol's most frequent statements, as SQL for SQLite and PostgreSQL.
 
-Every turn asks each of them a few times, and building such a query through the ORM
-costs ten times what the database needs to answer it.
+Every turn executes each of them several times, and building such a query with the ORM
+costs ten times the time that the database needs for it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from llm.wire.mending import mended_json, without_nul
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """So many seconds from now by the database's clock, for a place of `_MOMENT`.
+    """A time so many seconds from now by the database's clock, as the value of a
+    `_MOMENT`.
 
-    Leases go by it: those of several machines differ, and one that is ahead would take
-    up what others run. SQLite has no other clock than that of its only process.
+    Leases use it because the clocks of several machines differ, and one that is ahead
+    would claim what others still run. With SQLite there is one process, whose clock is
+    used.
     """
 
     seconds: float = 0.0
@@ -41,20 +43,21 @@ class Moment:
 
     @property
     def expression(self) -> Any:
-        """For Django's queries."""
+        """The time as an expression for Django's queries."""
         if connection.vendor == "postgresql":
             return Now() + timedelta(seconds=self.seconds)
         return timezone.now() + timedelta(seconds=self.seconds)
 
 
-LAPSED = Moment(-1.0)  # when a lease ended that somebody has given back
+LAPSED = Moment(-1.0)  # the end of a released lease
 _MOMENT = "/* by the clock of all */ %s"
 _ON_POSTGRESQL = "(statement_timestamp() + make_interval(secs => %s))"
 
 _UNFINISHED = "('queued', 'in_progress', 'waiting')"
 
-#: As often a turn may be taken up, and its process end, before it came further: from
-#: then on it runs alone, as one of those that were running has ended the process.
+#: The number of claims without progress after which a turn becomes a suspect: the
+#: process ended that often while it ran. From then on it runs alone, as one of the
+#: turns that were running has ended the process.
 TRUSTED = 2
 _FRUITLESS = "t.claims - t.claims_until_progress"
 _SUSPECT = f"""
@@ -62,9 +65,8 @@ _SUSPECT = f"""
  AND {_FRUITLESS} BETWEEN {TRUSTED} AND {settings.TURN_MAX_CLAIMS - 1})
 """
 
-#: Turns `t` that somebody should take up: queued ones whose predecessors are done, and
-#: running ones whose run has not been heard of for a lease. One that is to be stopped
-#: waits for nobody. Takes the moment of now.
+#: Claimable turns `t`: queued ones whose predecessors are over, and running ones whose
+#: lease has expired. A cancelled one waits for no other turn. Takes the current time.
 _CLAIMABLE = f"""
 (t.status = 'queued'
  OR (t.status = 'in_progress' AND t.lease_until < {_MOMENT})
@@ -90,7 +92,7 @@ def _claim(condition: str) -> str:
     """
 
 
-#: One that runs alone may be a suspect.
+#: A turn that runs alone may be a suspect.
 CLAIM_ALONE = _claim(_CLAIMABLE)
 CLAIM = _claim(f"{_CLAIMABLE} AND NOT {_SUSPECT}")
 
@@ -105,7 +107,8 @@ SELECT t.id FROM conversations_turn t
 WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND NOT {_SUSPECT}
 ORDER BY t.created_at, t.id LIMIT %s
 """
-#: Those first that ended fewer processes: most of them have only been there.
+#: Turns with fewer dead processes first: most of them were only running beside the
+#: cause.
 _SUSPECTS = f"""
 SELECT t.id, {_FRUITLESS} > {TRUSTED} FROM conversations_turn t
 WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND {_SUSPECT}
@@ -114,13 +117,13 @@ ORDER BY {_FRUITLESS}, t.created_at, t.id LIMIT %s
 
 
 def to_sweep(limit: int) -> list[str]:
-    """Less those whose row somebody is writing: a claim would wait for it."""
+    """Skips turns whose row is locked: a claim would wait for it."""
     return column(f"{_TO_SWEEP} {_free()}", [Moment(), limit])
 
 
 def suspects(limit: int) -> list[tuple[str, bool]]:
-    """As `to_sweep`, those that are to run alone, and whether it was them once more
-    after they first were suspects."""
+    """Turns that must run alone, and whether they have ended a process again since they
+    became suspects."""
     found = rows(f"{_SUSPECTS} {_free()}", [Moment(), limit])
     return [(turn_id, bool(again)) for turn_id, again in found]
 
@@ -130,7 +133,7 @@ def _free() -> str:
     return "FOR NO KEY UPDATE OF t SKIP LOCKED" if is_postgres else ""
 
 
-#: Results of calls in the background that the model has not been told.
+#: Results of background calls that were not delivered to the model.
 _UNDELIVERED = """
 FROM conversations_toolcall c JOIN conversations_turn t ON t.id = c.turn_id
 WHERE t.conversation_id = %s AND NOT c.blocking AND c.delivered_in_id IS NULL
@@ -143,18 +146,18 @@ SELECT 1 {_UNDELIVERED} AND c.state NOT IN ('cancelled', 'abandoned') LIMIT 1
 """
 
 
-#: A turn and its epoch; what was said as JSON and its last number, where that is news;
-#: the number of its claims, where it has come further; as JSON the response that its
-#: provider continues in the background.
+#: A turn and its epoch; if there is a new snapshot, its items as JSON and its last
+#: sequence number; if the turn has progressed, its number of claims; as JSON, the
+#: response that its provider continues in the background.
 Beat = tuple[str, int, str | None, int | None, int | None, str | None]
 #: Columns of a turn that hold JSON.
 _JSON = frozenset({"partial", "provider_response", "usage", "error"})
 
 
 def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool | None:
-    """Write columns of a turn while it is run in this epoch.
+    """Write columns of a turn if it is running in this epoch.
 
-    Whether it is to be stopped; None where it is not ours any more.
+    Returns whether it is to be stopped; None if another run has claimed it.
     """
     columns = ", ".join(
         f"{name} = {_MOMENT if isinstance(value, Moment) else '%s'}"
@@ -170,15 +173,16 @@ def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool
 
 
 def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
-    """Keep the turns that are still run as they are said to be.
+    """Renew the leases of the turns that still run in the given epoch, and store their
+    snapshots.
 
-    Those that are to be stopped, and those that are not ours any more, where it is
-    False. In two statements, whatever the number: a thread gives the interpreter away
-    at each, and at each row that it is told.
+    Returns the turns that are to be stopped, with True, and those that other runs have
+    claimed, with False. Executes two statements for any number of turns: a thread gives
+    up the interpreter at each statement and at each row that it reads.
 
-    Who holds a turn's row is about to change it, nearly always the turn's own run; none
-    of the others waits for that. What was said up to an event before the last that is
-    on record has been written already.
+    A turn whose row is locked is skipped: nearly always its own run is writing it, and
+    the other turns must not wait for that. A snapshot that ends before the last stored
+    event is older than the row, and is not stored.
     """
     if not beats:
         return []
@@ -204,7 +208,7 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
         """),
         [lease_until.value, *told, *ids],
     )
-    # What was said, which may be long, is not sent a second time.
+    # The snapshots, which may be long, are not sent a second time.
     values = ", ".join(["(%s, CAST(%s AS integer))"] * len(beats))
     found = statements.rows(
         f"""
@@ -224,16 +228,16 @@ _RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
 
 
 def stand_still_longer() -> None:
-    """For the transaction under way. All others keep to the few seconds of
-    `project.scaled`, which free what a process that hangs has locked."""
+    """Let the current transaction idle longer. All others keep the few seconds of
+    `project.scaled`, after which PostgreSQL frees the locks of a process that hangs."""
     statements.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'", [])
 
 
 def written(value: Any) -> str:
-    """As JSON that PostgreSQL takes: one beat that it refuses would end them all."""
+    """JSON that PostgreSQL accepts: one rejected beat would fail all of them."""
     try:
         return without_nul(orjson.dumps(value)).decode()
-    except orjson.JSONEncodeError:  # half a letter, or a number that is too large
+    except orjson.JSONEncodeError:  # an unpaired surrogate, or too large a number
         return json.dumps(mended_json(value))
 
 
@@ -244,13 +248,13 @@ def _column(name: str, value: Any) -> Any:
 
 
 def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The first row; None where there is none."""
+    """The first row; None if there is none."""
     found = rows(sql, values)
     return found[0] if found else None
 
 
 def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """JSON comes as text, from both databases."""
+    """JSON is returned as text by both databases."""
     return statements.rows(_by_the_clock(sql), [_value(value) for value in values])
 
 

@@ -1,12 +1,12 @@
-"""What a follower is told from rows while they are ahead of the log: Redis is away,
-refuses writes, or has lost some.
+"""Entries made from rows for subscribers while the rows are ahead of the event log:
+Redis is unavailable, refuses writes, or has lost events.
 
-Once a second a run writes what it has said so far, with the number of the last event
-that said it. Beyond what a follower knows of that, it is told the difference: the same
-items and texts in fewer events. Where a text, or an item, is whole, its event stands
-where the run's did: what tells a text stands before all that the run says later, and an
-item begins before all of its text. So when the log is back, or another process has it,
-the follower goes on wherever it was cut off and has missed nothing.
+Once a second a run stores a snapshot with the sequence number of the last event in it.
+A subscriber gets the difference between the snapshot and the entries it has: the same
+items and texts in fewer events. An event that completes a text or an item has the same
+sequence number as the run's own: an item is added before all of its text, and its text
+comes before everything that the run publishes later. So when the log is back, or
+another process has it, the subscriber continues from any position without a loss.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from llm.wire.items import Event
 from llm.wire.items import Item as ItemPayload
 from llm.wire.response import ResponseBuilder
 
-LATE = timedelta(seconds=1)  # after its rows, the log has had its time to tell the end
-LATEST = 50  # entries of a log in which a question that is open is looked for
+LATE = timedelta(seconds=1)  # time that the log has, after the rows, to publish the end
+LATEST = 50  # latest entries that are searched for open questions
 _RUNNING = (Turn.Status.RUNNING, Turn.Status.WAITING)
 _ASKED = "parley:approval.requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A turn that runs, or waits for a person, as its rows know it."""
+    """A running or waiting turn as its rows describe it."""
 
     turn_id: str
     model: str
     created_at: int
     epoch: int
-    sequence: int  # of the last event of which the rows tell
+    sequence: int  # of the last event that the rows include
     done: Sequence[ItemPayload]
-    #: Numbers of the events that told those done; None where an earlier epoch did, and
-    #: this one at its beginning.
+    #: Sequence numbers of the events that published `done`; None for items of an
+    #: earlier epoch, which this one has published at its beginning.
     ends: Sequence[int | None]
     open: Sequence[ItemPayload]
-    #: By index, where an earlier epoch told one of those done.
+    #: By index, where an earlier epoch has published an item of `done`.
     told: Mapping[int, Position] = field(default_factory=dict)
-    questions: Sequence[Mapping[str, Any]] = ()  # that are open, as events hold them
-    is_waiting: bool = False  # for answers to them, and for nothing else
+    questions: Sequence[Mapping[str, Any]] = ()  # open questions, as in events
+    is_waiting: bool = False  # the turn waits only for their answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,16 @@ class Seen:
 
 
 def known(log: TurnLog) -> Position:
-    """Up to where the log's followers can be told; before all, where there is none."""
+    """The last position that the log's subscribers can reach; sequence -1 if there is
+    none."""
     if log.stand_in:
         return log.stand_in[-1][-1].place
     return Position(log.epoch, len(log.entries) - 1)
 
 
 def known_questions(log: TurnLog) -> frozenset[str]:
-    """Ids of questions among the latest entries. A question that is further back counts
-    as unknown here; `lengthen` looks through all entries."""
+    """Ids of questions among the latest entries. A question further back is missing
+    here; `extend_fallback` looks through all entries."""
     latest = [*log.entries[-LATEST:], *chain.from_iterable(log.stand_in)]
     asked = [entry.event for entry in latest if entry.type == _ASKED]
     return frozenset(event["question"]["id"] for event in asked)
@@ -85,9 +86,9 @@ def known_questions(log: TurnLog) -> frozenset[str]:
 def look(
     known: Mapping[str, Position], questions: Collection[str] = frozenset()
 ) -> Seen:
-    """Which of the turns are over, and how those stand of which rows know more than
-    their logs: more output, or a question beside `questions`. Synchronous; three
-    queries where no rows do."""
+    """Load which of the turns are over, and the turns of which rows know more than
+    their logs: more output, or a question that is not in `questions`. Synchronous;
+    three queries if there are none."""
     over = (
         Turn.objects.filter(pk__in=known, finished_at__lt=timezone.now() - LATE)
         .exclude(status__in=Turn.UNFINISHED)
@@ -114,8 +115,8 @@ def look(
 
 
 def _is_ahead(epoch: int, sequence: int | None, known: Position) -> bool:
-    """A run that has begun and has written nothing yet is not: what it goes on from is
-    the text that followers have."""
+    """False for a run that has started and not written yet: subscribers have the text
+    from which it continues."""
     if known.sequence < 0:
         return True
     return sequence is not None and (epoch, sequence) > known
@@ -123,7 +124,7 @@ def _is_ahead(epoch: int, sequence: int | None, known: Position) -> bool:
 
 def _standing(turn: Turn) -> Standing:
     sequence = turn.last_sequence or 0
-    # What has been written since the turn was read, it still has as open.
+    # An item stored after the turn was read is still in its `partial`.
     rows = [
         row
         for row in Item.objects.filter(turn=turn, origin=Item.Origin.OUTPUT)
@@ -139,7 +140,7 @@ def _standing(turn: Turn) -> Standing:
         sequence=sequence,
         done=[row.payload for row in rows],
         ends=[row.sequence if row.epoch == turn.epoch else None for row in rows],
-        # What stands there before the run has written anything, an earlier one said.
+        # Before the first write of a run, `partial` is that of an earlier run.
         open=turn.partial or [] if turn.last_sequence is not None else [],
         told={
             index: Position(row.epoch, row.sequence or 0)
@@ -156,9 +157,9 @@ def _standing(turn: Turn) -> Standing:
 
 
 def lengthen(log: TurnLog, standing: Standing) -> bool:
-    """Have the log's followers told what the rows know beyond its entries.
+    """Add entries for what the rows know beyond the log's entries.
 
-    False where that is nothing, or where it cannot be told apart.
+    False if there is nothing to add, or if the rows do not continue the entries.
     """
     last, before = known(log), log.stand_in
     is_known = last.sequence >= 0 and last >= (standing.epoch, standing.sequence)
@@ -166,7 +167,7 @@ def lengthen(log: TurnLog, standing: Standing) -> bool:
         return False
     entries = [*log.entries, *chain.from_iterable(before)]
     if last.sequence < 0 or last.epoch < standing.epoch:
-        # A run has taken the turn over; what it says is whole by itself.
+        # A later run has claimed the turn; its events are complete by themselves.
         entries, before, last = [], (), Position(standing.epoch, -1)
     new: list[Sequence[Entry]] = []
     next_one = last.sequence + 1
@@ -181,14 +182,14 @@ def lengthen(log: TurnLog, standing: Standing) -> bool:
 def _placed(
     standing: Standing, events: Sequence[Event], first: int, end: int | None
 ) -> Iterator[Entry]:
-    """Events that go on at `first`, with numbers. With an `end`, an item begins as soon
-    as it can, and all that tells of its content stands as late as it can."""
+    """Number the events from `first` on. With an `end`, an item is added as early as
+    possible, and the events of its content are numbered as late as possible."""
     late = 0 if end is None else end + 1 - len(events)
     is_head = True
     for number, event in enumerate(events):
         is_head = is_head and event["type"].endswith(".added")
         sequence = first + number if end is None or is_head else late + number
-        if sequence >= first:  # else it was told
+        if sequence >= first:  # otherwise it was published
             event = {**event, "sequence_number": sequence}
             told_at = told_before(event, standing.told) if standing.told else None
             place = Position(standing.epoch, sequence)
@@ -197,17 +198,17 @@ def _placed(
 
 @dataclass(slots=True)
 class _Open:
-    """What has been told of an item that is not done. A call has one part: its
+    """The published content of an item that is not done. A call has one part: its
     arguments."""
 
-    parts: list[list[str]] = field(default_factory=list)  # each in pieces
-    is_closed: bool = False  # the last part
+    parts: list[list[str]] = field(default_factory=list)  # each part in pieces
+    is_closed: bool = False  # whether the last part is
 
 
 @dataclass(slots=True)
 class _Told:
-    """What some entries have told: whole items, how much of the open ones, and what a
-    person is asked."""
+    """What some entries have published: completed items, the content of open ones, and
+    questions."""
 
     is_begun: bool = False
     done: int = 0
@@ -239,7 +240,7 @@ class _Told:
         elif entry.type in _PART_DONE:
             self.open[index].is_closed = True
         else:
-            parts = self.open[index].parts or [[]]  # a call's part has no beginning
+            parts = self.open[index].parts or [[]]  # a call's part has no added event
             parts[-1].append(event["delta"])
             self.open[index].parts = parts
 
@@ -272,15 +273,15 @@ _OF_ITEMS = (
 def _events_beyond(
     told: _Told, standing: Standing
 ) -> Iterator[tuple[Sequence[Event], int | None]]:
-    """Events that belong together, and the number of the last; None where they stand as
-    the run told them, one after another."""
+    """Yield groups of events with the number of their last event; None where their
+    numbers simply continue."""
     builder = ResponseBuilder(
         id=standing.turn_id, model=standing.model, created_at=standing.created_at
     )
     beginning = builder.start()
     if not told.is_begun:
         yield beginning, None
-    items = [*standing.done, *standing.open[:1]]  # others wait for its end
+    items = [*standing.done, *standing.open[:1]]  # the others come later
     ends = [*standing.ends, *(standing.sequence for _ in standing.open)]
     builder.restore(items[: told.done], None)
     for index, item in enumerate(items[told.done :], told.done):
@@ -311,8 +312,9 @@ def _questions(
 def _longer(
     builder: ResponseBuilder, item: ItemPayload, told: _Open | None, *, is_done: bool
 ) -> list[Event] | None:
-    """What comes after what was `told` of an item, and its beginning where that was
-    nothing. None where it is told only when it is done, or was told otherwise."""
+    """The events that continue an item beyond `open_item`, or begin it if that is None.
+    None if the item can only be published when it is done, or if its text does not
+    begin with the published text."""
     parts = _parts(item)
     texts = ["".join(pieces) for pieces in told.parts] if told else []
     if not _begins(parts, texts) or not (is_done or any(text for text, _ in parts)):
@@ -328,12 +330,13 @@ def _longer(
     beyond = builder.feed(_rest(parts, texts))
     if is_done:
         beyond += builder.feed([CloseDelta(key)])
-        # With all that no delta tells: annotations, a phase, a status.
+        # The complete item, with what no delta contains: annotations, a phase, a
+        # status.
         beyond[-1] = {**beyond[-1], "item": item}
     return events + _less_known(beyond, told)
 
 
-Part = tuple[str, Callable[[str], Delta]]  # its text, and what lengthens it
+Part = tuple[str, Callable[[str], Delta]]  # its text, and how to make a delta
 
 
 def _parts(item: ItemPayload) -> list[Part]:
@@ -371,14 +374,14 @@ def _begins(parts: Sequence[Part], texts: Sequence[str]) -> bool:
 
 
 def _rest(parts: Sequence[Part], texts: Sequence[str]) -> list[Delta]:
-    """What lengthens an item that begins with these texts to all of its parts."""
+    """The deltas that complete an item that begins with these texts."""
     known = [*map(len, texts), *(0 for _ in parts[len(texts) :])]
     pairs = zip(parts, known, strict=True)
     return [make(text[size:]) for (text, make), size in pairs if text[size:]]
 
 
 def _less_known(events: list[Event], told: _Open | None) -> list[Event]:
-    """Without the beginning, or the end, of a part that has been told already."""
+    """Drop the beginning, or the end, of a part that is published already."""
     if told is None or not told.parts:
         return events
     if told.is_closed:

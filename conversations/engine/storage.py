@@ -1,8 +1,8 @@
-"""Full disks: how they are recognized, and how long this process is not ready for them.
+"""Detection of full disks, and readiness after one.
 
-A full disk is met by whoever writes: SQLite, PostgreSQL or an upload. Whoever meets one
-`reports` it, and readiness asks with a write of its own, until that succeeds, whether
-there is room again.
+SQLite, PostgreSQL or an upload may meet a full disk. The code that meets one calls
+`report_full`; until a test write succeeds, readiness then reports that there is no
+room.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from django.db import DatabaseError, OperationalError, transaction
 
 CODE = "storage_full"
 MESSAGE = "The server's storage is full; nothing was saved. Try again later."
-RETRY_AFTER = 30  # seconds; somebody has to make room
-ROOM = 8 * 1024 * 1024  # bytes; with less than these no process takes work
+RETRY_AFTER = 30  # seconds; a person has to make room
+ROOM = 8 * 1024 * 1024  # bytes; with less free space no process takes work
 _PROBE = 256 * 1024  # bytes
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _POSTGRESQL_FULL = "53100"  # disk_full
@@ -27,7 +27,7 @@ _reported = False
 
 
 def is_full(exc: BaseException | None) -> bool:
-    """Whether a write failed because there is no room for it."""
+    """Whether a write failed because the disk is full."""
     if isinstance(exc, OperationalError):
         cause = exc.__cause__
         if isinstance(cause, sqlite3.Error):
@@ -37,7 +37,7 @@ def is_full(exc: BaseException | None) -> bool:
 
 
 def report_full(exc: BaseException | None) -> bool:
-    """As `is_full`; a full disk makes the process not ready."""
+    """Like `is_full`; a full disk also makes the process not ready."""
     global _reported
     if is_full(exc):
         _reported = True
@@ -46,8 +46,8 @@ def report_full(exc: BaseException | None) -> bool:
 
 
 def has_room() -> bool:
-    """Whether this process can write. Synchronous; writes only after a full disk was
-    reported, and takes it back."""
+    """Whether this process can write. Synchronous; makes a test write only after a full
+    disk was reported, and clears the report if that succeeds."""
     global _reported
     if _free(settings.DATA) < ROOM:
         return False
@@ -60,11 +60,11 @@ def _free(path: Path) -> int:
     try:
         return shutil.disk_usage(path).free
     except OSError:
-        return ROOM  # a write will tell
+        return ROOM  # a write will fail if there is none
 
 
 def _can_write() -> bool:
-    """SQLite and PostgreSQL look for room when a page is added, not with the commit."""
+    """SQLite and PostgreSQL check for room when they add a page, not at the commit."""
     from django.contrib.sessions.models import Session
     from django.utils import timezone
 

@@ -1,1 +1,4 @@
-"""The gateway: other APIs' clients in, every provider and our own tools behind it."""
+"""ASGI endpoints below `/v1` that speak OpenAI's and Anthropic's APIs.
+
+They serve every configured provider and the server's own tools.
+"""

@@ -1,7 +1,7 @@
-"""The doors under `/v1`, in front of Django, which they do not trouble.
+"""ASGI middleware that serves the gateway's endpoints below `/v1`.
 
-`Gateway` takes the paths of the APIs that SDKs know and passes all else on. Every
-answer, refusals included, has the shape of the caller's own API.
+`Gateway` handles the paths of the APIs that SDKs know, without Django, and passes all
+other requests on. Every answer, errors included, has the shape of the caller's API.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from llm.wire.facades import errors
 logger = logging.getLogger(__name__)
 
 PREFIX = "/v1/"
-#: Where clients ask whose base URL lacks it. None is an address of a page.
+#: Paths that clients request if their base URL lacks the prefix. No page uses them.
 _WITHOUT_PREFIX = re.compile(
     r"/(?:chat/completions|completions|embeddings|(?:messages|models|responses)(?:/.*)?)/?"
 )
-#: Elsewhere the headers tell which one a client speaks.
+#: By the beginning of the path; for other paths the headers decide.
 _DIALECTS = {
     "/v1/messages": MESSAGES,
     "/v1/chat/": CHAT,
@@ -53,7 +53,7 @@ _DIALECTS = {
 
 
 class Gateway:
-    """ASGI middleware in front of what serves all other paths."""
+    """ASGI middleware that handles API paths and passes other requests to `app`."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -65,13 +65,13 @@ class Gateway:
         if _WITHOUT_PREFIX.fullmatch(path):
             return refuse_address(Exchange(scope, receive, send))
         if path == "/" and scope["method"] == "HEAD":
-            # Coding agents look whether anybody is there before they ask.
+            # Coding agents check that the server is up before their first request.
             return Exchange(scope, receive, send).answer(200, None)
         return self._app(scope, receive, send)
 
 
 async def refuse_address(exchange: Exchange) -> None:
-    """To a program whose base URL lacks `/v1`: a page to sign in would tell nothing."""
+    """Answer a client whose base URL lacks `/v1`, in JSON instead of a sign-in page."""
     asked = exchange.path[:64]
     exc = NotFound(
         f"There is no {asked!r}; use '/v1{asked}'. Base URLs of OpenAI's SDKs end with"
@@ -101,7 +101,7 @@ async def serve(exchange: Exchange) -> None:
             return
         logger.exception("request %s failed: %s", exchange.id, exchange.path)
         if exchange.started:
-            raise  # so that the server cuts the connection: this is no clean end
+            raise  # the server then closes the connection: the answer is incomplete
         fault = Fault(f"The server failed; its log has the error as {exchange.id}.")
         await _refuse(exchange, dialect, fault)
 
@@ -170,7 +170,7 @@ _DOORS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
 
 
 def _handlers(path: str) -> tuple[Mapping[str, Handler], dict[str, str]]:
-    """Raises NotFound."""
+    """The handlers of a path by method, and its parameters. Raises NotFound."""
     for pattern, handlers in _DOORS:
         if found := pattern.fullmatch(path.rstrip("/")):
             return handlers, found.groupdict()

@@ -1,8 +1,8 @@
-"""A body in, what is asked of which model out.
+"""Turn a request's body into a `GatewayRequest`: a model and what to send to it.
 
-What the client's API calls things is read by `llm.wire.facades`; here the request is
-made out to its model: with the staff's wishes, with our own tools where the caller
-wants them, and without what only another host understands.
+`llm.wire.facades` reads the client's format. This module then fits the request to its
+model: it adds the staff's default options and the server's own tools that the caller
+names, and removes what only hosts of another API understand.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tools.unattended import CODE, never_runs_unattended, unattended
 
 OWN_TOOLS = "parley:tools"
 _NO_HEADERS: Mapping[bytes, bytes] = {}
-_NONE: frozenset[str] = frozenset()  # one for all: it takes 216 bytes
+_NONE: frozenset[str] = frozenset()  # shared: an empty one takes 216 bytes
 
-#: Fields that hosts of the same wire format understand and we have no word for.
+#: Fields outside our own format that are passed on to hosts of the same wire format.
 _PASSED = {
     "chat": frozenset(
         {
@@ -74,7 +74,8 @@ _PASSED = {
         {"max_tool_calls", "prompt_cache_options", "prompt_cache_retention", "user"}
     ),
 }
-#: What clients ask of every model alike: Anthropic's must say `max_tokens`.
+#: Options that clients send to every model alike (Anthropic's API even requires
+#: `max_tokens`). They are dropped if the model does not support them.
 _FITTED = (
     "frequency_penalty",
     "max_output_tokens",
@@ -108,9 +109,9 @@ class ToolNeedsApproval(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What a caller may say to us in `parley`, beyond any API."""
+    """Options of this server, which a caller sets in the field `parley`."""
 
-    receipts: bool = False  # see what our own tools were asked and said
+    receipts: bool = False  # show calls of the server's tools and their outputs
     buffer_tool_calls: bool = False
     ignore_invalid_options: bool = False
 
@@ -136,37 +137,39 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request that was read and admitted."""
+    """A request that was parsed, and checked against its token's limits."""
 
     dialect: Dialect
     token: AccessToken
-    body: Mapping[str, Any]  # without what is only for us
+    body: Mapping[str, Any]  # without the options in `parley`
     wishes: Wishes
     way: Way
     request: Request
     own_tools: Mapping[str, Tool] = field(default_factory=dict)
-    meter: Meter | None = None  # of what it costs the token
-    limits: Mapping[str, str] = field(default_factory=dict)  # headers
-    #: Options that this model does not take and that were left out.
+    meter: Meter | None = None  # counts what the request costs the token
+    limits: Mapping[str, str] = field(default_factory=dict)  # rate limit headers
+    #: Options that were dropped because this model does not support them.
     degraded: Sequence[str] = ()
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an answer tells beside its body: the token's limits, and what the model
-        was not asked."""
+        """The answer's extra headers: rate limits, and options that were dropped."""
         told = ", ".join(self.degraded).replace("→", "->")  # headers are ASCII
         return {**self.limits, **({"x-parley-degraded": told} if told else {})}
 
     @property
     def max_tool_calls(self) -> int | None:
-        """Of tools that are called here; only Responses has a field for it."""
+        """The limit on server tool calls; only Responses has a field for it."""
         told = self.body.get("max_tool_calls") if self.dialect.wire_is_ours else None
         return told if isinstance(told, int) else None
 
     @property
     def stops_here(self) -> bool:
-        """True where we must look for the stop sequences ourselves: the model knows
-        none, or the caller wants to know which one it was."""
+        """True if this server must search the text for the stop sequences.
+
+        It must if the model does not support them, or if the client's API reports which
+        one ended the answer.
+        """
         if not self.request.stop:
             return False
         can = Capabilities.read(self.route.capabilities)
@@ -178,7 +181,7 @@ class Asked:
 
     @property
     def is_spoken_there(self) -> bool:
-        """True where the model's host speaks the client's own API."""
+        """True if the model's host speaks the client's own API."""
         return speaks(self.dialect, self.route)
 
     @property
@@ -191,14 +194,14 @@ class Asked:
 
     @property
     def server_tools(self) -> Collection[str]:
-        """Names of the functions whose calls are answered here."""
+        """Names of the functions that this server runs."""
         if is_limited(self.request.tool_choice):
             return AllBut(self.client_tools)
         return self.own_tools
 
     @property
     def custom_tools(self) -> frozenset[str]:
-        """Those of them that take free text."""
+        """Names of the tools that take free text instead of JSON arguments."""
         custom = [tool for tool in self.request.tools if tool["type"] == "custom"]
         return frozenset(str(tool.get("name")) for tool in custom) if custom else _NONE
 
@@ -210,7 +213,7 @@ async def read(
     database: Database,
     headers: Mapping[bytes, bytes] = _NO_HEADERS,
 ) -> Asked:
-    """Raises LLMError: BadRequest, ModelNotAvailable, whatever stands against it."""
+    """Parse `body` and resolve its model and tools. Raises LLMError."""
     dialect.check(body, _own_names(body))
     wishes = Wishes.of(body)
     way = await routes.way_to(body["model"], token, database)
@@ -219,7 +222,7 @@ async def read(
         way = routes.in_older_version(way)
     names, tools, left = _divided(body.get("tools"), dialect, way.first)
     own = await _chosen(names, token, database)
-    if body.get("background") is not True:  # that one waits for the user's word
+    if body.get("background") is not True:  # those can wait for approval
         left += _check_attended(names, own)
         own = {name: unattended(tool) for name, tool in own.items()}
     plain = {
@@ -237,7 +240,7 @@ async def read(
     request = _addressed(request, dialect, way.first)
     await _check_kinds(body, request, token, database)
     request, degraded = _fitted(request, dialect, way.first)
-    # A name that the client declares is the client's.
+    # A function that the client declares replaces a server tool of the same name.
     taken = {tool.get("name") for tool in request.tools}
     own = {name: tool for name, tool in own.items() if name not in taken}
     offered = [*request.tools, *(tool.definition for tool in own.values())]
@@ -258,7 +261,7 @@ async def read(
 
 
 def _own_names(body: Mapping[str, Any]) -> Collection[str]:
-    """The tools of ours that a body names, for checks of what may be chosen."""
+    """The server tools that a body names; `tool_choice` may name them too."""
     tools = body.get("tools")
     names: Collection[str] = ()
     for tool in tools if isinstance(tools, list) else ():
@@ -273,8 +276,10 @@ def _own_names(body: Mapping[str, Any]) -> Collection[str]:
 def _divided(
     tools: Any, dialect: Dialect, route: Route
 ) -> tuple[list[str] | None, list[dict[str, Any]], list[str]]:
-    """Names of our own tools, None for all of them; the tools of the client; and the
-    types of those that this model cannot be given: agents offer all they know."""
+    """Names of server tools (None for all), the client's tools, and unsupported types.
+
+    Agents declare every tool that they know, so unsupported ones are skipped.
+    """
     names: list[str] | None = []
     theirs, left = [], []
     functions = [tool for tool in tools or () if _is_function(tool)]
@@ -291,8 +296,10 @@ def _divided(
 async def _check_kinds(
     body: Mapping[str, Any], request: Request, token: AccessToken, database: Database
 ) -> None:
-    """Raises ToolNotAllowed. Of a kind that nobody here knows, a tool that is passed
-    over harms nobody; one that the model would be given counts."""
+    """Raises ToolNotAllowed.
+
+    A tool of unknown kind counts only if it reaches the model; a skipped one does not.
+    """
     declared = [told for told in kinds_of_body(body) if told[0] != OTHER]
     declared += kinds_of_items(body.get("input"))
     declared += kinds_of_tools(request.tools)
@@ -311,7 +318,7 @@ def _can_be_given(
     functions: Sequence[dict[str, Any]],
 ) -> bool:
     if speaks(dialect, route):
-        beside: Sequence[dict[str, Any]] = ()  # its host says itself what it takes
+        beside: Sequence[dict[str, Any]] = ()  # the host itself checks the combination
     elif dialect.wire_is_ours and hosted.kind_of(tool):
         beside = functions
     else:
@@ -332,7 +339,7 @@ def _named(tool: Mapping[str, Any], before: list[str] | None) -> list[str] | Non
 async def _chosen(
     names: Sequence[str] | None, token: AccessToken, database: Database
 ) -> dict[str, Tool]:
-    """Raises BadRequest for a tool that there is not, or that a person must allow."""
+    """Raises BadRequest for a tool that does not exist or that the user may not use."""
     if names is not None and not names:
         return {}
     available = await routes.own_tools(token, database)
@@ -344,9 +351,9 @@ async def _chosen(
 
 
 def _check_attended(names: Sequence[str] | None, own: Mapping[str, Tool]) -> list[str]:
-    """What the answer's headers tell of tools whose calls will be refused.
+    """Entries of the header for tools that need approval, so their calls will fail.
 
-    Raises ToolNeedsApproval for one that the request names.
+    Raises ToolNeedsApproval if the request names such a tool.
     """
     refused = [name for name, tool in own.items() if never_runs_unattended(tool)]
     for name in refused:
@@ -360,8 +367,11 @@ def _check_attended(names: Sequence[str] | None, own: Mapping[str, Tool]) -> lis
 
 
 def _offering(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
-    """A choice among tools that are not offered is none; and who may call nothing is
-    shown nothing, unless there are calls that it must understand."""
+    """The request with the tools `offered`; without any, `tool_choice` is removed.
+
+    With `tool_choice` "none" no tool is sent, unless the history has calls: the model
+    needs the definitions to understand them.
+    """
     called = any(item.get("type") == "function_call" for item in request.items)
     if request.tool_choice == "none" and not called:
         offered = ()
@@ -370,7 +380,7 @@ def _offering(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
     if (*request.tools, request.tool_choice, request.parallel_tool_calls) == (
         None,
     ) * 2:
-        return request  # to copy it costs more than to look
+        return request  # nothing changes, and a copy costs more than the check
     return replace(request, tools=(), tool_choice=None, parallel_tool_calls=None)
 
 
@@ -378,13 +388,13 @@ def _offering(request: Request, offered: Sequence[dict[str, Any]]) -> Request:
 
 
 def speaks(dialect: Dialect, route: Route) -> bool:
-    """True where the model's host speaks the client's own API."""
+    """True if the model's host speaks the client's own API."""
     return route.endpoint.codec.name.startswith(dialect.wire)
 
 
 def _addressed(request: Request, dialect: Dialect, route: Route) -> Request:
     if not speaks(dialect, route):
-        request, _ = portable(request, hosted_tools=AllBut())  # sorted out before
+        request, _ = portable(request, hosted_tools=AllBut())  # already removed
     changed: dict[str, Any] = {
         name: value
         for name, value in route.defaults.items()
@@ -409,7 +419,7 @@ def _addressed(request: Request, dialect: Dialect, route: Route) -> Request:
 
 
 def _in_one_piece(item: Item) -> Item:
-    """Text in several parts as one: hosts of Chat Completions get lines else."""
+    """Join text parts, because hosts of Chat Completions put newlines between them."""
     parts = item.get("content")
     if item.get("role") == "assistant" or not isinstance(parts, list):
         return item
@@ -422,8 +432,11 @@ def _in_one_piece(item: Item) -> Item:
 def _fitted(
     request: Request, dialect: Dialect, route: Route
 ) -> tuple[Request, Sequence[str]]:
-    """Without what another API's clients send as a matter of course and this model
-    does not take; and what that was. Its own clients are told by a refusal."""
+    """The request without options that the model does not support, and their names.
+
+    Clients of another API send such options by habit. A client of the host's own API
+    gets the host's error instead.
+    """
     if speaks(dialect, route):
         return request, ()
     asked = {name: getattr(request, name) for name in _FITTED}

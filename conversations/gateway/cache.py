@@ -1,4 +1,4 @@
-"""What the database said a moment ago, so that a request need not ask it again."""
+"""Cache of database look-ups that expires after a few seconds."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from conversations.engine.database import Database
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-SECONDS = 5.0  # an answer is good for so long, if nobody says that it is not
-SIZE = 10_000  # answers; beyond them all are forgotten
+SECONDS = 5.0  # until an entry expires, unless the cache is cleared before
+SIZE = 10_000  # entries; a full cache is cleared
 
 
 class Cache(Generic[K, V]):
-    """The answers of a synchronous look-up, on one event loop.
+    """Results of a synchronous look-up, for one event loop.
 
-    Requests that ask the same at the same moment wait for one look-up. What it raises
-    is everybody's, and not kept. `clear` may be called from any thread.
+    Concurrent requests for the same key share one look-up. An exception reaches all of
+    them and is not cached. `clear` may be called from any thread.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Cache(Generic[K, V]):
         self._size = size
         self._kept: dict[K, tuple[float, V]] = {}
         self._asking: dict[K, asyncio.Future[V]] = {}
-        self._cleared = 0  # how often
+        self._cleared = 0  # number of calls of `clear`
 
     async def get(self, key: K, database: Database) -> V:
         kept = self._kept.get(key)
@@ -44,13 +44,13 @@ class Cache(Generic[K, V]):
             asking = asyncio.ensure_future(self._ask(key, database))
             self._asking[key] = asking
             asking.add_done_callback(lambda done: self._answered(key, done))
-        # Whoever asked first may hang up; the others still want to know.
+        # The first request may be cancelled; the others still need the result.
         return await asyncio.shield(asking)
 
     def clear(self) -> None:
         self._cleared += 1
         self._kept.clear()
-        self._asking.clear()  # those under way answer who waits, and nobody after
+        self._asking.clear()  # running look-ups answer only requests that already wait
 
     async def _ask(self, key: K, database: Database) -> V:
         cleared = self._cleared
@@ -65,15 +65,15 @@ class Cache(Generic[K, V]):
         if self._asking.get(key) is done:
             del self._asking[key]
         if not done.cancelled():
-            done.exception()  # somebody hears it, or all have hung up
+            done.exception()  # mark as retrieved: all waiting requests may be cancelled
 
 
 def forget_on_change(cache: Cache[Any, Any]) -> Callable[..., None]:
-    """A receiver of signals of rows that `cache` was made of."""
+    """A signal receiver that clears `cache` when a row changes."""
 
     def changed(sender: Any, **kwargs: Any) -> None:
         cache.clear()
-        # Whoever looks before the change is committed would keep what was.
+        # A look-up before the commit would cache the old row.
         transaction.on_commit(cache.clear)
 
     return changed

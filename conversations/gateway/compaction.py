@@ -1,7 +1,7 @@
-"""`POST /v1/responses/compact`: a long conversation in few words, by any model.
+"""`POST /v1/responses/compact`: a model's summary of a long conversation.
 
-The summary is a `compaction` item, which stands for all that came before it in the
-input of a later response.
+The summary is returned as an encrypted `compaction` item, which replaces all earlier
+items in the input of a later response.
 
 Source: https://platform.openai.com/docs/api-reference/responses/compact
 """

@@ -1,8 +1,7 @@
-"""The WebSocket form of `/v1/responses`: one message asks, the events answer.
+"""The WebSocket form of `/v1/responses`: a message per request, an event per message.
 
-Requests are answered one after another, in a task of their own, so that a caller who
-hangs up is noticed whatever the answer is waiting for. With `store: false` the
-connection itself remembers what was said on it, and nobody else does.
+A separate task answers the requests one after another, so that a disconnect is noticed
+at any time. With `store: false` the history is kept only in this connection's memory.
 
 Source: https://www.openresponses.org/specification#websocket
 """
@@ -41,8 +40,8 @@ from llm.wire.mending import without_nul
 
 logger = logging.getLogger(__name__)
 
-REMEMBERED = 100  # responses of a connection
-QUEUED = 2  # requests that wait for their answer; beyond them none is read
+REMEMBERED = 100  # responses whose history one connection keeps
+QUEUED = 2  # waiting requests; when the queue is full, no message is read
 _HTTP_ONLY = ("stream", "stream_options", "background")
 
 
@@ -50,8 +49,8 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         self._asked: asyncio.Queue[str] = asyncio.Queue(QUEUED)
         self._answering: asyncio.Task[None] | None = None
-        self._forget: Callable[[], None] | None = None  # ends the check of the token
-        self._said: dict[str, list[Item]] = {}  # by response, all up to its end
+        self._forget: Callable[[], None] | None = None  # ends the revocation watch
+        self._said: dict[str, list[Item]] = {}  # by response id: the whole history
         self._headers = dict(self.scope["headers"])
         try:
             token = await means().tokens.find(self._headers)
@@ -65,7 +64,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
             logger.warning("a WebSocket is refused: %s", told.code)
             await self.close(code=4000 + told.status)
             return
-        if engine.is_draining():  # it is let in at the very end
+        if engine.is_draining():  # checked last, right before accepting
             await self.close(code=4000 + GoingDown.status)
             return
         await self.accept()
@@ -77,7 +76,8 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
         ending_tasks.start(self._end())
 
     async def _end(self) -> None:
-        """The token is revoked or expired, or its user may not sign in any more."""
+        """Close the socket after its token was revoked or has expired, or its user was
+        deactivated."""
         await self._stop_answering()
         with suppress(OSError, RuntimeError):  # the socket is closed already
             await self.close(code=4000 + Unauthorized.status)
@@ -96,8 +96,11 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None
     ) -> None:
-        """Channels reads the next message once this returns, so a client that asks
-        faster than it is answered waits."""
+        """Queue a message.
+
+        Channels reads the next message once this returns, so a full queue makes the
+        client wait.
+        """
         assert self._answering is not None, "a connection that was accepted"
         waiting = asyncio.ensure_future(self._asked.put(text_data or ""))
         try:
@@ -105,7 +108,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
                 {waiting, self._answering}, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            waiting.cancel()  # nobody answers any more
+            waiting.cancel()  # no effect unless the answer task has ended
 
     async def _answer_all(self) -> None:
         while True:
@@ -125,7 +128,7 @@ class ResponsesConsumer(AsyncWebsocketConsumer):
     async def _answer(self, message: str) -> None:
         if engine.is_draining():
             raise GoingDown
-        # Looked at with each request: a token can be revoked while we are connected.
+        # Checked with each request: a token can be revoked during the connection.
         token = await means().tokens.find(self._headers)
         await self._enter(token)
         body = await run_off_loop(len(message), _body, message)

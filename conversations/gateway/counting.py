@@ -1,7 +1,7 @@
-"""How many tokens a prompt has: estimated, as `conversations.history` does it.
+"""Endpoints that estimate a prompt's tokens with `conversations.history.estimate`.
 
-No provider is asked, so the number is there at once and costs nothing; the header
-`x-parley-token-count: estimate` says so.
+No provider is called, so the estimate is free and immediate; the header
+`x-parley-token-count: estimate` marks it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _HEADERS = {"x-parley-token-count": "estimate"}
 
 
 async def count_tokens(visit: Visit) -> None:
-    """Anthropic's; `max_tokens` is not asked for here."""
+    """Anthropic's endpoint; it adds `max_tokens`, which the body's checks require."""
     tokens = await _tokens(visit, {"max_tokens": 1, **visit.body})
     await visit.exchange.answer(200, {"input_tokens": tokens}, _HEADERS)
 
 
 async def input_tokens(visit: Visit) -> None:
-    """OpenAI's."""
+    """OpenAI's endpoint."""
     body, database = visit.body, visit.means.database
     given = await written_out(body.get("input") or [], visit.token, database)
     if before := body.get("previous_response_id"):

@@ -1,4 +1,4 @@
-"""Asking a model: Chat Completions, Messages, and Responses, kept or not."""
+"""POST handlers of Chat Completions, Messages and Responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llm.errors import BadRequest
 
 
 async def answer(visit: Visit) -> None:
-    """Nothing is kept but the usage."""
+    """Answer without storing anything but the usage."""
     database, headers = visit.means.database, visit.exchange.headers
     asked = await read(visit.body, visit.dialect, visit.token, database, headers)
     if asked.dialect.wire_is_ours:
@@ -25,7 +25,10 @@ async def answer(visit: Visit) -> None:
 
 
 async def respond(visit: Visit) -> None:
-    """Kept as a conversation of the token's user, unless `store` is false."""
+    """Answer a Responses request.
+
+    It is stored as a conversation of the token's user unless `store` is false.
+    """
     body, database = {**visit.body}, visit.means.database
     body["input"] = await input_of(body, visit.token, database)
     if body.get("store") is not False:
@@ -39,7 +42,7 @@ async def respond(visit: Visit) -> None:
 
 
 def check_unkept(body: dict[str, Any]) -> None:
-    """Raises BadRequest for what needs a response that is kept."""
+    """Raises BadRequest for fields that need a stored response."""
     for name in ("background", "conversation"):
         if body.get(name):
             raise BadRequest(

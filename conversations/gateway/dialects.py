@@ -1,5 +1,4 @@
-"""The APIs that our clients speak, one `Dialect` each: how a body is read, how an
-answer is written, how a refusal looks."""
+"""One `Dialect` for each client API: parses bodies, writes answers and errors."""
 
 from __future__ import annotations
 
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
 class ThreadNotFound(BadRequest):
     """Threads are not held here; send the whole conversation.
 
-    So Anthropic's SDKs do, when they are told.
+    Anthropic's SDKs do so on this error.
     """
 
     code, status = "E_THREAD_NOT_FOUND", 404
 
 
 class Writer(Protocol):
-    """One answer's events as the client's API streams them."""
+    """Encodes an answer's events for the stream of the client's API."""
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes: ...
 
 
 class _MessagesWriter(MessagesWriter):
-    """Learns which stop sequence ended the answer as soon as that is known."""
+    """Reports the stop sequence that ended the answer once it is found."""
 
     def __init__(self, answer: Answer, **told: Any) -> None:
         super().__init__(**told)
@@ -52,24 +51,26 @@ class _MessagesWriter(MessagesWriter):
 
 
 class Dialect:
-    """What all have in common, with OpenAI's errors."""
+    """Base class with OpenAI's error format."""
 
     name = ""
-    wire = ""  # how the names of the codecs begin that hosts of this API speak
+    wire = ""  # the beginning of the names of this API's codecs
     errors: errors.Dialect = "openai"
-    wire_is_ours = False  # its tools are spelled as ours are
-    names_stops = False  # its answers say which stop sequence ended them
-    tells_failures = False  # an answer that failed tells what was said before that
+    wire_is_ours = False  # tools and items already have the canonical shape
+    names_stops = False  # answers name the stop sequence that ended them
+    tells_failures = False  # a failed answer includes the output so far
 
     def wants_older(
         self, body: Mapping[str, Any], headers: Mapping[bytes, bytes]
     ) -> bool:
-        """Whether the body asks for what only the API's version before this one has,
-        and the headers for that version."""
+        """True if the headers ask for the API's previous version and the body needs it.
+
+        The body needs it if it has options that later versions dropped.
+        """
         return False
 
     def check(self, body: dict[str, Any], own_tools: Collection[str]) -> None:
-        """Raises BadRequest for what cannot be read or is not for us to do."""
+        """Raises BadRequest for malformed or unsupported fields."""
         raise NotImplementedError
 
     def request_of(self, body: dict[str, Any], route: Route) -> Request:
@@ -83,7 +84,7 @@ class Dialect:
         raise NotImplementedError
 
     def echo(self, body: Mapping[str, Any], request: Request) -> dict[str, Any]:
-        """What an answer repeats of the request; only Responses have a place for it."""
+        """The fields of the request that an answer repeats; only Responses has them."""
         return {}
 
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
@@ -186,7 +187,7 @@ class Messages(Dialect):
 
 
 class Responses(Dialect):
-    """Open Responses, which is our own."""
+    """Open Responses, which is also the server's internal format."""
 
     name, wire, wire_is_ours = "responses", "openai_responses", True
     tells_failures = True
@@ -215,7 +216,7 @@ class Responses(Dialect):
     def error(self, exc: LLMError, request_id: str) -> dict[str, Any]:
         body = super().error(exc, request_id)
         if exc.status == 404:
-            body["error"]["type"] = "not_found"  # the standard's; OpenAI has no such
+            body["error"]["type"] = "not_found"  # of the standard; OpenAI has none
         return body
 
     def echo(self, body: Mapping[str, Any], request: Request) -> dict[str, Any]:
@@ -234,7 +235,7 @@ def _message_id(response_id: str) -> str:
 
 
 def unreadable(exc: Exception) -> BadRequest:
-    """For a body that the checks let through and that makes no sense all the same."""
+    """The error for a body that passed the checks but cannot be parsed."""
     return BadRequest(
         f"The body is not as its API documents it ({type(exc).__name__})."
     )

@@ -1,4 +1,4 @@
-"""What a door is given when somebody stands before it."""
+"""`RequestContext`: what an endpoint's handler gets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from conversations.models import AccessToken
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request whose sender is known."""
+    """An authenticated request."""
 
     exchange: Exchange
     means: Means
     token: AccessToken
     dialect: Dialect
-    body: dict[str, Any]  # {} where the method has none
-    named: Mapping[str, str] = field(default_factory=dict)  # in the path
+    body: dict[str, Any]  # {} if the method has no body
+    named: Mapping[str, str] = field(default_factory=dict)  # parameters of the path
 
 
 Handler = Callable[[Visit], Coroutine[Any, Any, None]]

@@ -1,4 +1,4 @@
-"""What a response repeats of its request, in the shapes that the schema has for it.
+"""The fields of a request that its response repeats, in the shapes of the schema.
 
 Source: https://www.openresponses.org/specification
 """
@@ -32,12 +32,12 @@ _SAME = (
 )
 
 
-#: What the standard has no word for, by its nearest.
+#: Efforts that the standard lacks, mapped to the nearest one.
 _EFFORTS = {"minimal": "low", "max": "xhigh"}
 
 
 def echo_of(body: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """`body` is the caller's, `request` what became of it."""
+    """`body` is the caller's; `request` was made from it."""
     echo = {name: body[name] for name in _SAME if body.get(name) is not None}
     echo["metadata"] = dict(body.get("metadata") or {})
     echo["tools"] = [_tool(tool) for tool in body.get("tools") or () if _is_told(tool)]
@@ -64,7 +64,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choice(choice: Any) -> Any:
-    """The standard knows no tools but functions: to choose another is to require it."""
+    """The standard has only function tools, so another choice becomes "required"."""
     match choice:
         case {"type": "allowed_tools", "tools": tools}:
             told = [tool for tool in tools if _is_told(tool)]
@@ -82,7 +82,7 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
             "name": form.get("name") or "answer",
             "description": form.get("description"),
             "strict": form.get("strict") is True,
-            "schema": None,  # no response may repeat it
+            "schema": None,  # the standard forbids repeating it
         }
     verbosity = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
     return {"format": form, **verbosity}

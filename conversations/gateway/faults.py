@@ -1,4 +1,4 @@
-"""What can go wrong at the doors themselves, beside `llm.errors`."""
+"""Errors of the gateway's own endpoints, in addition to `llm.errors`."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ class StorageFull(TryAgain):
 
 
 def unavailable(exc: BaseException) -> LLMError | None:
-    """What a caller is told of a database that cannot be asked, or not be written; None
-    for any other fault."""
+    """The error for a full disk or an unreachable database, None for others."""
     if storage.report_full(exc):
         return StorageFull()
     return DatabaseAway() if is_away(exc) else None

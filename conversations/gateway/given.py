@@ -1,7 +1,7 @@
-"""The input of a request, with what stands for something else written out.
+"""Replace references in a request's input with the items that they stand for.
 
-A client may name an item of a response that is kept (`item_reference`), as Vercel's SDK
-does with whatever was said before, or send back a summary of ours (`compaction`).
+A client may name an item of a stored response (`item_reference`), as Vercel's SDK does
+for all earlier items, or send back this server's encrypted summary (`compaction`).
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -39,9 +39,11 @@ class InputMissing(BadRequest):
 async def input_of(
     body: Mapping[str, Any], token: AccessToken, database: Database
 ) -> Any:
-    """The input of a request that a model is to answer, written out: `[]` where it is
-    asked what it says to all that came before. Raises InputMissing where nothing did,
-    and as `written_out`."""
+    """The input with its references resolved; `[]` if the request only continues a
+    response or conversation.
+
+    Raises InputMissing if there is neither, and what `resolve_references` raises.
+    """
     given = body.get("input")
     if given not in (None, "", []):
         return await written_out(given, token, database)
@@ -51,9 +53,10 @@ async def input_of(
 
 
 async def written_out(given: Any, token: AccessToken, database: Database) -> Any:
-    """What is no list of items stays as it is, for the checks to refuse.
+    """The input with references replaced. A value that is no list is returned as it is.
 
-    Raises ItemNotFound, and BadRequest for a summary that is not of ours for this user.
+    Raises ItemNotFound, and BadRequest for a summary that this server did not make for
+    this user.
     """
     if not isinstance(given, list):
         return given
@@ -63,14 +66,14 @@ async def written_out(given: Any, token: AccessToken, database: Database) -> Any
 
 
 def items_of(token: AccessToken, ids: Sequence[str]) -> dict[str, ItemPayload]:
-    """The items of these ids that the token may name, as far as there are any."""
+    """The items with these ids that the token may read, by id."""
     rows = Item.objects.named(ids).filter(turn__in=visible_turns(token))
     payloads = rows.values_list("payload", flat=True)
     return {payload["id"]: payload for payload in payloads}
 
 
 def _referred(item: Any) -> str | None:
-    """The id that it is a name for, if it is one."""
+    """The id in an `item_reference`; None for other items."""
     match item:
         case {"type": "item_reference", "id": str(id)}:
             return id

@@ -1,4 +1,4 @@
-"""What was said in responses that are kept, for a response that goes on from one."""
+"""Load the items of stored responses, for a response that continues one."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def turn_of(token: AccessToken, response_id: Any) -> Turn:
 
 
 def history_of(token: AccessToken, response_id: Any) -> list[ItemPayload]:
-    """All that was said up to that response, oldest first. Two queries more."""
+    """All items up to that response, oldest first. Runs three queries."""
     return said_up_to(turn_of(token, response_id))
 
 
 def said_up_to(turn: Turn) -> list[ItemPayload]:
-    """Oldest first."""
+    """The items of the turn and of its ancestors, oldest first."""
     parents = dict(
         Turn.objects.filter(conversation_id=turn.conversation_id).values_list(
             "pk", "parent_id"
@@ -59,15 +59,16 @@ def said_up_to(turn: Turn) -> list[ItemPayload]:
 
 
 def with_history(items: list[ItemPayload], given: Any) -> Any:
-    """What a model is told: `items`, then the input of the request.
+    """The model's input: the history `items`, then the input of the request.
 
-    Calls are mended with the outputs that the request brings. Raises BadRequest for an
-    output that answers none, and as `conversations.answers` for a second one.
+    Outputs in the request are matched with the calls in the history. Raises BadRequest
+    for an output without a call, and as `conversations.answers.Line.news` for outputs
+    that were answered before or are missing.
     """
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     if not isinstance(given, list) or not all(isinstance(i, dict) for i in given):
-        return given  # which the checks will refuse
+        return given  # the checks refuse it later
     told = [{"type": "message", **item} for item in given]
     check_outputs([*items, *told])
     news = list(Line().read(items).news(told))
@@ -80,9 +81,9 @@ def with_history(items: list[ItemPayload], given: Any) -> Any:
 
 
 def check_outputs(items: Sequence[ItemPayload]) -> None:
-    """Raises BadRequest for the output of a call that nobody has made.
+    """Raises BadRequest for an output without a call.
 
-    Left out in silence, it would be an answer that the model never hears of.
+    Dropping it silently would hide from the client that the model never gets it.
     """
     if id := unasked(items):
         raise BadRequest(
@@ -92,7 +93,7 @@ def check_outputs(items: Sequence[ItemPayload]) -> None:
 
 
 def unasked(items: Sequence[ItemPayload]) -> str | None:
-    """The call that an output among `items` answers and that is not among them."""
+    """The `call_id` of an output in `items` whose call is missing, if there is one."""
     outputs = {_call_of(i) for i in items if i["type"] == _OUTPUT}
     if not outputs:
         return None

@@ -1,7 +1,6 @@
-"""One HTTP request over ASGI, and the ways to answer it: a body, or a stream of events.
+"""One HTTP request over ASGI, answered with a body or with a stream of events.
 
-A caller who hangs up is noticed at once, whatever the answer is waiting for: the task
-that makes it is cancelled.
+When the client disconnects, the task that produces the answer is cancelled at once.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from llm.wire import bounded_json, sse
 from llm.wire.items import new_id
 from llm.wire.mending import without_nul
 
-#: Seconds that an answer may take to show whether it has an error's status: a host or
-#: machine under load takes more than one to refuse.
+#: Seconds that a stream waits for an error before it starts with status 200: a host or
+#: machine under load takes more than one second to refuse a request.
 PATIENCE = 4.0
-RETRIES = 6.0  # seconds more while a refused request is tried again
+RETRIES = 6.0  # additional seconds while a failed request is retried
 
-_ROUND = 0.5  # seconds from one look at all streams to the next
+_ROUND = 0.5  # seconds between two checks of all streams
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _JSON = (
     (b"content-type", b"application/json"),
@@ -70,30 +69,30 @@ class Revoked(Unauthorized):
 
 
 class Exchange:
-    """A request, and whether and how it is answered."""
+    """An HTTP request and its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.id = new_id("req")
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.peer: str = (scope.get("client") or [""])[0]  # "" of a Unix socket
+        self.peer: str = (scope.get("client") or [""])[0]  # "" for a Unix socket
         self.started = False
         self._answering: asyncio.Task[Any] | None = None
         self._is_revoked = False
-        self.told: dict[str, str] = {}  # more headers of the answer
+        self.told: dict[str, str] = {}  # sent with the answer
         self._query: bytes = scope.get("query_string", b"")
         self.send = send
         self._receive = receive
 
     @property
     def query(self) -> dict[str, str]:
-        """The first value of each name."""
+        """The query's parameters, with the first value of each name."""
         told = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
         return {name: values[0] for name, values in told.items()}
 
     async def body(self) -> bytes:
-        """Unpacked where it was packed. Raises BadRequest, HungUp."""
+        """The body, decompressed if necessary. Raises BadRequest, HungUp."""
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         try:
             async with aclosing(
@@ -119,7 +118,7 @@ class Exchange:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def json(self) -> dict[str, Any]:
-        """The body's object; no body is an empty one. Raises BadRequest, HungUp."""
+        """The body's JSON object; {} for an empty body. Raises BadRequest, HungUp."""
         if not (body := await self.body()):
             return {}
         try:
@@ -133,7 +132,10 @@ class Exchange:
         return told
 
     async def while_there(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Run `answering` until it ends or the caller hangs up. Raises Revoked."""
+        """Await `handling` until it ends or the client disconnects.
+
+        Raises TokenRevoked.
+        """
         task = self._answering = asyncio.current_task()
         assert task is not None
         watch = asyncio.ensure_future(self._gone())
@@ -149,7 +151,7 @@ class Exchange:
             watch.cancel()
 
     def revoke(self) -> None:
-        """The caller may not be here any more: end the answer."""
+        """Cancel the answer because the token is no longer valid."""
         if self._answering is not None and not self._is_revoked:
             self._is_revoked = True
             self._answering.cancel()
@@ -163,12 +165,12 @@ class Exchange:
     async def answer(
         self, status: int, value: Any, headers: Mapping[str, str] | None = None
     ) -> None:
-        """`value` as JSON; None has no body."""
+        """Send `value` as JSON; None sends an empty body."""
         body = b"" if value is None else orjson.dumps(value)
         told = [*_JSON, (b"content-length", str(len(body)).encode())]
         self.told |= headers or {}
         await self._start(status, told)
-        # `HEAD` is told what `GET` would be, and not sent it.
+        # `HEAD` gets the headers of `GET` without its body.
         body = b"" if self.method == "HEAD" else body
         await self.send({"type": "http.response.body", "body": body})
 
@@ -195,23 +197,24 @@ def _parsed(body: bytes) -> Any:
 
 
 def _header(value: str) -> bytes:
-    """A name that a client has chosen may hold what no header can."""
+    """Escape characters that headers cannot hold: clients choose some of the names."""
     if value.isascii() and value.isprintable():
         return value.encode()
     return repr(value)[1:-1].encode("ascii", "backslashreplace")
 
 
 def queue_patience() -> float:
-    """`PATIENCE` of a request that may be refused for want of a key or connection."""
+    """`STATUS_WAIT` for a request that may still wait for a key or a connection."""
     return PATIENCE + settings.LLM_KEY_WAIT + settings.LLM_CONNECTION_WAIT
 
 
 class EventStream:
-    """The events of an answer on their way to the caller.
+    """An answer's stream of Server-Sent Events, with heartbeats.
 
-    It begins with the first `write`, or after `patience()` seconds with a comment and
-    what is `held`; until then an error can still be told by its status. Whenever
-    nothing is said for a while a comment is, so that no proxy takes silence for death.
+    The response starts with the first `write`. After `status_wait()` seconds without
+    one it starts with a comment and what `buffer` collected. Until then an error can
+    still be sent with its own status. While nothing is written, comments keep proxies
+    from closing the connection.
     """
 
     __slots__ = (
@@ -241,14 +244,14 @@ class EventStream:
         return self._exchange.started
 
     def hold(self, body: bytes) -> None:
-        """To be sent with what comes next, or before the first comment."""
+        """Hold `body` back; the next write or the first comment sends it."""
         self._held += body
 
     def write(self, body: bytes) -> Awaitable[None]:
         exchange = self._exchange
         if not body or self._beating or self._held or not exchange.started:
             return self._write(body)
-        # Nearly all there is: no coroutine but the server's.
+        # The most frequent case: it needs no coroutine beside the server's.
         self._said_at = self._loop.time()
         return exchange.send(
             {"type": "http.response.body", "body": body, "more_body": True}
@@ -261,14 +264,14 @@ class EventStream:
             await self._put(body)
 
     async def end(self, body: bytes) -> None:
-        """The last of it."""
+        """Send the last bytes and end the response."""
         self.stop()
         if self._beating is not None:
             await self._beating
         await self._put(body, last=True)
 
     def stop(self) -> None:
-        """No comments any more."""
+        """Send no more heartbeats."""
         self._silences.streams.discard(self)
 
     async def _put(self, body: bytes, *, last: bool = False) -> None:
@@ -280,7 +283,7 @@ class EventStream:
         await self._exchange.write(body, last=last)
 
     def look(self, now: float) -> None:
-        """Whether it has been silent for too long."""
+        """Send a heartbeat if nothing was written for too long."""
         patience = HEARTBEAT if self._exchange.started else self._patience()
         if now - self._said_at >= patience and self._beating is None:
             self._beating = asyncio.ensure_future(self._beat())
@@ -291,8 +294,11 @@ class EventStream:
 
 
 class _Silences:
-    """The open streams of an event loop, with one timer for all: one each took half a
-    kilobyte, and longer to set than all streams take to be looked at."""
+    """One timer for all open streams of an event loop.
+
+    A timer for each stream takes half a kilobyte, and setting it takes longer than
+    checking all streams.
+    """
 
     _of: ClassVar[dict[asyncio.AbstractEventLoop, _Silences]] = {}
 

@@ -1,7 +1,7 @@
-"""Responses that are kept: a conversation of their owner's, run by the engine.
+"""Handlers for stored responses: turns of a conversation, run by the engine.
 
-They can be followed, stopped, read again and gone on from, on any process. Whoever asks
-in the foreground and hangs up has stopped the answer; one in the `background` goes on.
+Any process can stream, cancel, retrieve and continue them. A disconnect cancels a
+response in the foreground; one in the `background` goes on.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -33,9 +33,9 @@ from llm.wire.facades.errors import openai_error_of, recorded, retry_after
 from llm.wire.items import Event
 from llm.wire.response import TERMINAL
 
-_STOPPING = 5.0  # seconds that a stopped turn gets to end in order
+_STOPPING = 5.0  # seconds that a cancelled turn gets to end in order
 _PAGE = 20  # items
-_DIGITS = 15  # of the number of an event
+_DIGITS = 15  # of an event's sequence number
 
 
 async def create(visit: Visit) -> None:
@@ -62,7 +62,7 @@ async def create(visit: Visit) -> None:
 
 
 async def open_turn(asked: Asked, means: Means) -> Kept:
-    """Raises LLMError."""
+    """Store the request as a turn and queue it. Raises LLMError."""
     turn = await means.database.write(kept_rows.open_turn, asked)
     engine.submit(turn.id, turn.conversation_id)
     return turn
@@ -85,7 +85,7 @@ async def retrieve(visit: Visit) -> None:
 
 
 async def cancel(visit: Visit) -> None:
-    """Answers once it has stopped; harmless where it is over."""
+    """Cancel a response and answer once it has stopped; no effect if it is over."""
     turn = await _found(visit)
     if not turn.is_over:
         await visit.means.database.write(kept_rows.stop, turn.id)
@@ -133,9 +133,10 @@ async def _found(visit: Visit) -> Kept:
     return await visit.means.database.read(kept_rows.find, *key)
 
 
-# Following
+# Streaming
 
-#: Later ones, and what is made of rows, tell the same in other pieces.
+#: The epoch of a turn's first run. Later runs and streams rebuilt from rows cut the
+#: same text into other events, so their sequence numbers differ.
 FIRST_RUN = 1
 
 
@@ -164,7 +165,7 @@ async def _whole(visit: Visit, turn: Kept) -> None:
 
 
 def _patience(turn: Kept) -> float:
-    """Another process may ask the model, so how far that is nobody knows here."""
+    """The longest wait, because another process may run the turn."""
     return PATIENCE if turn.is_over else max(PATIENCE + RETRIES, queue_patience())
 
 
@@ -187,7 +188,7 @@ async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
         if not writer.ended and not stream.begun:
             raise GoingDown
         if not writer.ended:
-            # The turn goes on elsewhere; `starting_after` finds the rest of it.
+            # Another process continues the turn; `starting_after` streams the rest.
             error = RESPONSES.error(GoingDown(), "")["error"]
             told = {"type": "error", "sequence_number": 0, "error": error}
             await stream.write(writer.feed_bytes([told]))
@@ -199,9 +200,9 @@ async def _stream(visit: Visit, turn: Kept, starting_after: int = -1) -> None:
 async def events_of(
     turn: Kept, starting_after: int = -1
 ) -> AsyncGenerator[list[Event], None]:
-    """From the beginning, each response as its caller asked for it.
+    """All events from the beginning, with the request's fields echoed.
 
-    Raises StreamGone where what a client has had of it cannot be told any more.
+    Raises StreamExpired if `starting_after` is set but the numbering has changed.
     """
     counts = starting_after >= 0
     async with aclosing(engine.follow(turn.id)) as batches:
@@ -222,7 +223,7 @@ def _says_something(event: Event) -> bool:
 
 
 def as_error(response: Mapping[str, Any], told: Mapping[str, Any] | None) -> LLMError:
-    """The error of a turn that came to nothing, with the status it has elsewhere."""
+    """The exception for a failed turn, with the status of the same error elsewhere."""
     error = openai_error_of(response, told)
     code = str((response.get("error") or {}).get("code"))
     wait = retry_after(told or {})

@@ -1,4 +1,4 @@
-"""The rows of responses that are kept. Synchronous, for the gateway's threads."""
+"""Database access for stored responses. Synchronous, for the database's threads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ConversationNotFound(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A response that is kept, as far as its doors need to know it."""
+    """A stored response, as its endpoints need it."""
 
     id: str
     conversation_id: str
@@ -61,7 +61,7 @@ class Kept:
     is_over: bool = False
     background: bool = False
     inputs: Sequence[ItemPayload] = ()
-    #: As it stands; without what is only in the log.
+    #: The response as rows have it; recent events may be only in the event log.
     built: Mapping[str, Any] = field(default_factory=dict)
 
     def writer(self, starting_after: int = -1) -> ResponsesWriter:
@@ -72,13 +72,13 @@ class Kept:
         )
 
     def echoed(self, event: Event) -> Event:
-        """A response says what it was asked, whatever the engine made of it."""
+        """Replace the engine's values in the event's response by the request's own."""
         if "response" in event:
             return {**event, "response": {**event["response"], **self.echo}}
         return event
 
     def response(self, status: str) -> dict[str, Any]:
-        """One that has not begun."""
+        """The response object of a turn that has not started."""
         builder = ResponseBuilder(
             id=self.id, model="", echo=self.echo, created_at=self.created_at
         )
@@ -132,8 +132,8 @@ def open_turn(asked: Asked) -> Kept:
 
 
 def _check_said(items: Sequence[ItemPayload], turn: Turn) -> None:
-    """Raises BadRequest for the output of a call that nobody has made, InputMissing in
-    an empty conversation."""
+    """Raises BadRequest for an output without a call, InputMissing if the conversation
+    is empty."""
     if items and not unasked(items):
         return
     said = said_up_to(turn)
@@ -156,13 +156,13 @@ def stop(response_id: str) -> None:
 
 
 def stop_soon(response_id: str, records: Records) -> None:
-    """For the event loop, where nobody is left to wait for it."""
+    """Queue `stop`, for a caller that cannot wait because it was cancelled."""
     records.add(partial(stop, response_id))
 
 
 @transaction.atomic
 def delete(response_id: str) -> None:
-    """What goes on from it keeps what came before it."""
+    """Delete a turn; turns that continue it are attached to its parent."""
     turn = Turn.objects.select_related("conversation").get(pk=response_id)
     if not turn.is_finished:
         engine.cancel(turn)
@@ -192,7 +192,7 @@ def _kept(turn: Turn, *, whole: bool = False) -> Kept:
 
 
 def _server_tools(turn: Turn) -> Collection[str]:
-    """A chat's turn may call all of ours."""
+    """A turn from the chat page has no list, so it may call all server tools."""
     named, choice = turn.options.get("server_tools"), turn.options.get("tool_choice")
     if named is not None and not is_limited(choice):
         return frozenset(named)
@@ -225,7 +225,7 @@ def _built(turn: Turn, rows: Sequence[Item]) -> dict[str, Any]:
 
 
 def _place(asked: Asked) -> tuple[Conversation | None, Turn | None]:
-    """The conversation it belongs to, and the turn it goes on from."""
+    """The conversation of the request, and the turn that it continues."""
     token, body = asked.token, asked.body
     before, named = body.get("previous_response_id"), body.get("conversation")
     if before is not None and named is not None:
@@ -251,7 +251,7 @@ def _options(request: Request) -> dict[str, Any]:
 
 
 def _stored(item: ItemPayload) -> ItemPayload:
-    """An item of a request as items are kept: with an id and parts, without proofs."""
+    """A request's item as it is stored: with an id and parts, without proofs."""
     kind = item.get("type", "message")
     plain = {name: value for name, value in item.items() if name != "provider_data"}
     if kind == "message" and isinstance(item.get("content"), str):

@@ -1,7 +1,7 @@
-"""Answers that nobody keeps: from the model to the client, and a row for the call.
+"""Stateless responses: streamed from the model to the client, with a row for the call.
 
-One loop serves them all. Without tools of our own it asks the model once; with them it
-goes on until the model has its last word or the client has calls to answer.
+All of them use the agent loop. Without server tools it calls the model once; with them
+it repeats until the model makes no more calls or the client has calls to answer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ _BEGINNING = 500  # characters
 
 
 class Builder(ResponseBuilder):
-    """Remembers why it failed. Tells every piece as the provider cut it: clients count
-    on it, and all that came together still goes out together."""
+    """Stores the error of a failed response, and does not merge deltas.
+
+    Clients rely on receiving deltas as the provider cut them. Deltas of one read are
+    still written together.
+    """
 
     merges = False
     error: LLMError | None = None
@@ -61,12 +64,12 @@ class Builder(ResponseBuilder):
 
 
 class Answer:
-    """One answer. `builder.error` says why there is none."""
+    """One response of a model. `builder.error` is set if it failed."""
 
     def __init__(self, asked: Asked, records: Records) -> None:
         self._asked = asked
         self._records = records
-        self._call: Call | None = None  # the last
+        self._call: Call | None = None  # the latest
         self._stops = Stops(asked.request.stop) if asked.stops_here else None
         self._id = new_id("resp")
         self.builder = Builder(
@@ -76,24 +79,27 @@ class Answer:
         )
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
-        """From `response.created` to the end. Cancelled, it ends in order."""
+        """All events from `response.created` on; cancelling it ends the response."""
         yield self.builder.start()
         async with aclosing(self.events_after_start()) as batches:
             async for events in batches:
                 yield events
 
     def events_after_start(self) -> AsyncGenerator[list[Event], None]:
-        """For who has started `builder`, and has thousands of answers open."""
+        """The events after `builder.start()`.
+
+        With thousands of open streams, this saves the generator of `events`.
+        """
         return respond(self._task(), builder=self.builder, record=self)
 
     @property
     def issuer(self) -> Issuer:
-        """Who is answering, a model that was fallen back on perhaps."""
+        """The issuer of the model that answers, which may be a fallback."""
         route = (self._call and self._call.route) or self._asked.route
         return route.endpoint.issuer(route.model)
 
     def patience(self) -> float:
-        """Seconds that the stream's beginning waits for an error to be a status."""
+        """Seconds to wait for an error before the stream starts with status 200."""
         call = self._call
         if call is None:
             return queue_patience()
@@ -105,7 +111,7 @@ class Answer:
 
     @property
     def stop_sequence(self) -> str | None:
-        """The one that ended it, where that is known."""
+        """The stop sequence that ended the answer, if one was found."""
         return self._stops.found if self._stops else None
 
     def _task(self) -> Task:
@@ -131,7 +137,7 @@ class Answer:
             prepare=self._prepare,
             stream=stopping(begun, self._stops) if self._stops else begun,
             tools={n: own[n] for n in own if is_allowed(n, choice)} if limited else own,
-            # Without tools of ours all calls are the client's, whatever their names.
+            # Without server tools the client answers all calls, whatever their names.
             client_tools=asked.client_tools if own or limited else _ANY_NAME,
             context=Context(user_id=asked.token.user_id, may_read_chats=False),
             parallel=asked.request.parallel_tool_calls is not False,
@@ -155,10 +161,10 @@ class Answer:
     async def called(
         self, calls: Sequence[Item], *, background: Collection[str]
     ) -> None:
-        """Nobody takes this answer up again, so nothing is on record."""
+        """Do nothing: a stateless response is never resumed."""
 
     async def answered(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
-        """As `called`."""
+        """Do nothing, as `save_calls`."""
 
     async def arrived(self) -> Sequence[Item]:
         return ()
@@ -167,7 +173,7 @@ class Answer:
         raise AssertionError("no tool of ours asks for approval here")
 
     def asks(self, call: Call) -> None:
-        """As `called`."""
+        """Do nothing, as `save_calls`."""
 
     def asked(self, call: Call) -> None:
         builder = self.builder
@@ -177,7 +183,7 @@ class Answer:
             usage=builder.call_usage,
             finish=builder.finish,
         ):
-            if made.started_at:  # else we refused it ourselves and nothing was sent
+            if made.started_at:  # otherwise it was refused here and nothing was sent
                 route = made.route or self._asked.route
                 cancelled = made.error is None and made.finish is None
                 self._records.add_call(partial(_row, made, route, cancelled))
@@ -196,9 +202,11 @@ def _row(call: Call, route: Route, cancelled: bool) -> ModelCall:
 
 
 def _affinity(asked: Asked, answer_id: str) -> str:
-    """What the requests of one conversation have in common, of which the client sends
-    all each time: its own word for it, or how the conversation began. One without an
-    answer yet has a key drawn for it."""
+    """A key that all requests of one conversation share, to select the same API key.
+
+    It is the client's `prompt_cache_key`, or the beginning of the conversation. Before
+    the first answer it is random.
+    """
     request = asked.request
     if request.prompt_cache_key:
         return f"{asked.token.user_id} {request.prompt_cache_key}"
@@ -213,7 +221,7 @@ def _is_said(item: Item) -> bool:
 
 
 def _text(item: Item) -> str:
-    """The beginning of what it says."""
+    """The beginning of an item's text, or its `call_id`."""
     if item.get("call_id"):
         return str(item["call_id"])
     parts = item.get("content")
@@ -229,7 +237,7 @@ def _ignores(asked: Asked) -> bool:
 
 
 def answer(exchange: Exchange, asked: Asked, records: Records) -> Awaitable[None]:
-    """Raises LLMError where nothing has been told yet."""
+    """Send the response. Raises LLMError if nothing was sent yet."""
     reply = _stream if asked.request.stream else _whole
     return reply(exchange, asked, Answer(asked, records))
 

@@ -1,4 +1,4 @@
-"""What the gateway's doors share: the way to the database, and who may come in."""
+"""`Resources`: what the endpoints of one event loop share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conversations.gateway.tokens import Tokens
 
 
 class Means:
-    """Of one event loop. `close` writes what is not written yet."""
+    """The database, the write queue and the token cache of one event loop."""
 
     def __init__(self) -> None:
         self.database = Database()
@@ -28,7 +28,7 @@ _means: dict[asyncio.AbstractEventLoop, Means] = {}
 
 
 def means() -> Means:
-    """Those of the running loop, made when first needed."""
+    """The resources of the running loop, created on first use."""
     loop = asyncio.get_running_loop()
     if (found := _means.get(loop)) is None:
         for ended in [other for other in _means if other.is_closed()]:
@@ -38,6 +38,6 @@ def means() -> Means:
 
 
 async def close() -> None:
-    """When the server goes down and has answered its last request."""
+    """Close the running loop's resources, at shutdown after the last request."""
     if found := _means.pop(asyncio.get_running_loop(), None):
         await found.close()

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: what a token's user may use, in the shape of the caller's API.
+"""`GET /v1/models`: the models that a token may use, in the shape of the caller's API.
 
 Source: https://platform.openai.com/docs/api-reference/models
 Source: https://platform.claude.com/docs/en/api/models-list
@@ -42,7 +42,7 @@ async def models(visit: Visit) -> None:
 
 
 async def model(visit: Visit) -> None:
-    """Under any name that a request may call it by."""
+    """One model, by any name that a request may use for it."""
     name = unquote(visit.named["name"])
     key = visit.token.user_id, name
     found = await _named.get(key, visit.means.database)
@@ -79,8 +79,7 @@ def _anthropic(name: str, model: LanguageModel) -> dict[str, Any]:
 
 
 def _list(user_id: int) -> dict[str, LanguageModel]:
-    """By name: an alias, `provider/model`, and the bare one where it is nobody
-    else's."""
+    """Models by alias, by `provider/model`, and by bare name if that is unique."""
     user = get_user_model()._default_manager.get(pk=user_id)
     available = list(router.available(user).order_by("provider__name", "name"))
     names = [model.name for model in available]

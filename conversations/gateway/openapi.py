@@ -1,8 +1,8 @@
-"""The gateway in the document of the API: what is asked and answered under `/v1`.
+"""The gateway's part of the OpenAPI document: requests and answers below `/v1`.
 
-What a request may hold is told by the checks that read it, what Open Responses answer
-by the standard's own schemas, the rest by `openapi.json`. `describe` puts it into the
-document that drf-spectacular has made of the REST views.
+Request schemas come from the checks that parse requests, schemas of Open Responses'
+answers from the standard, and all others from `openapi.json`. `describe` adds them to
+the document that drf-spectacular generates from the REST views.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Schema = dict[str, Any]
 _SCHEMAS: dict[str, Schema] = orjson.loads(
     Path(__file__).with_suffix(".json").read_bytes()
 )
-#: What any door answers: the token is bad, may not come in, comes too often; we fail,
-#: or go down.
+#: Statuses of every endpoint: bad token, not permitted, rate limited, internal error,
+#: shutting down.
 _ALWAYS = (401, 403, 429, 500, 503)
-_BODY = (400, 413)  # what is sent cannot be read
-_ASKING = (404, 502, 504)  # there is no such model, or it does not answer
+_BODY = (400, 413)  # the body is invalid or too large
+_ASKING = (404, 502, 504)  # the model does not exist or does not answer
 _REFUSALS = {
     400: "The request cannot be taken as it is.",
     401: "The token is missing, wrong, expired or revoked.",
@@ -45,7 +45,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A method of an address. Bodies and answers are names of schemas."""
+    """A method of a path. `body`, `answer` and `stream` are names of schemas."""
 
     path: str
     method: str = "post"
@@ -53,8 +53,8 @@ class Operation:
     summary: str
     body: str = ""
     answer: str
-    stream: str = ""  # what an event of it is
-    statuses: tuple[int, ...] = ()  # of refusals, beside those of all doors
+    stream: str = ""  # the schema of its events
+    statuses: tuple[int, ...] = ()  # of errors, in addition to those of all endpoints
     errors: str = "OpenAIError"
     query: tuple[str, ...] = ()  # names of parameters
     headers: tuple[str, ...] = ()  # of the answer
@@ -219,14 +219,14 @@ _PARAMETERS: dict[str, Schema] = {
     },
 }
 
-_STANDARD = "OpenResponses"  # how the names of its schemas begin
+_STANDARD = "OpenResponses"  # prefix of the names of its schemas
 _COMPACTED = ("model", "input", "previous_response_id")
 _SECURITY: list[Schema] = [{"accessToken": []}, {"apiKey": []}]
 _API_KEY = {"type": "apiKey", "in": "header", "name": "x-api-key"}
 
 
 def describe(result: Schema, **told: Any) -> Schema:
-    """A hook of drf-spectacular: `result` with the gateway."""
+    """Add the gateway to `result`; a postprocessing hook of drf-spectacular."""
     for operation in OPERATIONS:
         place = result["paths"].setdefault(operation.path, {})
         place[operation.method] = _operation(operation)
@@ -237,7 +237,7 @@ def describe(result: Schema, **told: Any) -> Schema:
 
 
 def schemas() -> dict[str, Schema]:
-    """Ours, the requests', and the standard's, by name."""
+    """All schemas of the gateway by name: requests, our own, and the standard's."""
     requests = checks.schemas()
     request = requests["ResponsesRequest"]
     fields = {**request["properties"], "input": _ref("ResponsesInput")}
@@ -260,7 +260,7 @@ def _body(properties: Schema, *required: str) -> Schema:
 
 
 def _extended(standard: dict[str, Schema]) -> dict[str, Schema]:
-    """With the items of hosted tools and of our own, which the standard allows."""
+    """Add the items of hosted tools and our own, as the standard permits."""
     items = standard[f"{_STANDARD}ItemField"]
     known = {"oneOf": items["oneOf"], "description": items["description"]}
     extended = {"anyOf": [known, _ref("ExtensionItem")]}
@@ -293,7 +293,7 @@ def _success(told: Operation) -> Schema:
 
 
 def _events(name: str) -> Schema:
-    """Anthropic's streams end with an event of their own, the others with `[DONE]`."""
+    """Anthropic's streams end with a named event, all others with `[DONE]`."""
     event = event_of(_ref(name))
     if name == "AnthropicEvent":
         return event

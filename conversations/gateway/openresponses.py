@@ -1,4 +1,4 @@
-"""The schemas of what Open Responses answers: responses, items, events, compactions.
+"""The JSON Schemas of Open Responses: responses, items, events and compactions.
 
 `openresponses.json` is an extract of the specification, unchanged; it names its source,
 version and licence (Apache-2.0).
@@ -19,7 +19,7 @@ EVENTS = [name for name in SCHEMAS if name.endswith("StreamingEvent")]
 
 
 def schemas(prefix: str) -> dict[str, Any]:
-    """The same by longer names, for a document that has a `Tool` of its own."""
+    """The schemas with `prefix` before their names, because ours may have the same."""
     renamed = _TEXT.replace(_PLACE, _PLACE + prefix.encode())
     told = orjson.loads(renamed)["schemas"]
     return {prefix + name: schema for name, schema in told.items()}

@@ -1,8 +1,8 @@
-"""Providers' proofs on their way through a client that keeps its own history.
+"""Encrypted reasoning for clients that keep their own history.
 
-`include: ["reasoning.encrypted_content"]` asks for them. The client gets them sealed,
-in the field where OpenAI has its own; sent back, they go to the model that made them
-and to nobody else, whatever its API.
+`include: ["reasoning.encrypted_content"]` requests it. The provider's proof is sealed
+into the field that OpenAI uses. When the client sends it back, it goes only to the
+model that made it, whatever the client's API.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def wanted(body: Mapping[str, Any]) -> bool:
 
 
 def proven(items: Sequence[Item], given: Any, user_id: int) -> list[Item]:
-    """`items`, which were read of the input `given`, with the proofs that we sealed."""
+    """`items`, which were parsed from `raw_input`, with sealed proofs restored."""
     sealed = [item.get(_FIELD) for item in _reasoning(given)]
     places = [n for n, item in enumerate(items) if item.get("type") == "reasoning"]
     told = list(items)
     if len(sealed) != len(places):
-        return told  # nobody knows any more which is whose
+        return told  # the proofs cannot be matched with the items
     for place, text in zip(places, sealed, strict=True):
         if (proof := unseal("proof", user_id, text)) is not None:
             told[place] = {**told[place], "provider_data": proof}
@@ -44,13 +44,13 @@ def _reasoning(given: Any) -> Iterable[Mapping[str, Any]]:
 
 
 class ProvingWriter(ResponsesWriter):
-    """Puts the sealed proof into each reasoning item that has one."""
+    """Adds the sealed proof to each reasoning item that has one."""
 
     def __init__(self, answer: Answer, user_id: int, **told: Any) -> None:
         super().__init__(**told)
         self._answer = answer
         self._user_id = user_id
-        self._seals: dict[str, str] = {}  # by item
+        self._seals: dict[str, str] = {}  # by item id
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
         return super().feed(map(self._proven, events))

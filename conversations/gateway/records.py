@@ -1,7 +1,7 @@
-"""Rows of calls that are over, written behind the callers' backs.
+"""Queue of database writes that requests do not wait for, such as rows of model calls.
 
-What comes within `DELAY` is one transaction, and the rows of calls among it are one
-statement. A crash loses what is not written yet; an orderly end writes it.
+All writes within `DELAY` share one transaction, and all rows of model calls one
+statement. A crash loses queued writes; an orderly shutdown writes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MakeRow = Callable[[], ModelCall]
 
 
 class Records:
-    """Writes that nobody waits for, in their order. Belongs to one event loop."""
+    """Runs writes in the background, in order. Belongs to one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -40,12 +40,12 @@ class Records:
         self._soon()
 
     def add_call(self, make_row: MakeRow) -> None:
-        """`make_row` is called once in that thread too, and what it makes is kept."""
+        """`make_row` is called once in such a thread, and its row is saved."""
         self._calls.append(make_row)
         self._soon()
 
     async def close(self) -> None:
-        """Returns once all that was added is written."""
+        """Return once all queued writes are done."""
         self._flush()
         await asyncio.gather(*self._writing)
 
@@ -80,7 +80,7 @@ def _keep(calls: Sequence[MakeRow]) -> None:
     except Exception:
         if len(calls) == 1:
             raise
-        # Any of them may be the one; each is made and written by itself.
+        # Any row may have caused the error, so each is made and written by itself.
         _all_of([partial(_keep, [make_row]) for make_row in calls])
 
 
@@ -91,5 +91,5 @@ def _all_of(writes: Sequence[Write]) -> None:
             with transaction.atomic():
                 write()
         except Exception:
-            # One that cannot be written must not take the others with it.
+            # One failed write must not roll back the others.
             logger.exception("a record of the gateway could not be kept")

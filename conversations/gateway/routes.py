@@ -1,4 +1,4 @@
-"""Where a model's name leads, for who asks; looked up once in a few seconds."""
+"""Resolve model names and tools for a token's user, cached for a few seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OLDER = {"anthropic": "anthropic_2023"}  # codecs
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A model, and those to fall back on, with the staff's wishes for it."""
+    """A model's route and its fallbacks, with the policy that the staff configured."""
 
     routes: list[Route]
     policy: Policy
@@ -39,28 +39,29 @@ class Way:
 
 async def way_to(model: str, token: AccessToken, database: Database) -> Way:
     """Raises ModelNotAvailable, InvalidKey."""
-    if len(model) > 300:  # no name is that long; and what is kept, is kept by name
+    if len(model) > 300:  # longer than any name; limits the cache's keys
         raise ModelNotAvailable("There is no model of this name.", param="model")
     return await _ways.get((token.user_id, model), database)
 
 
 def in_older_version(way: Way) -> Way:
-    """By the version of their API before this one, where hosts have it still. They
-    judge what it allowed."""
+    """Use the previous version of the API on hosts that still have it.
+
+    The host, not this server, checks the options of that version.
+    """
     return replace(way, routes=[_in_older_version(route) for route in way.routes])
 
 
 async def own_tools(token: AccessToken, database: Database) -> dict[str, Tool]:
-    """The tools of ours that may run inside a call of the token's user, by name.
+    """The server tools that may run during a request of the token's user, by name.
 
-    Nobody waits behind a call, so one that a person must agree to cannot run in it, and
-    none goes on after it.
+    All are made blocking, because no call can continue after the request.
     """
     return await _tools.get(token.user_id, database)
 
 
 async def declarable_kinds(token: AccessToken, database: Database) -> Collection[str]:
-    """The kinds of tools that the token's requests may declare themselves."""
+    """The kinds of tools that the token's requests may declare."""
     if token.declares_any_tool:
         return ALL_KINDS
     return await _kinds.get(token.user_id, database)
@@ -103,7 +104,7 @@ def _find_kinds(user_id: int) -> Collection[str]:
 
 
 def forgotten_with_models(cache: Cache[Any, Any]) -> Any:
-    """`cache`, cleared when a model, its provider or who may use it changes."""
+    """`cache`, cleared when a model, its provider or its permissions change."""
     _clear_with(
         cache,
         rows=(Provider, ApiKey, LanguageModel),

@@ -1,7 +1,7 @@
-"""What a client carries for us and cannot read: summaries, and providers' proofs.
+"""Encrypted values that clients store for the server: summaries and providers' proofs.
 
-Encrypted under the server's own keys and bound to the user, so that nobody can put
-words into it, or use what was given to somebody else.
+They are encrypted with the server's keys and bound to the user, so that no client can
+forge one or use another user's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def seal(kind: Kind, user_id: int, value: Any) -> str:
 
 
 def unseal(kind: Kind, user_id: int, text: Any) -> Any:
-    """The value; None where it is no such thing of this user's and this server's."""
+    """The value; None if this server did not seal it as this kind for this user."""
     if not isinstance(text, str):
         return None
     try:

@@ -1,6 +1,7 @@
-"""Stop sequences for models that know none, and for callers who ask which one it was.
+"""Stop sequences for models without them, and for APIs that report which one was found.
 
-Deltas in, deltas out. What may become a stop sequence is held back until it cannot.
+Deltas in, deltas out. Text that may be the start of a sequence is held back until the
+next text decides.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from llm.wire.request import Request
 
 
 class Stops:
-    """Looks for `sequences` in the text of one answer; `found` is the one that was."""
+    """Searches one answer's text for `sequences`; `found` is the first match."""
 
     def __init__(self, sequences: Sequence[str]) -> None:
         self.found: str | None = None
         self._sequences = [sequence for sequence in sequences if sequence]
-        self._key: Key = None  # of the text held back
+        self._key: Key = None  # of the buffered text
         self._held = ""
 
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
-        """What of it may be told. After the sequence only the usage counts."""
+        """The deltas to pass on. After a stop sequence only usage passes."""
         told: list[Delta] = []
         for delta in deltas:
             match delta:
@@ -48,7 +49,7 @@ class Stops:
         return told
 
     def close(self) -> list[Delta]:
-        """What was held back and is no stop sequence after all."""
+        """The buffered text, which is no stop sequence after all."""
         held, self._held = self._held, ""
         return [TextDelta(self._key, held)] if held else []
 
@@ -65,7 +66,7 @@ class Stops:
         return [*before, replace(delta, text=text)] if text else before
 
     def _beginning(self, text: str) -> int:
-        """How many characters at the end of `text` may begin a sequence."""
+        """The number of characters at the end of `text` that may begin a sequence."""
         longest = max((len(s) - 1 for s in self._sequences), default=0)
         for length in range(min(longest, len(text)), 0, -1):
             if any(s.startswith(text[-length:]) for s in self._sequences):
@@ -74,7 +75,7 @@ class Stops:
 
 
 def stopping(stream: Stream, stops: Stops) -> Stream:
-    """`stream`, hung up as soon as a stop sequence has come."""
+    """`stream`, closed as soon as a stop sequence is found."""
 
     async def stopped(
         request: Request, call: Call
@@ -94,7 +95,7 @@ def stopping(stream: Stream, stops: Stops) -> Stream:
                     yield rest
                 return
         if not usage:
-            # Who hangs up is not told what it cost.
+            # A closed stream sends no usage, so it is estimated.
             read = estimate(request.instructions, request.items, request.tools)
             yield [UsageDelta(read, max(1, size // BYTES_A_TOKEN))]
 

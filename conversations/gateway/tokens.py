@@ -1,5 +1,4 @@
-"""Who calls: an access token, from either of the headers in which clients send it; and
-what it may do here."""
+"""Authenticate access tokens, and apply their permissions and limits to requests."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Tokens:
-    """The tokens that were used a moment ago."""
+    """Finds the access token of a request, through a cache of recently used tokens."""
 
     def __init__(self, database: Database, records: Records) -> None:
         self._database = database
         self._records = records
 
     async def find(self, headers: dict[bytes, bytes]) -> AccessToken:
-        """The live token of a request. Raises Unauthorized."""
+        """The valid token in `Authorization` or `x-api-key`. Raises Unauthorized."""
         text = _sent(headers)
         if not text:
             raise Unauthorized(
@@ -54,7 +53,7 @@ class Tokens:
     def _note_use(self, token: AccessToken) -> None:
         last, now = token.last_used_at, timezone.now()
         if last is None or last < now - USE_NOTED:
-            # Noted here as well, so that the requests of this minute write once.
+            # Set on the cached token too, so that only one request a minute writes.
             token.last_used_at = now
             rows = AccessToken.objects.filter(pk=token.pk)
             self._records.add(lambda: rows.update(last_used_at=now))
@@ -63,7 +62,7 @@ class Tokens:
 async def enter(
     token: AccessToken, peer: str, headers: dict[bytes, bytes], *, anthropic: bool
 ) -> dict[str, str]:
-    """Let a request come in from `peer`. What its answer tells of the limits.
+    """Check the token's address, scope and request limit. Returns rate limit headers.
 
     Raises Forbidden, WrongAddress, TooFast.
     """
@@ -77,7 +76,7 @@ async def enter(
 
 
 def permitted(token: AccessToken, name: str, way: Way) -> Way:
-    """Of a way what the token may go. Raises ModelNotAvailable."""
+    """The chain without models that the token may not use. Raises ModelNotAvailable."""
     admission.check_model(token, way.first.model_id, name)
     if not token.model_ids:
         return way
@@ -85,9 +84,9 @@ def permitted(token: AccessToken, name: str, way: Way) -> Way:
 
 
 async def admit(asked: Asked, database: Database, *, is_kept: bool = False) -> Asked:
-    """With what its token's limits have to say. Raises InputTooLarge, TooFast.
+    """The request with its token's limits applied. Raises InputTooLarge, TooFast.
 
-    What is kept is called by the engine, which has a meter of its own.
+    A stored response gets no meter here, because the engine adds one.
     """
     if size := oversized(asked.request.items, settings.MAX_INPUT_SIZE):
         raise InputTooLarge(
@@ -117,12 +116,12 @@ def _sent(headers: dict[bytes, bytes]) -> str:
 
 def _find(text: str) -> AccessToken | None:
     if (token := AccessToken.objects.find(text)) is not None:
-        _ = token.model_ids  # asked for here, and never on the event loop
+        _ = token.model_ids  # cached now: the event loop must not query
     return token
 
 
 def _tell(sender: Any, update_fields: Any = None, **kwargs: Any) -> None:
-    """Other processes, when more has changed than when somebody was here."""
+    """Notify other processes of a change, unless only a time of last use changed."""
     if not update_fields or not {"last_used_at", "last_login"}.issuperset(
         update_fields
     ):

@@ -1,4 +1,4 @@
-"""The rows of this app. Functions are here because migrations name them as defaults."""
+"""The models of this app. Migrations refer to the functions as field defaults."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ def conversation_id() -> str:
 
 class ConversationQuerySet(models.QuerySet["Conversation"]):
     def of(self, user: Any) -> ConversationQuerySet:
-        """What `user` may see by any door but the admin."""
+        """Conversations that `user` may see everywhere except in the admin."""
         return self.filter(owner_id=user.pk, deleted_at=None)
 
     def one_of(self, user: Any, pk: str) -> Conversation | None:
-        """As `of`, with its owner, for each message to a conversation."""
+        """One conversation as in `of`, with its owner, by a prepared query."""
         return _ONE_OF.first(user.pk, pk)
 
 
@@ -101,7 +101,7 @@ class Conversation(models.Model):
 
     @property
     def usual_model(self) -> LanguageModel | None:
-        """Of turns that name none; None for the default model."""
+        """The model of turns that name none; None for the site's default model."""
         preset_model = self.preset.language_model if self.preset else None
         return self.language_model or preset_model
 
@@ -116,20 +116,21 @@ class Conversation(models.Model):
         access_token: AccessToken | None = None,
         caused_by: str | None = None,
     ) -> Turn:
-        """The user's items and the turn that will answer them, or neither.
+        """Create the turn that will answer `items`, together with the items.
 
-        It follows `parent`, or else the conversation's last turn, and is answered when
-        all turns opened before it are. Outputs that were sent before open none: theirs
-        is the answer. `caused_by`: the id of the turn of the message that it goes back
-        to, where the items are no message of their own.
+        The turn follows `parent`, or else the conversation's last turn, and runs after
+        all turns that were opened before it. If all items are outputs that were sent
+        before, no turn is created and the turn that received them is returned.
+        `caused_by`: for items that are no message, the id of the turn of the message
+        that caused them.
 
-        Raises CallAnswered and its like (`conversations.answers`).
+        Raises CallAnswered and the other errors of `conversations.answers`.
         """
         from conversations.engine import enqueue
         from conversations.engine.durable import sync_on_commit
 
-        # Turns are answered in the order of `created_at`, so they are opened one after
-        # another, whatever the clocks of several machines say.
+        # Turns run in the order of `created_at`. The lock makes the order of creation
+        # independent of the clocks of several machines.
         if connection.features.has_select_for_update:
             same = Conversation.objects.filter(pk=self.pk)
             same.select_for_update(no_key=True).values_list("pk").first()
@@ -163,7 +164,7 @@ class Conversation(models.Model):
         return turn
 
     def delete_softly(self) -> None:
-        """Gone for its owner; staff and retention deal with the rows."""
+        """Hide the conversation from its owner; retention erases the rows later."""
         self.deleted_at = timezone.now()
         self.save(update_fields=["deleted_at"])
         self.turns.unfinished().update(cancel_requested=True)
@@ -201,8 +202,11 @@ def _title_of(items: Sequence[ItemPayload]) -> str:
 def _news(
     items: Sequence[ItemPayload], parent: Turn | None
 ) -> tuple[Sequence[ItemPayload], Turn | None]:
-    """What `items` say that the line up to `parent` does not; where that is nothing,
-    the turn that was told it. Reads nothing where they answer no call."""
+    """The items that the turns up to `parent` do not have yet, and None; or, if they
+    have all of them, the turn that has the last answer.
+
+    Without outputs among the items no query is made.
+    """
     answers = [item for item in items if item["type"] in ANSWERS]
     if not answers or parent is None:
         return items, None
@@ -216,7 +220,7 @@ def _news(
 
 
 def _said_in(turns: Sequence[str]) -> Mapping[str, list[ItemPayload]]:
-    """Calls, answers, and where somebody spoke, though not what; by turn, in order."""
+    """Calls, answers, and messages without their content; by turn, in order."""
     rows = Item.objects.filter(turn__in=turns)
     calls = rows.filter(type__in=[*ANSWERS, *CALLS])
     told = list(calls.values_list("position", "turn", "payload"))
@@ -229,7 +233,7 @@ def _said_in(turns: Sequence[str]) -> Mapping[str, list[ItemPayload]]:
 
 
 def _ours_in(turns: Sequence[str]) -> Mapping[str, set[str]]:
-    """By turn, the calls that are answered here."""
+    """Ids of the calls that the server runs, by turn."""
     ours: dict[str, set[str]] = {turn: set() for turn in turns}
     calls = ToolCall.objects.filter(turn__in=turns)
     for turn, call_id in calls.values_list("turn", "call_id"):

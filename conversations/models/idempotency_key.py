@@ -21,9 +21,9 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         fingerprint: str,
         open_turn: Callable[[], Turn],
     ) -> tuple[Turn, bool]:
-        """The turn that `key` names, and whether it was opened just now.
+        """The turn of the request with this key, and whether this call opened it.
 
-        Raises KeyReused where `key` named a request of another `fingerprint`.
+        Raises KeyReused if `key` was used for a request with another `fingerprint`.
         """
         try:
             with transaction.atomic():
@@ -32,7 +32,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
                 turn = open_turn()
                 self.create(user=user, key=key, fingerprint=fingerprint, turn=turn)
         except IntegrityError:
-            # The same request at the same moment won; else the error is another's.
+            # A concurrent request with the same key was first, or `open_turn` failed.
             if known := self._known(user, key, fingerprint):
                 return known, False
             raise
@@ -48,7 +48,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
 
 
 class IdempotencyKey(models.Model):
-    """A caller's own name for a request, so that sending it again repeats nothing."""
+    """A client's key for a request, so that sending it again opens no second turn."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE)
     key = models.CharField(max_length=255)

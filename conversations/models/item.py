@@ -9,13 +9,13 @@ from django.utils.translation import gettext_lazy as _
 from conversations.models.turn import Turn, note_rewritten
 from llm.wire.items import Item as ItemPayload
 
-_INDEXED = 80  # characters of an id; a client's may be longer than an index takes
+_INDEXED = 80  # characters of an id; a client's id may be too long for an index
 
 
 class SaidId(models.Func):
-    """The beginning of the id that stands in an item's payload.
+    """SQL function: the first characters of the id in an item's payload.
 
-    A look-up of `payload__id` has its path as a parameter, which no index can serve.
+    A look-up of `payload__id` passes the path as a parameter, so it can use no index.
     """
 
     template = f"SUBSTR(JSON_EXTRACT(%(expressions)s, '$.id'), 1, {_INDEXED})"
@@ -28,14 +28,14 @@ class SaidId(models.Func):
 
 class ItemQuerySet(models.QuerySet["Item"]):
     def named(self, ids: Collection[str]) -> ItemQuerySet:
-        """Those of these ids, by the index. Several may have one that a client gave."""
+        """Items with these ids, by the index. Ids that clients chose may repeat."""
         beginnings = [id[:_INDEXED] for id in ids]
         found = self.alias(said_id=SaidId("payload")).filter(said_id__in=beginnings)
         return found.filter(payload__id__in=ids)
 
 
 class Item(models.Model):
-    """One Responses item, stored as it is sent."""
+    """An Open Responses item; its payload is stored as it is sent to clients."""
 
     class Origin(models.TextChoices):
         INPUT = "input", _("asked")
@@ -49,7 +49,7 @@ class Item(models.Model):
     provider_data = models.JSONField(
         null=True, blank=True, help_text=_("A provider's proof, for its issuer only.")
     )
-    #: Position of the event that told it done: a follower beyond it has seen it.
+    #: Position of its `done` event: a subscriber beyond it has received the item.
     epoch = models.PositiveIntegerField(default=0)
     sequence = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -93,10 +93,10 @@ class Item(models.Model):
 
     @transaction.atomic
     def correct(self, payload: ItemPayload) -> int:
-        """Replace what was said, wherever a copy is kept.
+        """Replace the payload and its copies in other rows.
 
-        The providers' proofs vouch for what was said before, so those of this turn and
-        of all later ones go. Returns how many.
+        The providers' proofs sign the conversation before the correction, so the proofs
+        of this turn and of all later turns are deleted. Returns their number.
         """
         self.payload = payload
         self.save(update_fields=["payload"])

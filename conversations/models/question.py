@@ -15,7 +15,7 @@ from llm.wire.items import new_id
 from tools.arguments import check
 from tools.errors import InvalidArguments
 
-#: To cancel is to leave a form without a word on it; the tool learns no more than that.
+#: "cancel" dismisses a form without an answer; the tool learns only that.
 Action = Literal["accept", "decline", "cancel"]
 
 
@@ -32,7 +32,7 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         return self.filter(state=Question.State.OPEN)
 
     def answerable_by(self, user: Any) -> QuestionQuerySet:
-        """Those of the user's own conversations, and those put to a group of theirs."""
+        """Questions of the user's own conversations, and of the user's groups."""
         own = models.Q(
             group=None,
             tool_call__turn__conversation__owner_id=user.pk,
@@ -46,9 +46,9 @@ class QuestionQuerySet(models.QuerySet["Question"]):
 
 
 class Question(models.Model):
-    """What a call of a tool asks a person: leave to run, or a form to fill in.
+    """A tool call's question to a user: approval of the call, or a form to fill in.
 
-    It is decided once, whoever is quicker; what was asked and what was decided stay.
+    Only the first decision counts; question and decision stay on record.
     """
 
     class Kind(models.TextChoices):
@@ -127,9 +127,9 @@ class Question(models.Model):
         content: Mapping[str, Any] | None = None,
         note: str = "",
     ) -> bool:
-        """A person's word. True where the turn now may go on: submit it then.
+        """Store a user's decision. True if the turn can resume; the caller submits it.
 
-        Raises AlreadyDecided, and ValidationError for an answer that does not fit.
+        Raises AlreadyDecided, and ValidationError for an invalid answer.
         """
         if action == "decline":
             return self._close(self.State.DECLINED, user=user, note=note)
@@ -149,7 +149,7 @@ class Question(models.Model):
         return self._close(self.State.ACCEPTED, user=user, answer=answer, note=note)
 
     def expire(self) -> bool:
-        """Nobody decided in time. Raises AlreadyDecided."""
+        """Close the question after its deadline. Raises AlreadyDecided."""
         return self._close(self.State.EXPIRED)
 
     @transaction.atomic
@@ -159,7 +159,8 @@ class Question(models.Model):
         from conversations.engine import enqueue
 
         now = timezone.now()
-        # Two answers to two questions of a turn: the second sees that it is the last.
+        # The lock on the turn makes two concurrent decisions of one turn sequential, so
+        # the second one sees that no question is left.
         turns = Turn.objects.select_for_update(no_key=True).only("id")
         turns.get(tool_calls=self.tool_call_id)
         changed = Question.objects.open().filter(pk=self.pk)

@@ -1,4 +1,4 @@
-"""A message as the full-text index knows it."""
+"""Model of a message in the full-text index."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from conversations.models.turn import Turn
 
 
 class SearchDocument(models.Model):
-    """Says whose a message in the full-text index is and where it stands.
+    """Owner, conversation and turn of a message in the full-text index.
 
-    Its tokens stand beside it: on SQLite in the FTS5 table `conversations_search`,
-    whose `rowid` is the item's, on PostgreSQL in a column `tokens` of type tsvector,
-    which Django does not know. A trigger deletes the row of FTS5 with this one; a
-    migration that alters this table on SQLite has to make the trigger again.
+    Its tokens are stored separately: on SQLite in the FTS5 table
+    `conversations_search`, whose `rowid` is the item's id; on PostgreSQL in a column
+    `tokens` of type tsvector, which is not a field of this model. A trigger deletes the
+    FTS5 row with this one; a migration that alters this table on SQLite has to create
+    the trigger again.
     """
 
     item = models.OneToOneField(

@@ -11,29 +11,32 @@ from conversations.models.turn import Turn
 
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
     def of(self, user: Any) -> ToolCallQuerySet:
-        """What `user` may see by any door but the admin."""
+        """Calls that `user` may see everywhere except in the admin."""
         return self.filter(
             turn__conversation__owner_id=user.pk,
             turn__conversation__deleted_at=None,
         )
 
     def of_message(self, root_id: str) -> ToolCallQuerySet:
-        """Of all turns that one message has caused."""
+        """Calls of all turns that one message has caused."""
         return self.filter(models.Q(turn=root_id) | models.Q(turn__caused_by=root_id))
 
     def in_background(self) -> ToolCallQuerySet:
-        """Calls that the model does not wait for, and that are not over."""
+        """Running calls that the model does not wait for."""
         return self.filter(blocking=False, state=ToolCall.State.EXECUTING)
 
     def undelivered(self) -> ToolCallQuerySet:
-        """Results of such calls that the model has not been told."""
+        """Finished background calls whose result no turn has delivered to the model."""
         return self.filter(blocking=False, delivered_in=None).filter(
             state__in=ToolCall.OVER
         )
 
     def waking(self) -> ToolCallQuerySet:
-        """Such results that open a turn, where none is open: less those that can wait
-        until a person says something, and those of a message that was halted."""
+        """Undelivered results that open a turn where no unfinished turn can take them.
+
+        Excluded are calls of halted messages and calls that a user ended: their result
+        can wait for the next message.
+        """
         goes_on = models.Q(turn__caused_by=None, turn__halted_by="")
         goes_on |= models.Q(turn__caused_by__halted_by="")
         return (
@@ -43,8 +46,8 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         )
 
     def beside_turns(self) -> ToolCallQuerySet:
-        """Calls in the background, and results of such calls that wait for a person's
-        leave to go on; each with its turn and the turn of its message."""
+        """Running background calls, and undelivered results of halted messages, which
+        wait until a user continues; each with its turn and its message's turn."""
         halted = models.Q(turn__caused_by=None, turn__halted_by__in=Turn.BOUNDS)
         halted |= models.Q(turn__caused_by__halted_by__in=Turn.BOUNDS)
         results = halted & models.Q(state__in=ToolCall.OVER)
@@ -56,10 +59,10 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
 
 
 class ToolCall(models.Model):
-    """What became of one call of a tool of ours.
+    """The state and result of one call of a tool that the server runs.
 
-    A call that the model does not wait for (`blocking` is false) has a life beyond its
-    turn: its own epoch and lease, as a turn has, and a result that is delivered once.
+    A background call (`blocking` is false) can outlive its turn: it has its own epoch
+    and lease, as a turn has, and its result is delivered once.
     """
 
     class State(models.TextChoices):
@@ -81,7 +84,7 @@ class ToolCall(models.Model):
         State.UNKNOWN,
         State.ABANDONED,
     ]
-    #: By a person, who knows.
+    #: Ended by a user, who therefore needs no message about it.
     GIVEN_UP = [State.CANCELLED, State.ABANDONED]
 
     turn = models.ForeignKey(Turn, models.CASCADE, related_name="tool_calls")
@@ -98,7 +101,7 @@ class ToolCall(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
-    # Of a call that the model does not wait for:
+    # Fields of background calls:
     epoch = models.PositiveIntegerField(default=0)
     claims = models.PositiveSmallIntegerField(
         default=0,
@@ -137,8 +140,8 @@ class ToolCall(models.Model):
             )
         ]
         indexes = [
-            # Named first, `delivered_in` keeps SQLite from its own index, in which all
-            # calls stand that nobody delivers.
+            # `delivered_in` comes first so that SQLite prefers this index to the one of
+            # the foreign key, which contains every call with `delivered_in=None`.
             models.Index(
                 fields=["delivered_in", "turn"],
                 condition=models.Q(blocking=False, delivered_in=None),
@@ -157,7 +160,7 @@ class ToolCall(models.Model):
 
     @property
     def running(self) -> float | None:
-        """Seconds since it began, while it goes on."""
+        """Seconds since the call began, while it runs."""
         if self.state != self.State.EXECUTING or self.started_at is None:
             return None
         return (timezone.now() - self.started_at).total_seconds()

@@ -23,7 +23,7 @@ def turn_id() -> str:
 
 class TurnQuerySet(models.QuerySet["Turn"]):
     def of(self, user: Any) -> TurnQuerySet:
-        """What `user` may see by any door but the admin."""
+        """Turns that `user` may see everywhere except in the admin."""
         return self.filter(
             conversation__owner_id=user.pk, conversation__deleted_at=None
         )
@@ -32,11 +32,11 @@ class TurnQuerySet(models.QuerySet["Turn"]):
         return self.filter(status__in=Turn.UNFINISHED)
 
     def of_message(self, root_id: str) -> TurnQuerySet:
-        """All turns that one message has caused, its own among them."""
+        """All turns that one message has caused, including its own turn."""
         return self.filter(models.Q(pk=root_id) | models.Q(caused_by=root_id))
 
     def line_to(self, turn: Turn) -> list[str]:
-        """Ids of the turns that lead to `turn`, oldest first; its own is the last."""
+        """Ids of `turn` and its ancestors (`parent`), oldest first."""
         same = self.filter(conversation_id=turn.conversation_id)
         parents = dict(same.values_list("pk", "parent_id"))
         line, place = [], turn.pk
@@ -46,7 +46,7 @@ class TurnQuerySet(models.QuerySet["Turn"]):
         return line[::-1]
 
     def since(self, turn: Turn) -> TurnQuerySet:
-        """`turn` and what came after it in its conversation."""
+        """`turn` and all later turns of its conversation."""
         later = models.Q(created_at__gt=turn.created_at) | models.Q(
             created_at=turn.created_at, pk__gte=turn.pk
         )
@@ -54,7 +54,7 @@ class TurnQuerySet(models.QuerySet["Turn"]):
 
 
 class Turn(models.Model):
-    """A message and all that answers it. Its id is the response's id."""
+    """A user message and everything that answers it. Its id is the response's id."""
 
     class Status(models.TextChoices):
         QUEUED = "queued", _("queued")
@@ -70,7 +70,7 @@ class Turn(models.Model):
         MAX_TURNS = "max_turns", _("the message reached its limit of turns")
         MAX_COST = "max_cost", _("the message reached its cost limit")
 
-    #: Bounds at which a person is asked whether the message may cause more.
+    #: Limits after which the user is asked whether to continue the message.
     BOUNDS = [HaltedBy.MAX_TURNS, HaltedBy.MAX_COST]
 
     UNFINISHED = [Status.QUEUED, Status.RUNNING, Status.WAITING]
@@ -90,7 +90,7 @@ class Turn(models.Model):
         null=True,
         blank=True,
         related_name="caused",
-        db_index=False,  # few have it; see the indexes
+        db_index=False,  # few rows have it; the partial index below suffices
         help_text=_(
             "The turn of the message that caused this turn; empty for a message's own"
             " turn."
@@ -192,7 +192,7 @@ class Turn(models.Model):
 
     objects = TurnQuerySet.as_manager()
 
-    #: Its items as they were written, where it was opened just now; no column here.
+    #: The items that `open_turn` wrote, on the instance that it returns. No column.
     opened_with: Sequence[Item] = ()
 
     class Meta:
@@ -204,7 +204,7 @@ class Turn(models.Model):
                 condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
                 name="conversations_turn_unfinished",
             ),
-            # By which SQLite finds whom a turn waits for without looking at all others.
+            # With it SQLite finds earlier unfinished turns without scanning all turns.
             models.Index(
                 fields=["conversation"],
                 condition=models.Q(status__in=["queued", "in_progress", "waiting"]),
@@ -241,13 +241,16 @@ class Turn(models.Model):
 
     @property
     def root_id(self) -> str:
-        """Of the turn of the message that caused this one."""
+        """Id of the turn of the message that caused this turn."""
         return self.caused_by_id or self.pk
 
     @property
     def may_read_chats(self) -> bool:
-        """False for a program at the gateway, unless its request named a conversation
-        and its token has the scope `chat`."""
+        """Whether tools of this turn may read chats.
+
+        False for gateway requests, unless the request named a conversation and its
+        token has the scope `chat`.
+        """
         gateway = self.options.get("gateway")
         return gateway is None or gateway.get("chats") is True
 
@@ -257,14 +260,14 @@ class Turn(models.Model):
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, from its start."""
+        """Seconds from its start to its end."""
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds()
 
 
 def note_rewritten(conversation_id: str) -> None:
-    """What was read of the conversation is not what is there any more."""
+    """Increment the version that invalidates cached copies of the conversation."""
     execute(_REWRITTEN, [conversation_id])
 
 

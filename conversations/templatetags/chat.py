@@ -23,7 +23,7 @@ DEMO_LABEL = "Demo (no AI)"
 
 @register.filter
 def markdown(text: str) -> SafeString:
-    """The text as HTML; what is beyond the first part of a long one as it is."""
+    """The text as HTML; beyond the first part of a long text as plain text."""
     part = render_part(text)
     if part.next_start is None:
         return part.html
@@ -43,25 +43,25 @@ def json_colours(text: str) -> SafeString:
 
 @register.filter
 def json_tree(value: Any) -> SafeString:
-    return mark_safe(tree(value))  # which escapes whatever it is given
+    return mark_safe(tree(value))  # `tree` escapes names and values
 
 
 @register.filter
 def as_pieces(value: Any) -> list[Piece]:
-    """Of a JSON value."""
+    """The display pieces of a JSON value."""
     return pieces(pretty(value))
 
 
 @register.filter
 def degraded_words(options: Sequence[str]) -> str:
-    """What a step was asked differently, in a sentence."""
+    """A sentence about the options that were changed or left out."""
     named = ", ".join(options)
     return f"The model does not take all that was asked; changed or left out: {named}."
 
 
 @register.filter
 def halt_words(halt: Halt) -> str:
-    """Why a message causes no more by itself, and what waits, in sentences."""
+    """Sentences: why a message was halted, and which results wait."""
     if halt.reason == Turn.HaltedBy.MAX_COST:
         words = "This message reached its cost limit."
     else:
@@ -73,7 +73,7 @@ def halt_words(halt: Halt) -> str:
 
 @register.filter
 def decided_words(question: Question) -> str:
-    """What became of a question, in a sentence."""
+    """A sentence about the state of a question."""
     who = f" by {question.decided_by}" if question.decided_by else ""
     note = f": {question.note}" if question.note else "."
     match question.state:
@@ -106,7 +106,7 @@ def question_card(question: Question, user: Any) -> Card:
 
 @register.filter
 def model_label(model: LanguageModel | None) -> str:
-    """What people see; nobody shall take the demo for an AI."""
+    """The model's name for users; the demo's label says that it is not an AI."""
     if model is None:
         return ""
     return DEMO_LABEL if is_demo(model) else str(model)
@@ -119,7 +119,7 @@ def is_demo(model: LanguageModel | None) -> bool:
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """`40 ms`, `1.4 s`, `12 s`, `3 min 5 s`; static/js/elapsed.js says the same."""
+    """`40 ms`, `1.4 s`, `12 s` or `3 min 5 s`, as in static/js/elapsed.js."""
     if not isinstance(seconds, int | float):
         return ""
     if seconds < 0.95:
@@ -132,13 +132,14 @@ def duration(seconds: float | None) -> str:
 
 @register.filter
 def modules(names: str) -> list[str]:
-    """Where the browser finds the page's own JavaScript modules."""
+    """URLs of the page's own JavaScript modules."""
     return [static(f"js/{name}.js") for name in names.split()]
 
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """A drawing of templates/_icons.html; what it means is said beside it in words."""
+    """An icon of templates/_icons.html, hidden from screen readers: each icon stands
+    beside a text label."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="#icon-{}"></use></svg>', name
     )

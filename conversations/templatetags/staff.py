@@ -1,4 +1,4 @@
-"""What the pages of the admin have in common."""
+"""Template tags of the admin pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ register = template.Library()
 
 @register.inclusion_tag("admin/conversations/_table_head.html")
 def table_head(caption: str, *columns: str, acts: bool = False) -> dict[str, Any]:
-    """`acts`: whether its rows have buttons at their end."""
+    """`acts`: whether the rows have buttons in a last column."""
     return {
         "caption": caption,
         "columns": [*columns, _("Act")] if acts else columns,
@@ -23,7 +23,7 @@ def table_head(caption: str, *columns: str, acts: bool = False) -> dict[str, Any
 
 @register.filter
 def seconds(value: float | None, digits: int | None = None) -> str:
-    """A dash where it is not known. Without `digits` in the unit that reads best."""
+    """A duration; a dash if unknown. Without `digits` in the most readable unit."""
     if value is None:
         return "–"
     if digits is not None:

@@ -17,7 +17,7 @@ from llm.error_reports import hide_secrets
 from llm.forms import ObjectField
 from llm.models import ApiKey
 
-MAX_COUNTED = 10_000  # rows of a list; nobody pages further
+MAX_COUNTED = 10_000  # rows of a list that are counted; pages beyond are not shown
 
 JSON_AS_OBJECT: Mapping[type[models.Field], Mapping[str, Any]] = {
     models.JSONField: {
@@ -28,7 +28,7 @@ JSON_AS_OBJECT: Mapping[type[models.Field], Mapping[str, Any]] = {
 
 
 class BoundedPaginator(Paginator):
-    """Does not count millions of rows for a list of a hundred."""
+    """Counts at most `MAX_COUNTED` rows, as counting millions is slow."""
 
     object_list: QuerySet
 
@@ -38,7 +38,7 @@ class BoundedPaginator(Paginator):
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """For rows that the program writes, and there may be many of them."""
+    """Admin of rows that only the program writes, in possibly large tables."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -56,7 +56,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
 
 class SecretFormAdmin(admin.ModelAdmin):
-    """For forms that a secret is typed into."""
+    """Admin with a form that contains a secret."""
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         hide_secrets(request)
@@ -69,7 +69,7 @@ class SecretFormAdmin(admin.ModelAdmin):
             self.message_user(request, why, messages.WARNING)
 
     def secrets_not_sent(self, obj: Any) -> list[str]:
-        """A sentence for each secret that the row does not send as it is now."""
+        """A sentence for each secret that is stored but currently not sent."""
         told: list[str] = obj.secrets_not_sent
         return told
 
@@ -83,7 +83,7 @@ def switch(
 
 
 def sent_or_why(key: ApiKey) -> str:
-    """Whether a key is sent to its provider, and else why not."""
+    """Text for a list: whether a key is sent to its provider, or why not."""
     if not key.secret:
         return "–"
     why = key.why_not_sent

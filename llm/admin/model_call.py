@@ -20,7 +20,7 @@ class ModelCallAdmin(ReadOnlyAdmin):
         "whole",
         "error_code",
     ]
-    # The names of providers come from their own table; this one may have millions.
+    # Not "provider_name": its distinct values would need a scan of this large table.
     list_filter = ["status", "model__provider", "created_at"]
     list_select_related = ["model", "key"]
     search_fields = ["turn_id__exact", "request_id__exact"]

@@ -23,7 +23,7 @@ from llm.providers import all_providers
 if TYPE_CHECKING:
     from llm.model_sync import Comparison
 
-MAX_INLINE_MODELS = 50  # rows; a form of many more is refused by Django as too large
+MAX_INLINE_MODELS = 50  # rows; Django rejects a form with too many fields
 
 NARROW: Mapping[type[models.Field], Mapping[str, Any]] = {
     models.CharField: {"widget": TextInput({"size": 18})}
@@ -118,7 +118,7 @@ class ProviderAdmin(SecretFormAdmin):
         return self._response(request, obj) or super().response_change(request, obj)
 
     def _response(self, request: HttpRequest, obj: Provider) -> HttpResponse | None:
-        """For the buttons "Save and test connection" and "Save and choose models"."""
+        """Handle "Save and test connection" and "Save and choose models"."""
         if not self.has_change_permission(request, obj):
             return None
         if "_sync" in request.POST and self.has_sync_permission(request):
@@ -173,8 +173,8 @@ class ProviderAdmin(SecretFormAdmin):
     def sync_models(
         self, request: HttpRequest, rows: QuerySet[Provider]
     ) -> HttpResponse | None:
-        """Shows what the provider's list tells; called again, does what was chosen."""
-        # Not at the top, for the same reason as the probe.
+        """Show the differences to the provider's model list; apply the chosen ones."""
+        # Imported here for the same reason as in `_test`.
         from llm import model_sync
 
         if len(rows) != 1:
@@ -234,8 +234,12 @@ class ProviderAdmin(SecretFormAdmin):
         self.message_user(request, text, messages.SUCCESS)
 
     def _test(self, request: HttpRequest, provider: Provider) -> HttpResponse | None:
-        """Ends with a model that people can choose, or says what is left to do."""
-        # Not at the top: every management command would wait for the HTTP libraries.
+        """Test the connection, and make sure that users can choose a model.
+
+        Messages say what staff still have to do.
+        """
+        # Imported here: at the top every management command would load the HTTP
+        # libraries.
         from llm.probe import model_to_ask, probe
 
         try:
@@ -254,7 +258,7 @@ class ProviderAdmin(SecretFormAdmin):
     def _could_not_ask(
         self, request: HttpRequest, provider: Provider, exc: LLMError
     ) -> HttpResponse | None:
-        """Where a provider has no model yet, its own list of them comes first."""
+        """Report the error; for a new provider without models show its model list."""
         is_new = provider.why_unusable == "" and not provider.models.exists()
         if not (
             is_new and "_test" in request.POST and self.has_sync_permission(request)
@@ -293,7 +297,7 @@ class ProviderAdmin(SecretFormAdmin):
 
 
 def _known_options() -> str:
-    """What some kinds of providers know besides headers, in a sentence each."""
+    """A sentence for each kind of provider that has options besides headers."""
     return " ".join(
         f"{host.label}: "
         + ", ".join(f"{option.name} ({option.wanted})" for option in host.options)

@@ -1,8 +1,8 @@
-"""The demo provider: a model server of ours, asked over real HTTP like any other.
+"""ASGI application of the demo provider, called over real HTTP like other providers.
 
-A plain ASGI application below `/demo/v1`: `responses`, `chat/completions` and `models`.
-It keeps nothing, logs nothing and answers only who shows `demo_key()`. A client that
-hangs up is noticed at once, for reading and writing go side by side.
+It serves `responses`, `chat/completions` and `models` below `/demo/v1`. It stores and
+logs nothing, and requires `demo_key()`. It reads and writes concurrently, so that it
+notices a disconnect at once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Headers = list[tuple[bytes, bytes]]
 
 ROOT = "/demo/v1"
 MAX_BODY = 32 * 1024 * 1024  # bytes
-#: Each model, and the seconds it takes for a word.
+#: Seconds for each word, by model.
 PACES = {"demo": 0.03, "demo-slow": 0.15, "demo-fast": 0.0}
-BORN = 1_767_225_600  # Unix time; what `/models` calls `created`
+BORN = 1_767_225_600  # Unix time, sent as `created` by `/models`
 WIRES: dict[str, type[Wire]] = {
     f"{ROOT}/responses": ResponsesWire,
     f"{ROOT}/chat/completions": ChatWire,
@@ -39,7 +39,7 @@ LIST = f"{ROOT}/models"
 
 
 class _HungUp(Exception):
-    """The client went away."""
+    """The client disconnected."""
 
 
 class DemoApplication:
@@ -86,7 +86,7 @@ class DemoApplication:
             await asyncio.sleep(script.delay)
             for frame in asked.frames(script):
                 await answer.write(frame.data)
-                # Without a pace too: others get their turn, and a hang-up its notice.
+                # At pace 0 too: other tasks run, and a disconnect is noticed.
                 await asyncio.sleep(pace if frame.word else 0)
             await answer.end(whole=script.ending != "cut")
         else:
@@ -108,7 +108,7 @@ application = DemoApplication()
 
 
 class _Answer:
-    """One HTTP answer: a refusal, a JSON object, or a stream."""
+    """One HTTP answer: an error, a JSON object, or a stream."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -137,7 +137,7 @@ class _Answer:
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self) -> None:
-        """The headers go out now, however long the first word takes."""
+        """Start the stream; the headers are sent before the first word."""
         more = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
         await self._start(200, b"text/event-stream; charset=utf-8", more)
         await self.write(b"")
@@ -185,7 +185,7 @@ async def _body(receive: Receive) -> Any:
 
 
 async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Does the work, or as much of it as the client stays for."""
+    """Await `work`; cancel it when the client disconnects."""
     working = asyncio.create_task(work)
     listening = asyncio.create_task(_disconnected(receive))
     tasks = (working, listening)

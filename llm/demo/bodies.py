@@ -1,6 +1,6 @@
-"""What bodies of both wires have in common, and how they become a `Prompt`. Pure.
+"""Request schemas that both demo APIs share, and conversion to a `DemoPrompt`. Pure.
 
-JSON Schemas of what they spell alike, and one reader of what they only nest otherwise.
+The fields are the same in both APIs; some are only nested differently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOL_CHOICE: Schema = {
     ]
 }
 
-#: Of a message's content, where it is no plain text.
+#: The parts of a message's content, if it is no plain text.
 PARTS: Schema = {
     "type": "array",
     "items": {
@@ -51,7 +51,7 @@ PARTS: Schema = {
     },
 }
 
-#: The fields that every body may have.
+#: Fields that both APIs have.
 COMMON: Schema = {
     "model": {"type": "string"},
     "stream": OPTIONAL_FLAG,
@@ -59,14 +59,14 @@ COMMON: Schema = {
     "parallel_tool_calls": OPTIONAL_FLAG,
 }
 
-#: The fields of a function that is offered.
+#: Fields of a function tool.
 FUNCTION: Schema = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
     "description": OPTIONAL_TEXT,
     "parameters": OPTIONAL_OBJECT,
 }
 
-#: What `json_object` asks for: any object will do.
+#: The schema for the format `json_object`, which allows any object.
 _ANY_OBJECT: Schema = {
     "type": "object",
     "properties": {"answer": {"type": "string"}},
@@ -75,7 +75,7 @@ _ANY_OBJECT: Schema = {
 
 
 def list_of_tools(function: Schema) -> Schema:
-    """`function` is what a tool of that type is besides."""
+    """Schema of `tools`; `function` has the additional fields of a function tool."""
     tool = {
         "type": "object",
         "required": ["type"],
@@ -86,7 +86,7 @@ def list_of_tools(function: Schema) -> Schema:
 
 
 def form(named: Schema) -> Schema:
-    """Of what an answer must be; `named` is what one by a JSON Schema has besides."""
+    """Schema of an answer's format; `schema_fields` are those of type `json_schema`."""
     return {
         **OPTIONAL_OBJECT,
         "required": ["type"],
@@ -95,7 +95,7 @@ def form(named: Schema) -> Schema:
     }
 
 
-#: What names the schema of an answer.
+#: Fields of the format `json_schema`.
 NAMED_SCHEMA: Schema = {
     "required": ["name", "schema"],
     "properties": {"schema": {"type": "object"}},
@@ -135,7 +135,7 @@ def functions_of(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def schema_of(form: Mapping[str, Any], named: Any) -> Schema | None:
-    """What the answer must fit; `named` is where its schema stands."""
+    """The schema that the answer must match, if any; `named` is its parent object."""
     match form.get("type"):
         case "json_schema":
             schema: Schema = named["schema"]
@@ -154,9 +154,9 @@ def message_of(role: str, content: Any, files: Collection[str]) -> Message:
 def choose(
     tools: Sequence[Offer], choice: str | Mapping[str, Any] | None
 ) -> tuple[Sequence[Offer], bool]:
-    """The tools that `tool_choice` leaves, and whether one of them must be called.
+    """The tools that `tool_choice` allows, and whether one of them must be called.
 
-    Takes the choices of both wires: Chat nests what Responses says flat.
+    Accepts the choices of both APIs; those of Chat Completions are nested.
     """
     if choice in (None, "auto"):
         return tools, False
@@ -179,14 +179,14 @@ def choose(
 
 
 def spoken(content: str | Sequence[Mapping[str, Any]] | None) -> str:
-    """The words of a message's content."""
+    """The text of a message's content."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.get("text") or part.get("refusal") or "" for part in content)
 
 
 def check(schema: Mapping[str, Any], body: Any) -> None:
-    """Raises Problem, naming the field, where `body` is not what the API takes."""
+    """Raises Problem with the field's name if `body` does not match `schema`."""
     for exc in compiled(schema).iter_errors(body):
         path = list(exc.instance_path)
         missing = exc.kind.name == "required"
@@ -204,7 +204,7 @@ def check(schema: Mapping[str, Any], body: Any) -> None:
 
 
 def _name(choice: Any) -> Any:
-    """Of a tool that a choice names; None where it names none."""
+    """The name of the tool in a choice; None if it has none."""
     if not isinstance(choice, Mapping):
         return None
     function = choice.get("function")

@@ -1,7 +1,7 @@
-"""Which of the tools on offer a question asks for, and with what. Pure.
+"""Choose the tool calls for a question. Pure.
 
-A tool is known by its name or, failing that, its description; its arguments by the
-names in its JSON Schema. So the demo calls anybody's weather tool, not only ours.
+A tool is recognised by its name, otherwise by its description; its parameters by the
+names in its JSON Schema. So the demo can call any weather tool, not only this server's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from llm.demo.prompt import Offer, Prompt
 from llm.demo.sample import Endless, sample
 from llm.demo.steps import Call
 
-#: Characters of a question that are searched for what it asks; the patterns are not
-#: made for more.
+#: Characters of a question that are searched; the patterns would be slow on longer
+#: text.
 MAX_READ = 2_000
 
 WEATHER_TOOL = re.compile(r"weather|forecast|temperature", re.IGNORECASE)
@@ -44,7 +44,7 @@ _QUOTED = re.compile(r"[\"“]([^\"”]{1,500})[\"”]")
 _TOOL = re.compile(r"\s*/tool (\S+)\s*(.*)", re.DOTALL)
 
 _SPOKEN = [
-    (re.compile(r"\d{4}-\d\d-\d\d"), " "),  # a date is no subtraction
+    (re.compile(r"\d{4}-\d\d-\d\d"), " "),  # a date is not a subtraction
     (re.compile(r"(?<=\d),(?=\d{3}\b)"), ""),
     (re.compile(r"\s+plus\s+", re.I), " + "),
     (re.compile(r"\s+minus\s+", re.I), " - "),
@@ -61,7 +61,7 @@ _FORMULA = re.compile(r"expr|formula|equation|calculation|input", re.IGNORECASE)
 
 
 def wanted(prompt: Prompt) -> list[Call]:
-    """The calls still to be made for this question, in the order asked for."""
+    """The calls that this question still needs, in the order of the question."""
     open_calls = [call for call in _asked_for(prompt) if not _made(call, prompt)]
     if prompt.must_call and not open_calls:
         open_calls = [_filled(prompt.tools[0], None, prompt.question)]
@@ -69,7 +69,7 @@ def wanted(prompt: Prompt) -> list[Call]:
 
 
 def is_about(question: str) -> str:
-    """What the demo would look up for it: "weather", "time", "maths" or ""."""
+    """The topic of a question: "weather", "time", "maths" or ""."""
     question = question[:MAX_READ]
     if _WEATHER.search(question):
         return "weather"
@@ -79,7 +79,7 @@ def is_about(question: str) -> str:
 
 
 def expression(question: str) -> str:
-    """The arithmetic in a question, in symbols; "" where there is none."""
+    """The arithmetic expression in a question, in symbols; "" if there is none."""
     question = question[:MAX_READ]
     for pattern, symbol in _SPOKEN:
         question = pattern.sub(symbol, question)
@@ -104,7 +104,7 @@ def _asked_for(prompt: Prompt) -> Iterator[Call]:
 
 
 def _looked_up(prompt: Prompt) -> Iterator[Call]:
-    """Weather and time of each city, and sums."""
+    """Calls for the weather and time of each city, and for arithmetic."""
     question, topics = prompt.question, _topics(prompt)
     places = _places(prompt)
     if "weather" in topics and (tool := _find(prompt.tools, WEATHER_TOOL)):
@@ -128,7 +128,7 @@ def _times(tool: Offer, places: Sequence[str]) -> Iterator[Call]:
 
 
 def _topics(prompt: Prompt) -> set[str]:
-    """ "And in Tokyo?" is about what the question before was about."""
+    """The topics of a question; "And in Tokyo?" has those of an earlier question."""
     question = prompt.question
     if _FOLLOW_UP.match(question) and not is_about(question):
         question = next((m.text for m in prompt.asked[-2::-1] if is_about(m.text)), "")
@@ -137,7 +137,7 @@ def _topics(prompt: Prompt) -> set[str]:
 
 
 def _places(prompt: Prompt) -> list[str]:
-    """Those of the question; else "there" is where the last question was."""
+    """The cities in the question, otherwise those in the last question with a city."""
     if found := cities(prompt.question):
         return found
     earlier = (cities(m.text[:MAX_READ]) for m in prompt.asked[-2::-1])
@@ -156,7 +156,7 @@ def _find(
     pattern: re.Pattern[str],
     other: re.Pattern[str] | None = None,
 ) -> Offer | None:
-    """By name, else by description; never one whose name says something else."""
+    """Find a tool by name, else by description unless its name matches `other`."""
     for tool in tools:
         if pattern.search(tool.name):
             return tool
@@ -171,9 +171,9 @@ def _mentions(question: str, name: str) -> bool:
 
 
 def _filled(tool: Offer, property: re.Pattern[str] | None, value: str) -> Call:
-    """A call with `value` in the property of that name, else the first that fits.
+    """A call with `value` in the matching property, else in the first text property.
 
-    Without `property` the value is the question, of which only a quotation goes in.
+    Without `property`, `value` is the question, of which a quotation or city is used.
     """
     arguments = _required(tool)
     if property is None:

@@ -1,6 +1,6 @@
-"""The demo's Chat Completions wire: bodies in; chunks, or one completion, out.
+"""The demo's Chat Completions API: request bodies in; chunks, or one completion, out.
 
-Reasoning travels as `reasoning_content`, as hosts other than OpenAI send it.
+Reasoning is sent as `reasoning_content`, as by hosts other than OpenAI.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """

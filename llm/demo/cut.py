@@ -1,4 +1,4 @@
-"""Breaking a connection off in the middle of an answer, which ASGI has no word for."""
+"""Close a connection in the middle of an answer, for which ASGI has no message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def break_off(send: Send) -> None:
-    """Closes the connection; the application then returns with its answer unfinished.
+    """Close the connection; the application must then return without ending its answer.
 
     Uvicorn closes it when the application returns like that. Daphne would wait for more
     for ever, and an exception would end its housekeeping; so there we close the channel

@@ -1,4 +1,4 @@
-"""The key our own server shows to its demo provider: nobody has to store or type it."""
+"""The API key of the demo provider, derived from SECRET_KEY instead of stored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from django.conf import settings
 
 
 def demo_key() -> str:
-    """The same as long as SECRET_KEY is; tells nothing about it."""
+    """The key. It changes only with SECRET_KEY and does not reveal it."""
     digest = hmac.new(settings.SECRET_KEY.encode(), b"parley demo", hashlib.sha256)
     return f"demo-{digest.hexdigest()[:40]}"

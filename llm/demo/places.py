@@ -1,4 +1,4 @@
-"""Cities the demo has heard of, and finding them in a question. Pure."""
+"""Cities with their time zones, and a search for them in a question. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _UNKNOWN = re.compile(rf"\b(?:in|for|at) ({_CAPITALISED}(?: {_CAPITALISED})*)")
 
 
 def cities(text: str) -> list[str]:
-    """Each city once, as it comes; one we have never heard of where it is named so."""
+    """The known cities in `text`, each once, otherwise capitalised words after "in"."""
     known = [_BY_LOWER[match[1].lower()] for match in _KNOWN.finditer(text)]
     return list(dict.fromkeys(known or _unknown(text)))
 

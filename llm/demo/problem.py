@@ -1,4 +1,4 @@
-"""A request the demo refuses, the way OpenAI's API does."""
+"""Errors of the demo, in the format of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Problem(Exception):
-    """Answered with its status and OpenAI's error object."""
+    """An error that the demo answers with its status and OpenAI's error object."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ RETRY_AFTER = 2  # seconds
 
 
 def broken() -> Problem:
-    """What is said when an answer breaks off with an error inside."""
+    """The error that is sent in the middle of an answer."""
     return Problem(
         500,
         "The demo was told to fail in the middle of its answer.",
@@ -54,7 +54,7 @@ def broken() -> Problem:
 
 
 def staged(what: str) -> Problem | None:
-    """The failure that `/fail WHAT` asks for; None where WHAT names none."""
+    """The error for `/fail WHAT`; None if `what` is unknown."""
     if what in _BY_NAME:
         status, type, code = _BY_NAME[what]
         return Problem(

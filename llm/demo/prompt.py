@@ -1,7 +1,7 @@
-"""What the demo understands of a request, whichever wire brought it. Pure.
+"""`DemoPrompt`: a request to the demo, independent of the API that received it. Pure.
 
-The two wire files read a body into a `Prompt` (see `bodies`); `script` knows nothing
-else.
+`chat` and `responses_request` parse a body into it (see `request_schemas`); `script`
+makes the answer from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool we may call."""
+    """A tool that the demo may call."""
 
     name: str
     description: str = ""
@@ -36,7 +36,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A call of ours with what the tool said."""
+    """A call that the demo made earlier, with the tool's output."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -47,25 +47,25 @@ class Answered:
 class Prompt:
     messages: Sequence[Message]  # oldest first
     answered: Sequence[Answered] = ()  # since the last user message, oldest first
-    tools: Sequence[Offer] = ()  # those that `tool_choice` leaves
+    tools: Sequence[Offer] = ()  # those that `tool_choice` allows
     must_call: bool = False
     parallel: bool = True
-    effort: str = ""  # of reasoning; "" does not think
+    effort: str = ""  # of reasoning; "" is none
     schema: Mapping[str, Any] | bool | None = None  # of a structured answer
     max_words: int | None = None
 
     @property
     def asked(self) -> list[Message]:
-        """What the person said, oldest first."""
+        """The messages of the user, oldest first."""
         return [message for message in self.messages if message.role == "user"]
 
     @property
     def question(self) -> str:
-        """What was asked last, without the files told as text before it."""
+        """The last user message, without the files that stand as text before it."""
         return _FILES.sub("", self.asked[-1].text) if self.asked else ""
 
     def asking(self, question: str) -> Prompt:
-        """The same with other words in the last user message."""
+        """A copy with another text in the last user message."""
         messages = list(self.messages)
         for index in reversed(range(len(messages))):
             if messages[index].role == "user":
@@ -75,7 +75,7 @@ class Prompt:
 
     @property
     def size(self) -> int:
-        """Words of all that was sent, the demo's measure of input tokens."""
+        """Number of words in the request, which the demo counts as input tokens."""
         texts = [message.text for message in self.messages]
         texts += [f"{call.name} {call.output}" for call in self.answered]
         texts += [f"{tool.name} {tool.description}" for tool in self.tools]
@@ -93,7 +93,7 @@ class Calls:
         self._open[id] = (name, arguments)
 
     def output(self, id: str, text: str) -> bool:
-        """False where no such call waits."""
+        """Record a call's output. Returns False if no such call is unanswered."""
         if id not in self._open:
             return False
         name, arguments = self._open.pop(id)
@@ -101,7 +101,7 @@ class Calls:
         return True
 
     def turn(self) -> None:
-        """The person spoke: what tools said before belongs to an earlier question."""
+        """Drop earlier outputs, as a new user message begins another question."""
         self._answered.clear()
 
     @property

@@ -1,4 +1,4 @@
-"""What the demo says around its tool calls, made from their arguments and outputs.
+"""The demo's texts before and after its tool calls, made from arguments and outputs.
 Pure."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from llm.demo.calling import MATHS_TOOL, TIME_TOOL, WEATHER_TOOL
 from llm.demo.prompt import Answered
 from llm.demo.steps import Call
 
-MAX_OUTPUT = 2_000  # characters of one output that are told again
+MAX_OUTPUT = 2_000  # characters of one output that are repeated
 MAX_LINES = 20  # of one output
 
 _CLOSING = (
@@ -34,7 +34,7 @@ def preamble(calls: Sequence[Call]) -> str:
 
 
 def report(answered: Sequence[Answered]) -> str:
-    """One entry a call, in the order of calling."""
+    """Markdown with one entry for each call, in order."""
     found = "\n".join(line for call in answered for line in _entry(call))
     return f"### Here is what I found\n\n{found}\n\n{_CLOSING}"
 
@@ -81,7 +81,7 @@ def _title(call: Answered) -> str:
 
 
 def _value(output: str) -> Any:
-    """The output as JSON where it is JSON of many parts, else as it is."""
+    """The output as JSON if it is an object, a list or a string, else as it is."""
     if len(output) > MAX_OUTPUT:
         return f"{output[:MAX_OUTPUT]}…"
     try:
@@ -114,5 +114,5 @@ def _spoken(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """What a tool says is text and never becomes our Markdown."""
+    """Escape Markdown in a tool's output."""
     return _SPECIAL.sub(r"\\\1", text)

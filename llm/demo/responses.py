@@ -1,7 +1,7 @@
-"""The demo's Responses wire: bodies in; events, or one response object, out.
+"""The demo's Responses API: request bodies in; events, or one response object, out.
 
-Written after OpenAI's own streams and on purpose not with our `ResponseBuilder`, so
-that the two check one another.
+It follows OpenAI's own streams and deliberately does not use `ResponseBuilder`, so that
+each checks the other.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -171,7 +171,7 @@ class ResponsesWire:
 
     def _reasoning(self, index: int) -> Item:
         item: Item = {"id": self._ids.make("rs_", index), "type": "reasoning"}
-        if self._proves:  # as OpenAI's: what comes early is not yet the proof
+        if self._proves:  # like OpenAI's, the first value is not final
             item["encrypted_content"] = proof(())
         return {**item, "summary": []}
 

@@ -1,4 +1,4 @@
-"""A Responses body as the demo reads it: a dict in, a `Prompt` out.
+"""Parser of the demo's Responses requests: a body in, a `DemoPrompt` out.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -34,7 +34,7 @@ from llm.wire.items import Item
 _CONTENT = {"anyOf": [{"type": "string"}, PARTS]}
 _TEXT = {"type": "string"}
 _FILES = ("input_image", "input_file")
-#: What an item of each type must have; types we do not know may come back as they went.
+#: Required fields of items by type; items of other types are accepted unchecked.
 _FIELDS: dict[str, dict[str, Any]] = {
     "message": {
         "role": {"enum": ["user", "assistant", "system", "developer"]},
@@ -89,7 +89,7 @@ _BODY: Mapping[str, Any] = {
 
 
 def read(body: dict[str, Any]) -> Prompt:
-    """Raises Problem for a body that is none, and for what the demo cannot do."""
+    """Raises Problem for an invalid body or an unsupported feature."""
     check(_BODY, body)
     if body.get("previous_response_id"):
         raise Problem(
@@ -112,7 +112,7 @@ def read(body: dict[str, Any]) -> Prompt:
 
 
 def proof(parts: Sequence[str]) -> str:
-    """What stands for encrypted reasoning: it fits these words and no others."""
+    """A stand-in for encrypted reasoning: a digest of the text."""
     digest = hashlib.sha256("\n".join(["parley demo", *parts]).encode()).digest()
     return f"demo-{base64.urlsafe_b64encode(digest).decode()}"
 
@@ -147,11 +147,11 @@ def _take(item: Item, calls: Calls) -> None:
                 )
         case "reasoning":
             _check_proof(item)
-        # Receipts of hosted tools come back as they went; we have none.
+        # Items of hosted tools are ignored, because the demo has no hosted tools.
 
 
 def _check_proof(item: Item) -> None:
-    """A proof goes back only to the one who made it, with the words it is for."""
+    """Raises Problem if the proof does not belong to this text or is not the demo's."""
     given = item.get("encrypted_content")
     parts = [part["text"] for part in item["summary"]]
     if given is not None and given != proof(parts):

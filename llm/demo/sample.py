@@ -1,8 +1,8 @@
-"""A small instance of a JSON Schema, the demo's answer to structured output. Pure.
+"""Make a small instance of a JSON Schema, for the demo's structured output. Pure.
 
-Schema in, JSON value out. What the schema requires is there and little else: an array
-has one entry where it may, a choice takes its first branch that ends. A `$ref` inside
-itself is never entered, so that a recursive schema has an end.
+Schema in, JSON value out. Objects get their required properties only, arrays one entry
+if that is allowed, choices their first branch with a finite instance. A `$ref` is never
+entered inside itself, so a recursive schema has a finite instance.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -20,7 +20,7 @@ from llm.wire.validation import compiled
 Schema = Mapping[str, Any] | bool
 
 MAX_DEPTH = 40  # levels of nesting; strict structured output allows 10
-MAX_VALUES = 10_000  # looked at in one sample
+MAX_VALUES = 10_000  # schemas visited for one sample
 
 _FORMATS = {
     "date-time": "2026-01-01T12:00:00Z",
@@ -35,7 +35,7 @@ _FORMATS = {
     "url": "https://example.com/",
     "uuid": "00000000-0000-4000-8000-000000000000",
 }
-#: Tried in turn where a `pattern` has to match.
+#: Strings that are tried in turn for a `pattern`.
 _CANDIDATES = ["demo", "Demo", "DEMO", "a", "A", "0", "1", "12", "123", "1234", "12345"]
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "minimum": operator.ge,
@@ -46,11 +46,11 @@ _BOUNDS: dict[str, Callable[[float, float], bool]] = {
 
 
 class Endless(ValueError):
-    """The schema has no instance of a size worth having."""
+    """The schema has no instance of a reasonable size."""
 
 
 def sample(schema: Schema) -> Any:
-    """Raises Endless where every instance is infinitely deep."""
+    """Raises Endless if every instance is infinitely deep or too large."""
     return _Sampler(schema).value(schema, frozenset(), 0)
 
 
@@ -129,7 +129,7 @@ class _Sampler:
             return []
 
     def _first(self, branches: list[Schema], refs: frozenset[str], depth: int) -> Any:
-        """Of the first branch that has an end."""
+        """A value of the first branch that has a finite instance."""
         problem = Endless("no branch has an instance.")
         for branch in branches:
             try:
@@ -139,7 +139,7 @@ class _Sampler:
         raise problem
 
     def _merged(self, schema: Mapping[str, Any], parts: list[Schema]) -> Schema:
-        """`allOf` as one schema: properties and requirements of all parts."""
+        """Merge `allOf` into one schema, with the properties of all parts."""
         merged = {key: value for key, value in schema.items() if key != "allOf"}
         for part in parts:
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
@@ -161,7 +161,7 @@ class _Sampler:
 
 
 def _joined(schema: Mapping[str, Any], branches: list[Any]) -> list[Schema]:
-    """Each branch with what stands beside the choice."""
+    """Each branch merged with the keywords beside `anyOf` or `oneOf`."""
     beside = {
         k: v for k, v in schema.items() if k in ("type", "properties", "required")
     }
@@ -169,7 +169,7 @@ def _joined(schema: Mapping[str, Any], branches: list[Any]) -> list[Schema]:
 
 
 def _implied(schema: Mapping[str, Any]) -> str:
-    """The type that a schema without one speaks about."""
+    """The type that the other keywords of a schema without `type` suggest."""
     if "properties" in schema or "required" in schema:
         return "object"
     if "items" in schema or "prefixItems" in schema:
@@ -189,8 +189,8 @@ def _string(schema: Mapping[str, Any]) -> str:
 
 
 def _matching(pattern: str, otherwise: str) -> str:
-    """A candidate that `pattern` finds; a guess, for not every pattern has one."""
-    # By the validator's engine, which never takes exponential time as `re` may.
+    """A candidate that matches `pattern`, else `otherwise`, which may not match."""
+    # The validator's regex engine never takes exponential time, as `re` may.
     try:
         fits = compiled({"type": "string", "pattern": pattern}).is_valid
     except ValueError:
@@ -199,7 +199,7 @@ def _matching(pattern: str, otherwise: str) -> str:
 
 
 def _number(schema: Mapping[str, Any], *, whole: bool) -> int | float:
-    """Zero where it fits, else a number beside one of the bounds."""
+    """Zero if it is valid, else a number near one of the bounds."""
     step = _float(schema.get("multipleOf")) or (1.0 if whole else 0.0)
     bounds = [b for name in _BOUNDS if (b := _float(schema.get(name))) is not None]
     candidates = [0.0, sum(bounds) / len(bounds) if bounds else 0.0]
@@ -240,7 +240,7 @@ def _count(value: Any, otherwise: int) -> int:
 
 
 def _float(value: Any) -> float | None:
-    """None for what is no number, and for `true`, which Python counts as one."""
+    """None if `value` is no number; a boolean, an int in Python, is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value)

@@ -1,8 +1,8 @@
-"""What the demo answers: a prompt in, a script out. Pure, and the same every time.
+"""The demo's answers: a prompt in, a script out. Pure and deterministic.
 
-It knows a handful of questions, the tools it is offered, and instructions that begin
-with a slash, with which people and tests bring about each failure. Of these, *stage
-directions* (`/think`, `/slow 5`, `/cut`, `/fail stream`) say how the rest of the
+The demo answers a few questions, calls the tools in the request, and follows
+instructions that begin with a slash, which also produce each kind of failure. *Stage
+directions* (`/think`, `/slow 5`, `/cut`, `/fail stream`) set how the rest of the
 message is answered and may be combined.
 """
 
@@ -30,10 +30,10 @@ from llm.demo.texts import (
     THANKS,
 )
 
-MAX_DELAY = 600.0  # seconds that `/slow` may take
+MAX_DELAY = 600.0  # seconds for `/slow`
 MAX_NUMBERS = 100_000  # words of `/long`
 MAX_DIRECTIONS = 10
-STAGED_NUMBERS = 60  # what `/cut` and `/fail stream` break off, if nothing else
+STAGED_NUMBERS = 60  # counted for `/cut` and `/fail stream` without a question
 
 _DIRECTION = re.compile(
     r"\s*/(?:(think)|(cut)|slow +(\d{1,4}(?:\.\d{1,3})?)|fail +(stream))(?:\s+|\Z)"
@@ -59,13 +59,13 @@ _BEFORE = re.compile(
     r"|\bmy (?:last|previous) (?:message|question)\b",
     re.IGNORECASE,
 )
-#: How Parley tells what a call in the background has brought.
+#: The message in which Parley reports the result of a background call.
 _ARRIVED = re.compile(r"Result of the call \S+ of (\S+) in the background:\s*")
 _THANKS = re.compile(r"\s*(thanks|thank you|thx|cheers)\b", re.IGNORECASE)
 
 
 def script_for(prompt: Prompt) -> Script:
-    """Raises Problem where the prompt asks for a failure before the answer."""
+    """Raises Problem if the prompt requests an error status."""
     prompt, staging = _directed(prompt)
     steps = _steps(prompt)
     if prompt.effort or _THINK.search(prompt.question[:200]):
@@ -74,7 +74,7 @@ def script_for(prompt: Prompt) -> Script:
 
 
 def _directed(prompt: Prompt) -> tuple[Prompt, Script]:
-    """Takes the stage directions off the question."""
+    """Remove the stage directions from the question, and return both."""
     position, effort, delay = 0, prompt.effort, 0.0
     ending: Ending = "whole"
     for _ in range(MAX_DIRECTIONS):
@@ -109,7 +109,7 @@ def _steps(prompt: Prompt) -> list[Step]:
 
 
 def _instructed(prompt: Prompt) -> str | None:
-    """The answer to a message that begins with a slash; None where a tool gives it."""
+    """The answer to a slash instruction; None if there is none or a tool answers."""
     match = _INSTRUCTION.match(prompt.question)
     if match is None:
         return None
@@ -210,7 +210,7 @@ def _greeting(prompt: Prompt) -> str:
 
 
 def _thoughts(prompt: Prompt, steps: Sequence[Step]) -> tuple[str, ...]:
-    """What a model would show of its thinking; scripted as all the rest."""
+    """The scripted reasoning summary."""
     question = " ".join(prompt.question.split())
     quoted = question if len(question) <= 120 else f"{question[:119]}…"
     reading = f"**Reading the question**\n\nThe person wrote: “{quoted}”."

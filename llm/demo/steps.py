@@ -1,4 +1,4 @@
-"""What the demo can do in an answer; a wire file writes it down. Pure."""
+"""The steps of a demo answer, which `chat` and `responses` encode. Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Call:
 
 
 Step = Think | Say | Call
-#: `error` and `cut` stop half-way: with an error inside the stream, or with nothing.
+#: `error` and `cut` stop half-way: with an error event, or by closing the connection.
 Ending = Literal["whole", "length", "error", "cut"]
 
 
@@ -72,7 +72,7 @@ class Script:
         return sum(step.size for step in self.steps if isinstance(step, Think))
 
     def limited(self, size: int | None) -> Script:
-        """Broken off after `size` words, as `max_output_tokens` does."""
+        """The script cut after `size` words, as by `max_output_tokens`."""
         if size is None or self.size <= size:
             return self
         kept: list[Step] = []

@@ -1,8 +1,8 @@
-"""The demo's longer texts. It never pretends to be more than a script."""
+"""The demo's longer texts. They state that the demo is a script."""
 
 from __future__ import annotations
 
-#: Each instruction with what it does, as `/help` and the documentation list them.
+#: Instructions and their effects, as `/help` and the documentation list them.
 INSTRUCTIONS = {
     "/fail 429": "answers with that HTTP status (400 to 599), as a real API would; "
     "also `/fail quota`, `/fail context`, `/fail policy`",

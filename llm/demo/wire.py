@@ -1,4 +1,4 @@
-"""What the two wires of the demo have in common."""
+"""The interface and helpers that the demo's two APIs share."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TRANSPORT = frozenset({"stream", "stream_options"})
 @dataclass(frozen=True, slots=True)
 class Frame:
     data: bytes
-    word: bool = False  # comes at the pace of speech
+    word: bool = False  # followed by a pause of the model's pace
 
 
 class Wire(Protocol):
-    """One request: read when made (raises Problem), answered once."""
+    """One request to an API of the demo. The constructor parses it; raises Problem."""
 
     prompt: Prompt
     model: str
@@ -37,12 +37,12 @@ class Wire(Protocol):
     def frames(self, script: Script) -> Iterator[Frame]: ...
 
     def whole(self, script: Script) -> dict[str, Any]:
-        """The answer that does not stream. Raises Problem where it fails."""
+        """The body of an answer without streaming. Raises Problem."""
         ...
 
 
 class Ids:
-    """The same request gets the same ids, streamed or not."""
+    """Ids derived from the request: the same request gets the same, streamed or not."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         asked = {name: body[name] for name in body if name not in _TRANSPORT}
@@ -56,5 +56,5 @@ class Ids:
 
 
 def half(events: Iterable[T], again: Iterable[T]) -> Iterator[T]:
-    """The first half of `events`, counted on the same stream made `again`."""
+    """The first half of `events`; `again` is the same stream, consumed to count it."""
     return islice(iter(events), sum(1 for _ in again) // 2)

@@ -1,8 +1,8 @@
-"""Bodies of requests, so written that those which ask the same are equal.
+"""Normal forms of request bodies: equivalent requests become equal.
 
-In: a body as it goes to a provider, its `api` as the recordings call it. Out: the same
-without what makes no difference. What that is stands below, function by function;
-`docs/fidelity.md` gives the reasons.
+In: a body as it is sent to a provider, and its `api` as the recordings name it. Out:
+the body without differences that have no effect. Each function below removes some of
+them; `docs/fidelity.md` gives the reasons.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def normal(api: str, body: Mapping[str, Any]) -> Body:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
-    """The places where two bodies differ; never what stands there."""
+    """The paths at which two bodies differ, without the values."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in sorted({*ours, *theirs}):
             inner = f"{path}.{name}" if path else name
@@ -48,7 +48,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
 
 
 def _without_nothing(value: Any) -> Any:
-    """Null, {} and [] ask for nothing. Arguments and schemas are not looked into."""
+    """Remove null, {} and [], which have no effect, except in arguments and schemas."""
     if isinstance(value, list):
         return [_without_nothing(each) for each in value]
     if not isinstance(value, dict):
@@ -60,7 +60,7 @@ def _without_nothing(value: Any) -> Any:
     return {n: v for n, v in told.items() if v not in (None, {}, [])}
 
 
-#: Somebody else's JSON, in which nothing is something.
+#: Names of fields with user-defined JSON, in which empty values have a meaning.
 _OPAQUE = frozenset(
     {"args", "arguments", "input_schema", "parameters", "parametersJsonSchema"}
 )
@@ -71,14 +71,14 @@ _OPAQUE = frozenset(
 
 def _chat(body: Body) -> Body:
     for name in ("store", "stream_options", "usage"):
-        body.pop(name, None)  # what is kept, and whether it is counted, is ours to say
+        body.pop(name, None)  # Parley sets storage and usage reports itself
     body["stream"] = body.get("stream") or None
     _rename(body, "max_completion_tokens", "max_tokens")
     _rename(body, "random_seed", "seed")
     if body.get("tool_choice") == "auto":
         del body["tool_choice"]
     if body.get("tool_choice") == "any":
-        body["tool_choice"] = "required"  # Mistral has both words
+        body["tool_choice"] = "required"  # for Mistral both mean the same
     if body.get("response_format") == {"type": "text"}:
         del body["response_format"]
     if isinstance(body.get("stop"), str):
@@ -108,7 +108,7 @@ def _chat_message(said: Body, ids: dict[str, str]) -> Body:
 
 
 def _chat_content(content: Any) -> Any:
-    """Texts side by side are one; nothing but white space is none."""
+    """Join adjacent texts; a text of white space alone is None."""
     if isinstance(content, list) and all(p.get("type") == "text" for p in content):
         content = "\n".join(part["text"] for part in content)
     if isinstance(content, str):
@@ -132,7 +132,7 @@ def _plain_function(function: Body) -> None:
 
 def _responses(body: Body) -> Body:
     for name in ("include", "store", "stream_options"):
-        body.pop(name, None)  # we keep no state with the host
+        body.pop(name, None)  # Parley stores no state at the host
     for name in ("instructions", "stream"):
         body[name] = body.get(name) or None
     if body.get("tool_choice") == "auto":
@@ -153,7 +153,7 @@ def _responses_item(item: Body) -> Body:
         if item["role"] == "developer":
             item["role"] = "system"
     if item["type"].endswith("call_output"):
-        item.pop("id", None)  # a name that nothing refers to
+        item.pop("id", None)  # no other item refers to it
         item.pop("status", None)
         if isinstance(item.get("output"), list):
             item["output"] = _responses_content(item["output"])
@@ -196,7 +196,7 @@ def _messages(body: Body) -> Body:
 
 
 def _blocks(content: Any) -> list[Body]:
-    """A string is a text; marks of the cache change the bill alone."""
+    """Content as blocks, without cache marks, which only affect the price."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     return [_block(block) for block in content or ()]
@@ -218,7 +218,7 @@ def _generate_content(body: Body) -> Body:
     for content in [*body["contents"], body.get("systemInstruction") or {}]:
         content["parts"] = _parts(content.get("parts") or ())
     if instruction := body.get("systemInstruction"):
-        instruction.pop("role", None)  # it has none
+        instruction.pop("role", None)  # instructions have no role
     calling = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
     if calling == {"mode": "AUTO"}:
         del body["toolConfig"]["functionCallingConfig"]
@@ -227,7 +227,7 @@ def _generate_content(body: Body) -> Body:
 
 
 def _parts(parts: Any) -> list[Body]:
-    """Texts side by side are one."""
+    """Join adjacent texts."""
     told: list[Body] = []
     for part in parts:
         if not part.get("thought"):
@@ -244,7 +244,7 @@ def _parts(parts: Any) -> list[Body]:
 
 
 def _google_tools(body: Body) -> list[list[Any]]:
-    """By name: their order, and how they are grouped, mean nothing."""
+    """Tools sorted by name: their order and grouping have no effect."""
     named = [pair for group in body.get("tools") or () for pair in group.items()]
     told = [
         [name, [_declared(f) for f in value] if name == _FUNCTIONS else value]
@@ -266,7 +266,7 @@ def _declared(function: Body) -> Body:
 _FUNCTIONS = "functionDeclarations"
 
 
-# Any
+# All APIs
 
 
 def _rename(body: Body, name: str, to: str) -> None:

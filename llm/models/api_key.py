@@ -26,26 +26,26 @@ KEY_USE_NOTED = timedelta(minutes=1)
 MAX_REASON = 200  # characters
 
 
-#: Columns that say whether calls may be made with a key.
+#: Columns that determine whether a key may be used.
 _STATE = frozenset({"state", "rest_until", "state_reason", "model_rests"})
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def usable(self, now: datetime | None = None) -> ApiKeyQuerySet:
-        """Those that calls may be made with now."""
+        """Keys that may be used now."""
         State = ApiKey.State
         rested = Q(state=State.RESTING, rest_until__lte=now or timezone.now())
         return self.filter(Q(state=State.ACTIVE) | rested, weight__gt=0)
 
     def disabled_automatically(self) -> ApiKeyQuerySet:
-        """Those that a provider refused for good; staff have to act."""
+        """Keys disabled because the provider rejected them; staff have to act."""
         disabled = self.filter(state=ApiKey.State.DISABLED).exclude(state_reason="")
         return disabled.select_related("provider")
 
-    # What an answer of the provider changes. Each returns the number of rows changed.
+    # Changes after a provider's response. Each returns the number of changed rows.
 
     def rest(self, until: datetime, reason: str, now: datetime) -> int:
-        """Until then no call is made with them. A longer rest stays."""
+        """Do not use these keys before `until`. A longer rest is not shortened."""
         State = ApiKey.State
         shorter = Q(rest_until=None) | Q(rest_until__lt=until) | ~Q(state=State.RESTING)
         return (
@@ -60,7 +60,7 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         )
 
     def disable(self, reason: str, now: datetime) -> int:
-        """Until staff enable them again."""
+        """Do not use these keys until staff enable them again."""
         return self.exclude(state=ApiKey.State.DISABLED).update(
             state=ApiKey.State.DISABLED,
             rest_until=None,
@@ -72,7 +72,7 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def rest_for_model(
         self, model: str, until: datetime, reason: str, now: datetime
     ) -> int:
-        """Until then no call of this model is made with them."""
+        """Do not use these keys for this model before `until`."""
         rest = {"until": until.isoformat(), "reason": reason[:MAX_REASON]}
         keys = list(self.select_for_update())
         for key in keys:
@@ -83,8 +83,10 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         return len(keys)
 
     def note_use(self, now: datetime, error: str) -> None:
-        """One write a minute, and one where the error is another: all calls would wait
-        for one another to write into the one row of their key."""
+        """Store the last use, at most once a minute unless the error changes.
+
+        More writes would make concurrent calls wait for the lock on their key's row.
+        """
         before = Q(last_used_at=None) | Q(last_used_at__lt=now - KEY_USE_NOTED)
         news = self.filter(before | ~Q(last_error=error))
         news.update(last_used_at=now, last_error=error)
@@ -115,7 +117,7 @@ class ApiKey(SecretRow):
         help_text=_("Its share of the calls among a provider's keys; 0 takes none."),
     )
     rest_until = models.DateTimeField(null=True, blank=True)
-    #: `{name: {"until": ISO time, "reason": text}}`, by names as the provider has them.
+    #: `{name: {"until": ISO time, "reason": text}}`, by the provider's model names.
     model_rests = models.JSONField(
         _("models it rests for"), null=True, blank=True, editable=False
     )
@@ -129,7 +131,7 @@ class ApiKey(SecretRow):
             "Reason for the automatic pause or disabling; empty where staff did it."
         ),
     )
-    #: Of two states of a key, what a process saw and what is stored, the later counts.
+    #: Of a process's cached state and the stored state of a key, the later one counts.
     state_changed_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=200, blank=True, editable=False)
@@ -162,24 +164,27 @@ class ApiKey(SecretRow):
         return self.provider.secret_origin
 
     def bind_older_to(self, origin: str) -> None:
-        """Bind a stored secret of the form `f1:`."""
+        """Bind a secret that is stored in the older form `f1:`, without an origin."""
         stored = self.__dict__["secret"]
         if is_unbound(stored):
-            with suppress(SecretUnavailable):  # what nobody can read stays
+            with suppress(SecretUnavailable):  # an unreadable secret stays as it is
                 binding = replace(binding_of(_SECRET, self), origin=origin)
                 self.__dict__["secret"] = bound = stored.bound_to(binding)
                 replace_stored(_SECRET, self.pk, stored, bound)
 
     def enter(self, text: str, origin: str) -> None:
-        """Set the key for this origin. Where the provider has another one, it is not
-        sent until somebody enters it for that."""
+        """Set the key for this origin.
+
+        While the provider has another origin, the key is not sent until it is entered
+        again for that origin.
+        """
         binding = binding_of(_SECRET, self)
         secret = Secret.of(text).bound_to(replace(binding, origin=origin))
         self.secret, self.hint = secret, secret.hint
 
     @property
     def entered_for(self) -> str | None:
-        """The origin; None where no key is stored, or one that is bound to none."""
+        """The origin that the key is bound to; None without a key or a binding."""
         try:
             return self.secret.origin if self.secret else None
         except SecretUnavailable:
@@ -190,7 +195,7 @@ class ApiKey(SecretRow):
         return list(filter(None, [self.why_not_sent]))
 
     def is_entered(self, text: str, origin: str) -> bool:
-        """Whether this key is stored for this origin, wherever the provider is now."""
+        """Whether `text` is stored for `origin`, whatever the provider's origin is."""
         try:
             return bool(self.secret) and self.secret.reveal_for(origin) == text
         except SecretUnavailable:
@@ -198,7 +203,7 @@ class ApiKey(SecretRow):
 
     @property
     def why_not_sent(self) -> str:
-        """A sentence for staff, "" where it is sent."""
+        """A sentence for staff; "" if the key is sent."""
         return why_not_sent(self.secret, self.provider.secret_origin)
 
     def clean_fields(self, exclude: Any = None) -> None:
@@ -207,12 +212,12 @@ class ApiKey(SecretRow):
         super().clean_fields(exclude)
 
     def enable(self) -> None:
-        """Use it again, whatever was held against it."""
+        """Make the key usable again and delete all reasons against it."""
         self.forget_refusals()
         self.save(update_fields=_STATE)
 
     def forget_refusals(self) -> None:
-        """As `enable`, and saves nothing."""
+        """As `enable`, without saving."""
         self.state, self.rest_until = self.State.ACTIVE, None
         self.state_reason, self.model_rests = "", None
 
@@ -221,7 +226,7 @@ class ApiKey(SecretRow):
         return self.state == self.State.DISABLED and bool(self.state_reason)
 
     def model_rests_after(self, now: datetime) -> dict[str, dict[str, str]]:
-        """Those that are not over then."""
+        """The rests for single models that last beyond `now`."""
         rests = self.model_rests or {}
         return {
             model: rest
@@ -230,8 +235,10 @@ class ApiKey(SecretRow):
         }
 
     def holds(self, text: str) -> bool:
-        """Whether this is the key that is sent; one that cannot be decrypted for its
-        provider's origin is no key."""
+        """Whether `text` is the key that is sent.
+
+        False if the stored key cannot be decrypted for the provider's origin.
+        """
         try:
             return bool(self.secret) and self.secret.reveal() == text
         except SecretUnavailable:

@@ -18,7 +18,7 @@ from llm.wire.request import Request
 if TYPE_CHECKING:
     from llm.provider import Route
 
-#: What staff may set for every request of a model; the turn says the rest.
+#: Request fields that staff may set for a model; the others come from the turn.
 REQUEST_OPTIONS = frozenset(field.name for field in fields(Request)) - {
     "model",
     "items",
@@ -31,20 +31,20 @@ REQUEST_OPTIONS = frozenset(field.name for field in fields(Request)) - {
 
 class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
     def usable(self) -> LanguageModelQuerySet:
-        """Those that nobody switched off, in a row or in the environment."""
+        """Models that are enabled in their rows and in the environment."""
         kinds = [k for k in providers.all_providers() if not is_disabled(k)]
         return self.filter(
             enabled=True, provider__enabled=True, provider__kind__in=kinds
         )
 
     def permitted(self, user: Any) -> LanguageModelQuerySet:
-        """Those that `user` may know of. None is the program itself."""
+        """Models that `user` may see. `user=None` is for internal use: all models."""
         if user is None or user.is_superuser:
             return self
         named = LanguageModel.groups.through.objects.filter(
             languagemodel=OuterRef("pk")
         )
-        if user.pk is None:  # nobody signed in
+        if user.pk is None:  # an anonymous user
             return self.filter(~Exists(named))
         return self.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
 
@@ -110,7 +110,7 @@ class LanguageModel(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
-    #: The way to it, where it was found just now; no column here.
+    #: Its route, if it was resolved for this instance. No column.
     way: Route | None = None
 
     objects = LanguageModelQuerySet.as_manager()
@@ -133,14 +133,14 @@ class LanguageModel(models.Model):
 
     @transaction.atomic
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Being the default passes from one model to the next."""
+        """Saving a default model removes the flag from the previous default."""
         if self.is_default:
             others = LanguageModel.objects.filter(is_default=True).exclude(pk=self.pk)
             others.update(is_default=False)
         super().save(*args, **kwargs)
 
     def validate_constraints(self, exclude: Any = None) -> None:
-        # Another default is no mistake, `save` takes its place.
+        # A second default is not an error: `save` removes the flag from the first.
         super().validate_constraints({*(exclude or ()), "is_default"})
 
     def clean(self) -> None:
@@ -167,10 +167,10 @@ class LanguageModel(models.Model):
 
     @property
     def public_name(self) -> str:
-        """What programs write: the alias, else `provider/model`."""
+        """The model's name in the APIs: the alias, else `provider/model`."""
         return self.alias or self.full_name
 
     @property
     def why_unusable(self) -> str:
-        """Half a sentence, or "" where nothing stands against using it."""
+        """The reason as part of a sentence; "" if the model can be used."""
         return self.provider.why_unusable if self.enabled else "it is switched off"

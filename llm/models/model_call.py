@@ -37,7 +37,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         finish: FinishDelta | None = None,
         cancelled: bool = False,
     ) -> ModelCall:
-        """The row of a call that is over, and its key's last use. Reads nothing."""
+        """Write the row of a finished call and its key's last use. No SELECT."""
         row = ModelCall.of(
             call,
             route,
@@ -54,9 +54,9 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
 
     @transaction.atomic
     def record_all(self, rows: Sequence[ModelCall]) -> None:
-        """As `record`, for many calls at the price of a few. Reads nothing."""
+        """As `record`, for many calls with few statements. No SELECT."""
         ModelCall.objects.using(self.db).bulk_create(rows)
-        # Of calls that came to the same with the same key, one tells of it.
+        # One write per key and error is enough.
         told = {(row.key_id, row.key_error): row for row in rows}
         for row in told.values():
             self._note_key(row)
@@ -68,7 +68,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
 
 
 class ModelCall(models.Model):
-    """One request to a provider, whatever came of it."""
+    """One request to a provider, successful or not."""
 
     class Status(models.TextChoices):
         COMPLETED = "completed", _("completed")
@@ -98,7 +98,7 @@ class ModelCall(models.Model):
     output_tokens = models.PositiveIntegerField(null=True)
     reasoning_tokens = models.PositiveIntegerField(null=True)
     cost = models.DecimalField(
-        # A price per million tokens has at most six digits behind the point.
+        # A price per million tokens has at most six decimal places.
         max_digits=18,
         decimal_places=12,
         null=True,
@@ -122,7 +122,7 @@ class ModelCall(models.Model):
 
     objects = ModelCallQuerySet.as_manager()
 
-    #: What its key shows as its last error; no column here.
+    #: Text for `ApiKey.last_error`. No column.
     key_error = ""
 
     class Meta:
@@ -144,7 +144,7 @@ class ModelCall(models.Model):
         finish: FinishDelta | None = None,
         cancelled: bool = False,
     ) -> ModelCall:
-        """The row of a call that is over, not saved yet."""
+        """The unsaved row of a finished call."""
         start, usage = start or StartDelta(), usage or UsageDelta()
         error = call.error
         row = cls(
@@ -196,12 +196,12 @@ def _cost(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
         models=(start.model, route.model),
         prices=route.prices,
     )
-    # No call costs a million; what says so is nonsense that the column does not take.
+    # A cost of a million is an error of the provider, and too large for the column.
     return cost if cost is not None and cost < MAX_COST else None
 
 
 def _detail(call: Call, route: Route) -> str:
-    """What the provider said, without the key that some of them quote."""
+    """The provider's error text without the API key, which some providers quote."""
     if not call.error:
         return ""
     text = call.error.detail or str(call.error)
@@ -209,7 +209,7 @@ def _detail(call: Call, route: Route) -> str:
 
 
 def _count(tokens: int | None) -> int | None:
-    """A number that the column takes, whatever the provider counted."""
+    """A token count within the range of the column; None if negative or unknown."""
     if tokens is None or tokens < 0:
         return None
     return min(tokens, 2**31 - 1)

@@ -69,15 +69,17 @@ class Provider(models.Model):
         super().save(*args, **kwargs)
 
     def _bind_older_keys(self) -> None:
-        """A key of the form `f1:` is bound to no origin, and would follow this row to
-        another one: bind it to the origin that the row has had until now."""
+        """Bind keys of the older form `f1:` to the origin before this change.
+
+        They are bound to no origin, so they would be sent to the new address.
+        """
         before = Provider._base_manager.filter(pk=self.pk).first()
         if before and before.secret_origin != self.secret_origin:
-            for key in self.keys.all():  # those that are prefetched already, too
+            for key in self.keys.all():  # updates prefetched instances, too
                 key.bind_older_to(before.secret_origin)
 
     def clean_fields(self, exclude: Any = None) -> None:
-        """Before its fields are looked at, the address becomes one that is stored."""
+        """Normalize the address and options before the fields are validated."""
         self.options = self.options or {}
         if self.host and self.base_url and isinstance(self.options, dict):
             self.base_url, self.options = self.host.tidy(self.base_url, self.options)
@@ -105,7 +107,7 @@ class Provider(models.Model):
             raise ValidationError(problems)
 
     def _misfits(self, host: Host) -> dict[str, str]:
-        """What is wrong with the options, by themselves or together."""
+        """Errors in the options, alone or in combination with the other fields."""
         if problem := host.problem(self.options):
             return {"options": problem}
         codec = host.codec(self.codec, self.options)
@@ -120,7 +122,7 @@ class Provider(models.Model):
 
     @property
     def host(self) -> Host | None:
-        """What our code knows of this kind; None where it knows it no longer."""
+        """The provider definition of this kind; None if it does not exist any more."""
         return providers.all_providers().get(self.kind)
 
     @property
@@ -130,7 +132,7 @@ class Provider(models.Model):
 
     @property
     def address(self) -> str:
-        """Where it is asked; "" where nobody knows."""
+        """The base URL of requests; "" if unknown."""
         if self.base_url or not self.host:
             return self.base_url
         address = self.host.base_url
@@ -140,14 +142,14 @@ class Provider(models.Model):
 
     @property
     def secret_origin(self) -> str:
-        """Where its keys are sent to: its own origin, and that of who issues tokens."""
+        """The origins to which its keys are sent: its own, and the token issuer's."""
         if self.is_ourselves and not self.base_url:
-            return "self:"  # whatever port we have today
+            return "self:"  # the port may change
         origins = [canonical_origin(self.address), canonical_origin(self._issuer())]
         return " ".join(filter(None, origins))
 
     def _issuer(self) -> str:
-        """The address that gives tokens for its keys; "" where there is none."""
+        """The address that exchanges its keys for tokens; "" if there is none."""
         if self.host is None:
             return ""
         try:
@@ -159,7 +161,7 @@ class Provider(models.Model):
                 options=self.options,
             )
             credentials = self.host.connect(endpoint).credentials
-        except (BadRequest, KeyError):  # then nothing is sent at all
+        except (BadRequest, KeyError):  # then no request can be sent
             return ""
         return credentials.address if credentials else ""
 
@@ -170,12 +172,12 @@ class Provider(models.Model):
 
     @property
     def is_ourselves(self) -> bool:
-        """Whether this very server answers: the demo."""
+        """Whether this server itself answers (the demo provider)."""
         return self.host is not None and self.host.base_url.startswith("self:")
 
     @property
     def why_unusable(self) -> str:
-        """Half a sentence, or "" where nothing stands against using it."""
+        """The reason as part of a sentence; "" if the provider can be used."""
         if not self.enabled:
             return f"its provider {self.name!r} is switched off"
         if self.host is None:
@@ -184,7 +186,7 @@ class Provider(models.Model):
 
     @property
     def why_disabled(self) -> str:
-        """Half a sentence where the environment switches this kind off, else ""."""
+        """Part of a sentence if the environment switches this kind off, else ""."""
         if not is_disabled(self.kind):
             return ""
         return f"ENABLE_{_flag(self.kind).upper()}=false switches its provider off"

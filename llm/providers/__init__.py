@@ -1,4 +1,7 @@
-"""One file a provider. Each declares `PROVIDER`; nothing else needs to know."""
+"""The providers, one file each, which declares `PROVIDER`.
+
+New files are found without being registered.
+"""
 
 from __future__ import annotations
 

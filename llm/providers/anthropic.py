@@ -1,4 +1,4 @@
-"""Anthropic. The address is without the "/v1" that its paths begin with."""
+"""Anthropic. `base_url` lacks "/v1" because the paths begin with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from llm.wire.codecs.anthropic import VERSION_WITH_SAMPLING, AnthropicCodec
 
 
 def _x_api_key(api_key: str) -> dict[str, str]:
-    """Every version takes it, and so do the hosts that stand in for Anthropic."""
+    """Use `x-api-key`, which all versions and all compatible hosts accept."""
     return {"x-api-key": api_key} if api_key else {}
 
 

@@ -1,12 +1,12 @@
-"""Azure OpenAI: the v1 address, and the dated ones that came before it.
+"""Azure OpenAI: the v1 API and the dated versions before it.
 
-A model is called as its deployment is, unless the option `deployment` names one. It is
-asked at `https://RESOURCE.openai.azure.com/openai/v1`. An `api_version` that is a date
-leads to the old addresses, which have the deployment in the path:
+A model's name is the name of its deployment, unless the option `deployment` is set.
+Requests go to `https://RESOURCE.openai.azure.com/openai/v1`. If `api_version` is a
+date, they go to the older URLs, which have the deployment in the path:
 `…/openai/deployments/DEPLOYMENT/chat/completions?api-version=DATE`.
 
-We show a key, or, with `tenant` and `client_id`, a token that Entra ID gives for the
-client's secret, which then stands in the key's place.
+Authentication is by API key. With `tenant` and `client_id` set, the key is a client
+secret, for which Entra ID issues a token.
 
 Source: https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle
 """
@@ -30,16 +30,16 @@ from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
 _DATE = r"\d{4}-\d{2}-\d{2}(-preview)?"
 _DEPLOYMENT = r"[\w.-]+"
 _OPENAI = re.compile(r"(.*?)(/openai)(/(?:v1|deployments|responses|chat)\b.*)?$")
-#: A project of Foundry; its models are asked at the resource itself.
+#: The path of a Foundry project, which is dropped: models belong to the resource.
 _PROJECT = re.compile(r"/api/projects/[^/]+/?$")
 _CLIENT = ("tenant", "client_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Address:
-    """What an address says, in whatever form the portal or a program gave it."""
+    """The parts of an address in any form that Azure's portal or SDKs use."""
 
-    base: str  # what "/v1" and "/deployments" are below of
+    base: str  # the URL before "/v1" or "/deployments"
     deployment: str = ""
     api_version: str = ""
 
@@ -57,22 +57,22 @@ class _Address:
 
 
 def _at_openai(path: str) -> tuple[str, str, str]:
-    """A path cut around its "/openai", which a bare address leaves out."""
+    """A path split at its "/openai", which is added to an address without a path."""
     path = path.rstrip("/")
     if found := _OPENAI.match(path):
         front, openai, rest = found.groups()
         return _PROJECT.sub("", front), openai, rest or ""
     if path.endswith("/v1"):
-        return path.removesuffix("/v1"), "", ""  # a proxy's own idea of a path
+        return path.removesuffix("/v1"), "", ""  # a proxy with its own path
     return _PROJECT.sub("", path), "/openai", ""
 
 
 def _tidy(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
-    """The address alone, and as options what else it said."""
+    """Split an address into its base URL and the options in its path and query."""
     try:
         address = _Address.read(base_url)
     except ValueError:
-        return base_url, dict(options)  # its field says what is wrong
+        return base_url, dict(options)  # the form's field reports the error
     said = {"deployment": address.deployment, "api_version": address.api_version}
     known = {name: value for name, value in said.items() if value}
     merged = {**known, **options}
@@ -84,7 +84,7 @@ def _is_dated(options: Options) -> bool:
 
 
 def _usual_codec(options: Options) -> str:
-    """Of the dated versions few know Responses, and all know Chat."""
+    """All dated versions have Chat Completions; few have Responses."""
     return "openai_chat" if _is_dated(options) else "openai_responses"
 
 
@@ -110,7 +110,7 @@ def _codec(codec: Codec, options: Options) -> Codec:
                 codec,
                 path_template=f"/deployments/{name}/chat/completions",
                 drops=codec.drops | {"model"},
-                system_role="system",  # most dated versions know no "developer"
+                system_role="system",  # most dated versions lack "developer"
             )
         case OpenAIChatCodec() | OpenAIResponsesCodec():
             return replace(codec, deployment=deployment)
@@ -145,7 +145,7 @@ PROVIDER = Provider(
     codecs={
         "openai_responses": OpenAIResponsesCodec(
             options=openai_responses.OPENAI_OPTIONS - {"stream_options"},
-            # Deployments are named as people like; most keep the model's name.
+            # Deployment names are free text, but most contain the model's name.
             reasoners=openai_responses.OPENAI_REASONERS,
             tool_results=True,
         ),
@@ -206,5 +206,5 @@ PROVIDER = Provider(
     secret_env="AZURE_OPENAI_CLIENT_SECRET",
     secret_options=_CLIENT,
     docs_url="https://learn.microsoft.com/azure/ai-foundry/openai/latest",
-    models_path="",  # lists what could be deployed, not the deployments
+    models_path="",  # Azure lists deployable models, not deployments
 )

@@ -11,7 +11,7 @@ PROVIDER = Provider(
     codecs={
         "openai_chat": OpenAIChatCodec(
             no_reasoning={"thinking": {"type": "disabled"}},
-            # A call made while thinking is refused without what led to it.
+            # A request with a call is refused without the reasoning before the call.
             reasoning_echo="reasoning_content",
             prefill_message={"prefix": True},
         )

@@ -1,4 +1,4 @@
-"""Our own demo: a script, no AI, that speaks OpenAI's wires; see `llm.demo`."""
+"""The built-in demo: a script, no AI, with OpenAI's APIs; see `llm.demo`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
 PROVIDER = Provider(
     name="demo",
     label="Demo (no AI)",
-    base_url="self:/demo/v1",  # this very server, wherever it listens
+    base_url="self:/demo/v1",  # this server, at whatever address it listens
     codecs={
         "openai_responses": OpenAIResponsesCodec(
             options=openai_responses.OPENAI_OPTIONS,

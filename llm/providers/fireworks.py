@@ -10,7 +10,7 @@ PROVIDER = Provider(
     codecs={
         "openai_chat": OpenAIChatCodec(
             inline_refs=True,
-            # Else the answer is silently cut to what is left of the window.
+            # Otherwise `max_tokens` is silently lowered to fit the context window.
             defaults={"context_length_exceeded_behavior": "error"},
             options=frozenset({"prompt_cache_key"}),
             efforts={"minimal": "low", "xhigh": "high", "max": "high"},

@@ -5,7 +5,7 @@ from llm.wire.codecs.gemini import GeminiCodec
 
 
 def _api_key(api_key: str) -> dict[str, str]:
-    return {"x-goog-api-key": api_key}  # never in the URL, where logs would keep it
+    return {"x-goog-api-key": api_key}  # not in the URL, which logs contain
 
 
 PROVIDER = Provider(

@@ -13,7 +13,7 @@ PROVIDER = Provider(
             max_tokens_field="max_completion_tokens",
             options=frozenset({"service_tier"}),
             drops=frozenset({"logprobs", "top_logprobs"}),  # 400 for both
-            # Else it thinks inside the text; gpt-oss refuses to be asked.
+            # Otherwise Qwen's reasoning is part of the text; gpt-oss refuses the field.
             model_defaults={"qwen/": {"reasoning_format": "parsed"}},
             hosted_tools="groq",
             efforts={"minimal": "low", "xhigh": "high", "max": "high"},

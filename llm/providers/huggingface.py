@@ -1,6 +1,6 @@
-"""Hugging Face's router: many hosts behind one address, each with habits of its own.
+"""Hugging Face's router to many hosts, which behave differently.
 
-A model is named `organisation/model`, or `organisation/model:host` for one of them.
+A model is named `organisation/model`, or `organisation/model:host` to choose the host.
 """
 
 from __future__ import annotations

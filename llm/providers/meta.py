@@ -1,6 +1,6 @@
-"""Meta's Model API, which serves its closed models; Llama's weights have other hosts.
+"""Meta's Model API for its closed models; Llama models are served by other providers.
 
-Whether a tool is called is the model's choice alone, and it always reasons.
+The API has no tool choice, and its models always reason.
 """
 
 from __future__ import annotations

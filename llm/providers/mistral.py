@@ -10,7 +10,7 @@ PROVIDER = Provider(
     codecs={
         "openai_chat": OpenAIChatCodec(
             seed_field="random_seed",
-            stream_options={},  # usage comes unasked; unknown fields are refused
+            stream_options={},  # usage is always sent; unknown fields are refused
             drops=frozenset({"logprobs", "top_logprobs"}),
             reasoning_echo="content",
             call_id_length=9,

@@ -1,4 +1,4 @@
-"""Any host that speaks Chat Completions and has no file of its own here."""
+"""Any host with Chat Completions that has no file of its own in this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROVIDER = Provider(
     label="OpenAI-compatible",
     base_url="",
     codecs={
-        # Files go out: a host that reads none says so itself.
+        # Files are sent: a host that does not support them answers with an error.
         "openai_chat": OpenAIChatCodec(files=True, inline_refs=True),
         "openai_chat_think_tags": OpenAIChatCodec(
             files=True,

@@ -10,16 +10,16 @@ PROVIDER = Provider(
     base_url="https://openrouter.ai/api/v1",
     codecs={
         "openai_chat": OpenAIChatCodec(
-            defaults={"usage": {"include": True}},  # what it bills
+            defaults={"usage": {"include": True}},  # adds the cost to the usage
             effort_field="reasoning",
             options=frozenset({"verbosity"}),
             files=True,
             strict_tools=True,
             hosted_tools="openrouter",
-            statuses={403: ContentPolicy},  # its moderation; a wrong key is a 401
+            statuses={403: ContentPolicy},  # from moderation; a wrong key gets 401
         )
     },
-    headers={"X-Title": "Parley"},  # how its pages call us
+    headers={"X-Title": "Parley"},  # the app's name on OpenRouter's pages
     key_env="OPENROUTER_API_KEY",
     model_env="OPENROUTER_MODEL",
     base_url_env="OPENROUTER_API_BASE",

@@ -8,11 +8,11 @@ PROVIDER = Provider(
     label="Perplexity",
     base_url="https://api.perplexity.ai",
     codecs={
-        # Usage is in every chunk. A system message in the middle is refused.
+        # Every chunk has usage. System messages are refused except at the start.
         "openai_chat": OpenAIChatCodec(
             stream_options={}, merge_system=True, hosted_tools="perplexity"
         ),
-        # The reasoning models think inside the text.
+        # Reasoning models write their reasoning into the text.
         "openai_chat_think_tags": OpenAIChatCodec(
             name="openai_chat_think_tags",
             stream_options={},

@@ -11,7 +11,7 @@ PROVIDER = Provider(
         "openai_chat": OpenAIChatCodec(
             inline_refs=True, efforts={"minimal": "low", "xhigh": "high", "max": "high"}
         ),
-        # DeepSeek's models think inside the text here.
+        # DeepSeek's models write their reasoning into the text here.
         "openai_chat_think_tags": OpenAIChatCodec(
             inline_refs=True, name="openai_chat_think_tags", think_tags=True
         ),

@@ -1,9 +1,9 @@
-"""Gemini on Vertex AI. The address names project and location and ends there:
+"""Gemini on Vertex AI. The base URL ends with the project and location:
 `https://LOCATION-aiplatform.googleapis.com/v1beta1/projects/PROJECT/locations/LOCATION`
 (`https://aiplatform.googleapis.com/...` for the location `global`).
 
-The key is the JSON of a service account's key, for which we get tokens; or such a token
-itself, which lasts an hour.
+The key is a service account's key as JSON, which is exchanged for access tokens, or
+such a token itself, which is valid for an hour.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ PROVIDER = Provider(
     model_env="VERTEX_MODEL",
     base_url_env="VERTEX_API_BASE",
     docs_url="https://cloud.google.com/vertex-ai/generative-ai/docs",
-    models_path="",  # a catalogue of all publishers, not what the project may use
+    models_path="",  # Vertex lists all publishers' models, not the project's
 )

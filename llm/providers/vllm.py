@@ -3,7 +3,7 @@ from __future__ import annotations
 from llm.provider import Provider
 from llm.wire.codecs.openai_chat import OpenAIChatCodec
 
-#: The template leaves the last message open.
+#: Fields that let the model continue the last message.
 _PREFILL = {"continue_final_message": True, "add_generation_prompt": False}
 
 PROVIDER = Provider(
@@ -11,7 +11,7 @@ PROVIDER = Provider(
     label="vLLM",
     base_url="http://localhost:8000/v1",
     codecs={
-        # gpt-oss wants its thoughts back; other templates pass them over.
+        # gpt-oss needs its earlier reasoning; other chat templates ignore it.
         "openai_chat": OpenAIChatCodec(
             inline_refs=True,
             reasoning_echo="reasoning",

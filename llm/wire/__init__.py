@@ -1,6 +1,6 @@
 """The wire: providers' bytes to deltas to canonical events, and back. Pure.
 
-Nothing here does IO, awaits, or knows Django.
+Nothing in this package does IO, awaits, or imports Django.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A provider's whole answer: the bytes of its body in, JSON out."""
+"""JSON parsing of a provider's complete (not streamed) response body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm.wire import bounded_json
 
 
 def json_of(body: bytes) -> Any:
-    """Raises BadResponse."""
+    """Parse `body` as JSON. Raises BadResponse."""
     try:
         return bounded_json.loads(body)
     except bounded_json.TooManyValues as exc:
@@ -21,7 +21,7 @@ def json_of(body: bytes) -> Any:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """Raises BadResponse."""
+    """Parse `body` as a JSON object. Raises BadResponse."""
     answer = json_of(body)
     if not isinstance(answer, dict):
         raise BadResponse(detail="The answer is not a JSON object.")

@@ -1,8 +1,9 @@
-"""JSON from elsewhere, parsed only where that takes a bounded time. Pure.
+"""JSON parsing in bounded time, for input from outside. Pure.
 
-A parser runs in one go, and nothing else runs meanwhile. Twenty megabytes that hold one
-text are parsed in 25 ms, as many of "[[],[],[],…" in 3 s. So the values are counted
-first, which is a matter of searches for single bytes.
+A parser runs to its end without a pause and blocks everything else in its thread.
+Twenty megabytes that hold one string are parsed in 25 ms, twenty megabytes of
+"[[],[],[],…" take 3 s. Therefore the values are counted first, by searching for single
+bytes, and input with too many values is refused.
 """
 
 from __future__ import annotations
@@ -15,35 +16,37 @@ from typing import Any
 
 import orjson
 
-#: Values, and names of members. The probabilities of a thousand tokens, with twenty
-#: alternatives each, are 130,000.
+#: Limit on values plus member names. The log probabilities of a thousand tokens, with
+#: twenty alternatives each, are 130,000.
 MAX_VALUES = 250_000
-#: Bytes that are counted in one go. A thread lets others run between two calls: a
-#: megabyte of brackets holds them up for 20 ms.
+#: Bytes that are counted in one go. Between two pieces a thread can release the GIL: a
+#: megabyte of brackets holds other threads up for 20 ms.
 _PIECE = 64 * 1024
-_LEAST, _MOST = -(2**63), 2**64 - 1  # of the integers that orjson writes
-_MAX_DIGITS = 20  # of those, with the sign
+_LEAST, _MOST = -(2**63), 2**64 - 1  # the range of integers that orjson writes
+_MAX_DIGITS = 20  # of such an integer, sign included
 _NO_BACKSLASH = re.compile(rb"[^\\]")
 
 
 class TooManyValues(orjson.JSONDecodeError):
-    """JSON of more values than are parsed."""
+    """The JSON has more values than are parsed."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"it has more than {most:,} values", "", 0)
 
 
 def loads(body: bytes) -> Any:
-    """Raises orjson.JSONDecodeError, of which TooManyValues is one."""
+    """Parse `body`. Raises orjson.JSONDecodeError, of which TooManyValues is a
+    subclass."""
     check_values(body)
     return orjson.loads(body)
 
 
 def forgiving(text: str) -> Any:
-    """JSON that orjson refuses for half of a surrogate pair, as a value orjson writes.
+    """Parse JSON that orjson refuses because it has half of a surrogate pair.
 
-    Numbers beyond 64 bits become floats, as orjson reads them; NaN and infinities
-    become null, as orjson writes them. Raises ValueError, also for too deep a value.
+    The result can be written by orjson: numbers beyond 64 bits become floats, as orjson
+    reads them, and NaN and infinities become null, as orjson writes them. Raises
+    ValueError, also for a value that is nested too deeply.
     """
     try:
         return json.loads(
@@ -69,9 +72,9 @@ def _integer(text: str) -> int | float | None:
 
 
 def check_values(body: bytes, most: int = MAX_VALUES, piece: int = _PIECE) -> None:
-    """Raises TooManyValues. What is no JSON at all may pass."""
+    """Raises TooManyValues. Text that is not JSON at all may pass."""
     if len(body) <= most or sum(map(_values, _pieces(body, piece))) <= most:
-        return  # even if none of what looks like a value stands in a text
+        return  # few enough, even if every counted byte stands outside of strings
     values, in_text = 0, False
     for each in _pieces(body, piece):
         parts = _without_escapes(each).split(b'"')
@@ -82,19 +85,19 @@ def check_values(body: bytes, most: int = MAX_VALUES, piece: int = _PIECE) -> No
 
 
 def _values(text: bytes) -> int:
-    """One stands behind each of these, and one before them all."""
+    """An upper bound on the values in `text`: each follows one of these bytes."""
     return text.count(b",") + text.count(b":") + text.count(b"[") + text.count(b"{")
 
 
 def _without_escapes(piece: bytes) -> bytes:
-    """Without the quotes that end no text."""
+    """`piece` without escaped backslashes and quotes, which do not end a string."""
     if b"\\" not in piece:
         return piece
     return piece.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _pieces(body: bytes, size: int) -> Iterator[bytes]:
-    """All of it, cut where no escape is cut in two."""
+    """Yield all of `body` in pieces of about `size` bytes, never cutting an escape."""
     start = 0
     while start < len(body):
         cut = _NO_BACKSLASH.search(body, start + size)

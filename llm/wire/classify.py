@@ -1,11 +1,11 @@
-"""A provider's error, told before the stream or inside it, becomes one of ours.
+"""Classification of providers' errors as subclasses of LLMError.
 
-In: an HTTP status with headers and body, or the error object of a stream. Out: an
-`LLMError` whose sentence is ours; the provider's words are kept in `detail`, its
-status, type, code and request id beside them. Never raises.
+In: an HTTP status with headers and body, or the error object inside a stream. Out: an
+`LLMError` with a message of our own; the provider's message is in `detail`, its status,
+type, code and request id in attributes. Never raises.
 
-Hosts agree on little, so three questions are asked in order of trust: is the code or
-type one we know; does the message say it; what does the status mean.
+Hosts agree on little, so three sources are tried, the most reliable first: a known code
+or type, a known phrase in the message, the HTTP status.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from llm.errors import (
 )
 from llm.wire import bounded_json
 
-#: Where vendors put the id by which they find a request again, best first.
+#: Headers with the id under which the vendor finds the request again, best first.
 _REQUEST_ID_HEADERS = (
     "x-request-id",
     "request-id",
@@ -46,8 +46,8 @@ _REQUEST_ID_HEADERS = (
     "x-inference-request-id",
 )
 _DETAIL_LIMIT = 4000  # characters
-_MAX_TIME = 100  # characters of a header that tells one
-_MAX_SEARCHED = 4_000  # characters of an error that patterns are tried on
+_MAX_TIME = 100  # characters of a header that holds a time
+_MAX_SEARCHED = 4_000  # characters of an error that the patterns are searched in
 
 ErrorClass = type[LLMError]
 
@@ -165,7 +165,7 @@ _MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
             r"|specified api usage limits|insufficient (balance|funds|credit)",
             QuotaExhausted,
         ),
-        # llama.cpp answers 500 to what only the request can mend.
+        # llama.cpp answers 500 to requests that are themselves wrong.
         (r"--jinja\b|\bmmproj\b|image input is not supported", BadRequest),
     )
 )
@@ -189,7 +189,7 @@ _STATUSES: dict[int, ErrorClass] = {
 _SENTENCES: dict[ErrorClass, str] = {
     BadResponse: "The model wrote a tool call that cannot be read; try again.",
 }
-#: A field that one model does not have, and others may: OpenAI and its copies.
+#: A field that this model does not have and others may: OpenAI and its copies.
 _NO_FIELD = re.compile(r"unsupported parameter|unsupported_parameter", re.IGNORECASE)
 _NO_VALUE = re.compile(r"unsupported value|unsupported_value", re.IGNORECASE)
 _FIELD = re.compile(r"[\w.\[\]-]{1,60}")
@@ -198,7 +198,7 @@ _REQUEST_FAULTS = ("invalid_request", "invalid_argument", "bad_request", "invali
 
 @dataclass(slots=True)
 class _Report:
-    """What a provider said, whatever shape it chose."""
+    """The fields of a provider's error, independent of its JSON shape."""
 
     message: str = ""
     words: list[str] = field(default_factory=list)  # codes and types, lower case
@@ -207,11 +207,11 @@ class _Report:
     param: str | None = None
     status: int | None = None
     request_id: str | None = None
-    text: str = ""  # message and what lies deeper (an upstream's own error)
+    text: str = ""  # message and nested details (an upstream's own error)
 
     def cut(self) -> _Report:
-        """Without what stands far behind: a body may be a megabyte, and patterns that
-        look a few hundred characters ahead are tried at each of its words."""
+        """Truncate the texts. A body may be a megabyte, and some patterns look a few
+        hundred characters ahead from each word."""
         self.message = self.message[:_MAX_SEARCHED]
         self.text = self.text[:_MAX_SEARCHED]
         return self
@@ -224,9 +224,9 @@ def classify(
     *,
     statuses: Mapping[int, ErrorClass] | None = None,
 ) -> LLMError:
-    """What an HTTP answer of 4xx or 5xx means.
+    """Classify an HTTP answer of 4xx or 5xx.
 
-    `statuses` says what a status means at this host, where that is not the usual.
+    `statuses` overrides the usual meaning of statuses for this host.
     """
     report = _read(_json(body)).cut()
     report.status = status if status >= 400 else report.status or status
@@ -239,7 +239,7 @@ def classify(
 
 
 def classify_error(error: Any, *, status: int | None = None) -> LLMError:
-    """What an error object inside a stream, or inside an answer of 200, means."""
+    """Classify an error object inside a stream, or inside an answer of status 200."""
     report = _read(error).cut()
     report.status = status or report.status
     found = _error(report, {})
@@ -254,9 +254,9 @@ def request_id(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, as an error's headers (lower-case names) tell it.
+    """Seconds to wait according to an error's headers (with lower-case names).
 
-    Providers send `retry-after` with good answers too; there it means nothing.
+    Providers send `retry-after` with successful answers too; there it has no meaning.
     """
     waits = [
         wait
@@ -287,7 +287,7 @@ def _error(report: _Report, statuses: Mapping[int, ErrorClass]) -> LLMError:
 
 
 def _of_field(report: _Report, error_class: ErrorClass) -> str:
-    """A sentence that names the field at fault; "" where it is not so simple."""
+    """A message that names the invalid field; "" where the error is not that simple."""
     if error_class is not BadRequest or not _FIELD.fullmatch(report.param or ""):
         return ""
     said = f"{report.code} {report.message}"
@@ -301,11 +301,11 @@ def _of_field(report: _Report, error_class: ErrorClass) -> str:
 def _class(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
     known = _by_code(report.words)
     if known is RateLimited and report.status == 413:
-        return ContextTooLarge  # Groq: larger than a minute's tokens; waiting is vain
+        return ContextTooLarge  # Groq: more than a minute's tokens; waiting cannot help
     if known is RateLimited and "PerDay" in report.text:
         return QuotaExhausted  # Gemini: the day's quota
     if known in (ModelNotAvailable, InvalidKey) and _FILES.search(report.text):
-        return BadRequest  # Gemini: what is missing is something the request names
+        return BadRequest  # Gemini: a file or cache of the request is missing
     if known is InvalidKey and report.status in statuses:
         known = None  # the host uses this status for something else
     return known or _by_message(report) or _by_status(report, statuses)
@@ -324,7 +324,7 @@ def _by_code(words: Iterable[str]) -> ErrorClass | None:
 def _by_message(report: _Report) -> ErrorClass | None:
     for pattern, error_class in _MESSAGES:
         if error_class is QuotaExhausted and report.param:
-            continue  # about one field of the request, a tool named "credits" say
+            continue  # about one field of the request, e.g. a tool named "credits"
         if pattern.search(report.text):
             return error_class
     return None
@@ -388,7 +388,7 @@ def _fields(error: Mapping[str, Any]) -> _Report:
     if isinstance(metadata, Mapping):
         words.append(_text(metadata.get("error_type")))
     details = error.get("details")
-    if isinstance(details, Mapping):  # Anthropic's, and surer than its type
+    if isinstance(details, Mapping):  # Anthropic: more reliable than its type
         words.insert(0, _text(details.get("error_code")))
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, Mapping):
@@ -399,7 +399,7 @@ def _fields(error: Mapping[str, Any]) -> _Report:
 
 
 def _status_in(error: Mapping[str, Any]) -> int | None:
-    """The HTTP status that the error object itself claims."""
+    """The HTTP status inside the error object."""
     for name in (
         "status",
         "status_code",
@@ -422,7 +422,7 @@ def _text(value: Any) -> str | None:
 
 
 def _name(value: Any) -> str | None:
-    """Google's status is a word, Azure's a number that is kept already."""
+    """Google's status is a word. Azure's is a number, which `_status_in` reads."""
     return _text(value) if isinstance(value, str) and not value.isdecimal() else None
 
 
@@ -444,7 +444,7 @@ def _number(text: str | None, per_second: int = 1) -> float | None:
 
 
 def _until(text: str | None, now: str | None) -> float | None:
-    """Seconds to a date, by the clock of the one who named it."""
+    """Seconds until a date, measured by the server's own clock where it sends one."""
     try:
         end = parsedate_to_datetime(text or "").timestamp()
     except (ValueError, OverflowError):
@@ -457,7 +457,7 @@ def _until(text: str | None, now: str | None) -> float | None:
 
 
 def _reset(headers: Mapping[str, str], unit: str) -> float | None:
-    """When the allowance that is used up is renewed: "17.39s", "6m0s" or seconds."""
+    """When the exhausted rate limit is renewed: "17.39s", "6m0s" or seconds."""
     if headers.get(f"x-ratelimit-remaining-{unit}") != "0":
         return None
     text = headers.get(f"x-ratelimit-reset-{unit}", "")
@@ -466,7 +466,8 @@ def _reset(headers: Mapping[str, str], unit: str) -> float | None:
     return _duration(text) or _number(text)
 
 
-#: Without a bound a text of digits alone would be read from each of them to its end.
+#: Bounded repetition: with `\d+` a text of digits would be scanned from each digit to
+#: its end.
 _DURATION = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _TOLD_DELAY = re.compile(

@@ -1,10 +1,11 @@
-"""The faces every wire format implements. None does IO.
+"""The protocols that every wire format implements. Implementations do no IO.
 
-Some formats have more to say. A codec may have `headers(request)`, what it tells in
-headers; `degraded(request)`, the options it only comes near to; `follows(part, url)`,
-whether its host fetches what is at an address (without it: yes). A decoder whose
-provider tells long answers in portions is `Portioned`. One that knows events which are
-nothing but text has `plain`, a `Plain`.
+Some formats implement optional methods. A codec may have `headers(request)`, extra
+request headers; `degraded(request)`, the options that it only approximates;
+`fetches(part, url)`, whether its host downloads the file at `url` (without the method:
+yes). A decoder whose provider splits long answers over several requests is a
+`ContinuableDecoder`. A decoder that can recognise events that are nothing but text has
+`match_plain_text`, a `PlainTextMatcher`.
 """
 
 from __future__ import annotations
@@ -17,44 +18,50 @@ from llm.wire.deltas import Delta
 from llm.wire.request import Request
 from llm.wire.sse import ServerSentEvent
 
-#: The text of an event's JSON that is nothing but text, as things stand, and how to
-#: tell another in its place. None for any other event; hearing one changes nothing.
+#: Takes an event's JSON. Returns its text and a function that makes a delta of any
+#: other text in its place, or None where the event is more than text. Has no side
+#: effects.
 Plain = Callable[[Any], tuple[str, Callable[[str], Delta]] | None]
 
 
 class Decoder(Protocol):
-    """One provider call's stream. Made new for each call; keeps that call's state."""
+    """Decodes the stream of one provider call; created for each call, holds its
+    state."""
 
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error the provider reports inside the stream."""
         ...
 
     def close(self) -> Iterable[Delta]:
-        """The bytes have ended. Raises ProviderDown where the message had not."""
+        """Called when the stream has ended. Raises ProviderDown if the message has
+        not."""
         ...
 
 
 @runtime_checkable
 class Portioned(Decoder, Protocol):
-    """A decoder whose provider tells long answers in portions."""
+    """A decoder whose provider splits a long answer over several requests."""
 
     @property
     def continuation(self) -> Mapping[str, Any]:
-        """What the same request must say besides to be told the rest; {} for none."""
+        """Fields to add to the same request to get the rest; {} when there is no
+        rest."""
         ...
 
     def go_on(self) -> None:
-        """The next bytes are the rest of this answer."""
+        """Tell the decoder that the next bytes continue this answer."""
         ...
 
 
 @runtime_checkable
 class BackgroundCodec(Protocol):
-    """A codec whose host continues a response without a connection. The `path` of a
-    request that resumes one is read with GET."""
+    """A codec whose host continues a response without a connection.
+
+    A request with `resumes` is sent as a GET to its `path`.
+    """
 
     def cancel_path(self, response_id: str) -> str:
-        """Where a POST ends the response."""
+        """The path to POST to in order to cancel the response."""
         ...
 
 
@@ -67,15 +74,15 @@ class Codec(Protocol):
         ...
 
     def encode(self, request: Request) -> dict[str, Any]:
-        """The JSON body. Raises BadRequest for what this format cannot say."""
+        """The JSON body. Raises BadRequest for a request this format cannot express."""
         ...
 
     def decoder(self) -> Decoder: ...
 
     def decode(self, body: bytes) -> list[Delta]:
-        """A whole answer that did not stream. Raises LLMError, as `feed` does."""
+        """Decode a complete, unstreamed answer. Raises LLMError, as `feed` does."""
         ...
 
     def error(self, status: int, headers: Mapping[str, str], body: bytes) -> LLMError:
-        """What an HTTP answer of 4xx or 5xx means. Never raises itself."""
+        """Classify an HTTP answer of 4xx or 5xx. Never raises."""
         ...

@@ -1,4 +1,4 @@
-"""Numbers of a provider's `usage`. Odd ones are unknown and cost no answer. Pure."""
+"""Numbers in a provider's `usage`. Invalid ones count as unknown. Pure."""
 
 from __future__ import annotations
 

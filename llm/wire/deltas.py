@@ -1,8 +1,8 @@
-"""What a provider's stream says, in the smallest vocabulary all providers share.
+"""The deltas that decoders emit: what all providers' streams have in common.
 
-A codec's decoder says these and nothing else; `response.ResponseBuilder` turns them
-into canonical events. `key` names the provider's own block (its index, say) within one
-provider call and never leaves this package. A delta with a new key begins an item.
+A decoder emits only these; `response.ResponseBuilder` turns them into canonical events.
+`key` identifies the provider's own block (its index, for example) within one provider
+call and never leaves this package. A delta with a new key opens an item.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Literal
 from llm.wire.mending import mended_json
 
 Key = Hashable
-#: "pause": the provider wants to be asked again, with what it has said so far; "size":
-#: we take no more of the answer.
+#: "pause": the provider wants another request with its answer so far; "size": the
+#: answer exceeded our size limit.
 FinishReason = Literal[
     "stop", "tool_calls", "length", "content_filter", "pause", "size"
 ]
-#: Reasons of an answer that is over because the model had no more to say.
+#: Reasons of an answer that the model has ended by itself.
 ENDED: frozenset[FinishReason] = frozenset({"stop", "tool_calls"})
 
 
 @dataclass(slots=True)
 class StartDelta:
-    """Who is answering. Empty where the provider does not say."""
+    """Id and model of the response; empty where the provider does not send them."""
 
     response_id: str = ""
     model: str = ""
@@ -57,7 +57,7 @@ class AnnotationDelta:
 
 @dataclass(slots=True)
 class ReasoningDelta:
-    """Thinking. `summary` parts are numbered; raw text has one part."""
+    """Reasoning. Summary parts are numbered; raw text has one part."""
 
     key: Key
     text: str
@@ -67,7 +67,7 @@ class ReasoningDelta:
 
 @dataclass(slots=True)
 class ToolCallDelta:
-    """A piece of a client tool call. `arguments` is a fragment of a JSON text."""
+    """A piece of a client tool call. `arguments` is a fragment of JSON text."""
 
     key: Key
     call_id: str = ""
@@ -77,8 +77,8 @@ class ToolCallDelta:
 
 @dataclass(slots=True)
 class ItemDelta:
-    """An item of another type (a hosted tool's receipt): as it is now, whole when
-    `done`."""
+    """The current state of an item of another type (a hosted tool's receipt); final
+    when `done`."""
 
     key: Key
     item: dict[str, Any]  # canonical shape, without id and status
@@ -89,8 +89,8 @@ class ItemDelta:
 class ProofDelta:
     """The block exactly as this provider wants it back (signature, encrypted content).
 
-    The last one of a key wins. A key that nothing else opens becomes an empty reasoning
-    item.
+    The last one of a key replaces earlier ones. A key that no other delta opens becomes
+    an empty reasoning item.
     """
 
     key: Key
@@ -99,11 +99,11 @@ class ProofDelta:
 
 @dataclass(slots=True)
 class CloseDelta:
-    """The block is whole. Not every provider says so; the end of the call closes the
-    rest.
+    """The block is complete. Not every provider says so; the end of the call closes
+    blocks that are still open.
 
-    A call closed as not `complete` was cut short and is never run. `arguments` are a
-    call's whole arguments, where the pieces said something else.
+    A call that is closed with `complete=False` was cut off and is never run.
+    `arguments` are a call's complete arguments where they differ from the pieces.
     """
 
     key: Key
@@ -113,7 +113,8 @@ class CloseDelta:
 
 @dataclass(slots=True)
 class UsageDelta:
-    """Token counts of this call so far; what is not None replaces what was.
+    """Token counts of this call so far; a value that is not None replaces the earlier
+    one.
 
     Canonical meaning: `input_tokens` includes cache reads and writes, `output_tokens`
     includes reasoning. `raw` is the provider's own object.
@@ -124,13 +125,13 @@ class UsageDelta:
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    cost: float | None = None  # USD, where the provider tells what it bills
+    cost: float | None = None  # USD, where the provider reports the price
     raw: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
 class FinishDelta:
-    """Why the provider stopped; `raw` in its own word. The last one wins."""
+    """Why the provider stopped; `raw` is its own word. The last one counts."""
 
     reason: FinishReason
     raw: str | None = None
@@ -152,9 +153,9 @@ Delta = (
 
 
 def merge(deltas: list[Delta], most: int = sys.maxsize) -> list[Delta]:
-    """The same, neighbours that only lengthen one text made one. Order is kept.
+    """Join neighbouring deltas that only lengthen the same text. Order is unchanged.
 
-    A text that has `most` characters is lengthened no more.
+    A text that has `most` characters already is not lengthened.
     """
     merged: list[Delta] = []
     for delta in deltas:
@@ -186,7 +187,7 @@ def merge(deltas: list[Delta], most: int = sys.maxsize) -> list[Delta]:
 
 
 def is_sound(delta: Delta) -> bool:
-    """Whether texts are texts and counts are numbers, whatever the provider sent."""
+    """Whether texts are strings and counts are numbers, whatever the provider sent."""
     check = _SOUND.get(type(delta))
     return check is None or check(delta)
 
@@ -210,8 +211,11 @@ def _is_counted(delta: Any) -> bool:
 
 
 def mend(delta: Delta) -> None:
-    """Make what came whole fit to be kept. Texts come in pieces, and halves of a letter
-    may still find each other: those are for `ResponseBuilder`."""
+    """Sanitize the fields that arrive complete, so that they can be stored.
+
+    Streamed text is left to `ResponseBuilder`: a surrogate pair may be split over two
+    deltas.
+    """
     for name in _WHOLE.get(type(delta), ()):
         setattr(delta, name, mended_json(getattr(delta, name)))
 

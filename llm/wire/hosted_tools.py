@@ -1,9 +1,9 @@
-"""Tools that a provider runs itself, in the words of the Responses API. Pure.
+"""Tools that a provider runs itself, as the Responses API declares them. Pure.
 
 In: a tool as a request declares it, `{"type": "web_search", ...}`. Out: which of the
-known ones it is, and its fields as values, for the codecs to say in their own words.
-What only narrows a tool (domains, allowed tools) is never left out in silence: a codec
-that cannot say it refuses by `cannot`.
+known tools it is and its fields as values, which each codec writes in its own format.
+Restrictions (domains, allowed tools) are never dropped silently: a codec that cannot
+express one raises `not_supported`.
 
 Beyond OpenAI's fields `filters` may hold `blocked_domains`, which xAI calls
 `excluded_domains`.
@@ -23,7 +23,7 @@ from llm.errors import BadRequest
 Tool = Mapping[str, Any]
 
 _DATED = r"(_preview)?(_20\d\d_\d\d_\d\d)?"
-#: Every spelling of `type` that means a tool, by the name it has in capabilities.
+#: Spellings of `type`, by the tool's name in capabilities.
 SPELLINGS: Mapping[str, re.Pattern[str]] = {
     "web_search": re.compile(rf"web_search{_DATED}"),
     "x_search": re.compile("x_search"),
@@ -34,8 +34,8 @@ SPELLINGS: Mapping[str, re.Pattern[str]] = {
     "mcp": re.compile("mcp"),
 }
 NAMES = tuple(SPELLINGS)
-#: Types of items that tell of tools which a provider ran, and of notes of our own. A
-#: wire without such tools leaves them out.
+#: Types of items that record what a provider's tool did (receipts), and our own notes.
+#: A wire format without such tools leaves them out.
 RECEIPTS = frozenset(
     {
         "code_interpreter_call",
@@ -55,13 +55,14 @@ RECEIPTS = frozenset(
 
 
 def kind_of(tool: Tool) -> str | None:
-    """Its name in `NAMES`; None for functions and for a provider's own spellings."""
+    """The tool's name in `NAMES`; None for functions and for vendor-specific types."""
     type = str(tool.get("type"))
     return next((n for n, known in SPELLINGS.items() if known.fullmatch(type)), None)
 
 
 def is_hosted(tool: Tool) -> bool:
-    """Whether it is no function of somebody's; a provider's own spelling counts."""
+    """Whether the tool is not a client function; vendor-specific types count as
+    hosted."""
     return tool.get("type") not in ("function", "custom")
 
 
@@ -75,12 +76,12 @@ def no_such_tool(tool: Tool) -> BadRequest:
 
 
 def cannot(tool: Tool, what: str) -> BadRequest:
-    """`what` goes on after "This provider's 'web_search' …"."""
+    """An error; `what` completes the sentence "This provider's 'web_search' …"."""
     return BadRequest(f"This provider's {tool.get('type')!r} {what}.", param="tools")
 
 
 def needed(tool: Tool, name: str) -> Any:
-    """A field that the tool is nothing without. Raises BadRequest."""
+    """The value of a required field. Raises BadRequest if it is missing."""
     if value := tool.get(name):
         return value
     raise BadRequest(f"The tool {tool.get('type')!r} needs {name!r}.", param="tools")
@@ -91,7 +92,7 @@ def needed(tool: Tool, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What a `web_search` is told."""
+    """The options of a `web_search`."""
 
     allowed: Sequence[str] = ()  # domains; empty for all
     blocked: Sequence[str] = ()
@@ -100,7 +101,7 @@ class Search:
 
     @classmethod
     def of(cls, tool: Tool) -> Self:
-        """Raises BadRequest where both lists of domains are given."""
+        """Raises BadRequest where both allowed and blocked domains are set."""
         filters = tool.get("filters") or {}
         allowed = filters.get("allowed_domains") or ()
         blocked = filters.get("blocked_domains") or filters.get("excluded_domains")
@@ -124,19 +125,19 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteServer:
-    """What an `mcp` tool says of a server that the provider is to reach."""
+    """The server that an `mcp` tool asks the provider to connect to."""
 
     label: str
     url: str = ""
     authorization: str = ""  # an access token
     headers: Mapping[str, str]
     allowed: Sequence[str] | None = None  # names of tools; None for all
-    read_only: bool = False  # only tools that say they change nothing
-    asks: bool = True  # wants to be asked before a tool is called
+    read_only: bool = False  # only tools that are annotated as read-only
+    asks: bool = True  # the client must approve each call
 
     @classmethod
     def of(cls, tool: Tool) -> Self:
-        """Raises BadRequest for one without a label."""
+        """Raises BadRequest if the label is missing."""
         allowed = tool.get("allowed_tools")
         filter = allowed if isinstance(allowed, Mapping) else {"tool_names": allowed}
         names = filter.get("tool_names")
@@ -151,7 +152,7 @@ class RemoteServer:
         )
 
     def refuse_asking(self) -> None:
-        """For hosts that call without asking anybody."""
+        """For hosts that run calls without approval. Raises BadRequest."""
         if self.asks:
             raise BadRequest(
                 "This provider calls MCP tools without asking; say so with"
@@ -165,14 +166,14 @@ class RemoteServer:
 
 
 def container_files(tool: Tool) -> Sequence[str]:
-    """Ids of the files that a `code_interpreter` is to find in its container."""
+    """Ids of the files that a `code_interpreter` gets in its container."""
     container = tool.get("container")
     files = container.get("file_ids") if isinstance(container, Mapping) else None
     return tuple(files or ())
 
 
 def refuse_container(tool: Tool) -> None:
-    """For hosts that make a container by themselves, and an empty one."""
+    """For hosts that always create an empty container. Raises BadRequest."""
     if container_files(tool) or isinstance(tool.get("container"), str):
         raise cannot(tool, "begins with an empty container; leave 'container' out")
 
@@ -185,9 +186,9 @@ def _known_of(place: Mapping[str, Any]) -> dict[str, str]:
 
 
 def screenshot_of(output: Mapping[str, Any]) -> dict[str, Any]:
-    """The picture in a `computer_call_output`, as a part of a message.
+    """The screenshot in a `computer_call_output`, as a part of a message.
 
-    Raises BadRequest for one without a picture.
+    Raises BadRequest if there is none.
     """
     shown = output.get("output")
     told = shown if isinstance(shown, Mapping) else {}
@@ -202,7 +203,8 @@ def screenshot_of(output: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def screenshot_message(output: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a model that is not told of the action before it."""
+    """The screenshot as a user message, for a model that does not get the action
+    itself."""
     told = {"type": "input_text", "text": "This is what the screen shows now."}
     return {
         "type": "message",

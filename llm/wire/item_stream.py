@@ -1,10 +1,10 @@
-"""Items of a response in the making, told as canonical events.
+"""Items of a response under construction, emitted as canonical events.
 
 An item is *open* from its first delta to its last. Message and reasoning items follow
-one another, so opening one closes the last; tool calls may be open side by side. `done`
-is told in the order of `output_index`, so a closed item may wait for an earlier one. An
-event is a fresh dict that nobody changes afterwards; text is kept as a list and joined
-once.
+one another, so opening one closes the previous one; tool calls may be open side by
+side. `done` events are emitted in the order of `output_index`, so a closed item may
+wait for an earlier one. An event is a new dict that nobody changes afterwards; text is
+collected in a list and joined once.
 
 Source: https://www.openresponses.org/specification#streaming
 """
@@ -22,30 +22,30 @@ from llm.wire.items import Event, Item
 from llm.wire.mending import mended, mended_json
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-#: In the place of what most responses have none of until their end, while thousands are
-#: open. Whoever adds to one makes it first.
+#: Shared placeholder for dicts that most responses fill only at their end, while
+#: thousands are open. Code that adds to one creates a real dict first.
 NOTHING = cast(dict[Any, Any], MappingProxyType({}))
 
 
-_TOGETHER = 1000  # pieces of a text
-_PAGE = 128 * 1024  # characters of a text that are deflated together
+_TOGETHER = 1000  # pieces of text that are joined into one string
+_PAGE = 128 * 1024  # characters of text that are deflated together
 
 
 class Pieces:
-    """A text as it comes, piece by piece.
+    """A text that grows piece by piece, stored compactly.
 
-    A string of its own takes 50 bytes more than its letters, and hosts send a few
-    letters at a time: pieces are put together by the thousand. A long text waits
-    deflated for its end, as many may be open at once.
+    A Python string takes 50 bytes beyond its characters, and hosts send a few
+    characters at a time: pieces are joined by the thousand. A long text is kept
+    deflated until its end, because many may be open at once.
     """
 
     __slots__ = ("_latest", "_loose", "_paged", "_pages", "length")
 
     def __init__(self) -> None:
         self.length = 0  # characters
-        self._paged = 0  # of them in pages
-        self._pages: Sequence[bytes | str] = ()  # what came first
-        self._loose: Sequence[str] = ()  # what came then, by the thousand
+        self._paged = 0  # of these, in pages
+        self._pages: Sequence[bytes | str] = ()  # the beginning of the text
+        self._loose: Sequence[str] = ()  # after the pages, joined by the thousand
         self._latest: list[str] = []
 
     def append(self, piece: str) -> None:
@@ -53,7 +53,8 @@ class Pieces:
         self.length += len(piece)
         if self.length - self._paged >= _PAGE:
             text = self._taken()
-            # What comes in one, of an earlier run say, an event holds as well.
+            # A large single piece (restored from an earlier run) is referenced by an
+            # event too, so deflating it would save no memory.
             page = text if len(piece) == len(text) else _deflated(text)
             self._pages, self._paged = (*self._pages, page), self.length
         elif len(self._latest) == _TOGETHER:
@@ -61,14 +62,14 @@ class Pieces:
             self._loose = (*self._loose, "".join(latest))
 
     def joined(self) -> str:
-        """All of it."""
+        """The complete text."""
         if len(self._loose) + len(self._latest) > 1:
             self._loose = (self._taken(),)
         loose = [*self._loose, *self._latest]
         return "".join([*map(_inflated, self._pages), *loose])
 
     def _taken(self) -> str:
-        """What is in no page, which is forgotten."""
+        """Remove and return the text that is not in a page."""
         text = "".join([*self._loose, *self._latest])
         self._loose, self._latest = (), []
         return text
@@ -85,7 +86,7 @@ def _inflated(page: bytes | str) -> str:
 
 
 class OpenItem:
-    """An item not yet done: its skeleton and the text that has come so far."""
+    """An item that is not done: its skeleton and its text so far."""
 
     __slots__ = (
         "arguments",
@@ -104,14 +105,14 @@ class OpenItem:
         self.item = item
         self.part: dict[str, Any] | None = None  # the content part being written
         self.part_index = -1
-        self.source_part = 0  # its number as the provider counts
-        self.text = Pieces()  # of that part
+        self.source_part = 0  # its number in the provider's numbering
+        self.text = Pieces()  # of the current part
         self.arguments = Pieces()
-        self.pending = ""  # half a surrogate pair
+        self.pending = ""  # first half of a surrogate pair
         self.closed = False
 
     def snapshot(self) -> Item:
-        """The item as it stands, with text that is not closed yet."""
+        """The item as it is now, including text of an open part."""
         item = dict(self.item)
         if item["type"] == "function_call":
             item["arguments"] = self.arguments.joined()
@@ -123,8 +124,10 @@ class OpenItem:
 
 
 class ItemStream:
-    """`output` holds the items that are done; `proofs` the raw blocks of providers, by
-    item id. Events gather until `_take`."""
+    """Open items and finished `output` of a response.
+
+    `proofs` are the providers' raw blocks, by item id. Events collect until `_take`.
+    """
 
     __slots__ = (
         "_call_ids",
@@ -149,11 +152,11 @@ class ItemStream:
         self._make_id = make_id
         self._out: list[Event] = []
         self._sequence = 0
-        self._count = 0  # items added
+        self._count = 0  # items added so far
         self._open: dict[Key, OpenItem] = {}
         self._closed: dict[Key, str] = NOTHING  # ids of this call's closed items
         self._current: Key | None = None  # the open message or reasoning item
-        #: Calls whose name is to come.
+        #: Calls whose name has not arrived yet.
         self._unnamed: dict[Key, list[ToolCallDelta]] = NOTHING
         self._waiting: dict[int, Item] = NOTHING  # closed, behind one still open
         self._call_ids: dict[str, None] = NOTHING
@@ -206,7 +209,7 @@ class ItemStream:
     def _open_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
         self._close_part(opened)
         field = "summary" if part["type"] == "summary_text" else "content"
-        # A host may speak in an item that it began as something else.
+        # Some hosts send text for an item that they began as another type.
         opened.item = {**opened.item, field: [*opened.item.get(field, ()), part]}
         opened.part = part
         opened.part_index = len(opened.item[field]) - 1
@@ -234,7 +237,7 @@ class ItemStream:
     def _close_part(self, opened: OpenItem) -> None:
         if opened.part is None:
             return
-        if opened.pending:  # the other half never came
+        if opened.pending:  # the second half never arrived
             opened.text.append("\ufffd")
             opened.pending = ""
         text = opened.text.joined()
@@ -272,11 +275,11 @@ class ItemStream:
         self._wait(opened.index, opened.item)
 
     def _close_arguments(self, opened: OpenItem, complete: bool) -> bool:
-        """False where the call must never be run."""
+        """Returns False if the call must never be run."""
         text = opened.arguments.joined()
         if complete and text.strip() in ("", "null"):
             if not text:
-                self._arguments(opened, "{}")  # the pieces are the whole
+                self._arguments(opened, "{}")  # the deltas must add up to them
             text = "{}"
         opened.item = {**opened.item, "arguments": text}
         self._emit(
@@ -288,7 +291,7 @@ class ItemStream:
         return complete and bool(opened.item["name"])
 
     def _whole(self, item: Item) -> None:
-        """An item that is done as it comes, told with its content."""
+        """Add a finished item: emit its events with all its content."""
         opened = self._begin(item)
         if item["type"] == "function_call":
             self._arguments(opened, item["arguments"])
@@ -305,7 +308,7 @@ class ItemStream:
         self._wait(opened.index, item)
 
     def _begin(self, item: Item) -> OpenItem:
-        """Tell `item` added, empty; its content is told after."""
+        """Emit the `added` event of `item`, empty; its content follows."""
         opened = OpenItem(self._count, {**item, "status": "in_progress"})
         self._count += 1
         for field in ("content", "summary"):
@@ -321,7 +324,7 @@ class ItemStream:
         return opened
 
     def _tell_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
-        """Open `part` with all its text; it stays open."""
+        """Open `part` and emit all its text; the part stays open."""
         if (field := _text_field(part)) not in part:
             return
         self._open_part(opened, {**part, field: ""})
@@ -341,7 +344,7 @@ class ItemStream:
                 self._emit("response.reasoning_summary_text.delta", **at, delta=text)
 
     def _wait(self, index: int, item: Item) -> None:
-        """Report closed items done, once every item before them is."""
+        """Emit `done` for closed items as soon as every earlier item is done."""
         self._waiting = self._waiting or {}
         self._waiting[index] = item
         while (index := len(self.output)) in self._waiting:
@@ -356,7 +359,7 @@ class ItemStream:
     # Plumbing
 
     def _unique(self, call_id: str) -> str:
-        """The provider's id where it is usable and new in this response."""
+        """The provider's id if it is valid and new in this response, else a new one."""
         if not call_id or len(call_id) > 64 or call_id in self._call_ids:
             call_id = self._make_id("call")
         self._note_call(call_id)
@@ -367,10 +370,11 @@ class ItemStream:
         self._call_ids[call_id] = None
 
     def _mend(self, opened: OpenItem, text: str) -> str:
-        """`text` without half a surrogate pair at its end; that waits for the other.
+        """`text` without half a surrogate pair at its end, which waits for the other
+        half.
 
-        Hosts cut an emoji's escape in two; JSON of ours must never carry half of one.
-        Nor NUL, over which PostgreSQL refuses all that is written with it.
+        Hosts cut an emoji's escape in two, and half of one cannot be written as JSON.
+        NUL is replaced because PostgreSQL refuses any row that contains it.
         """
         if "\0" in text:
             text = text.replace("\0", "\ufffd")
@@ -382,7 +386,7 @@ class ItemStream:
         return mended(text)
 
     def _at(self, opened: OpenItem) -> dict[str, Any]:
-        """The address of the part being written."""
+        """The ids and indexes that address the current part."""
         at = {"item_id": opened.item["id"], "output_index": opened.index}
         if opened.part is not None and opened.part["type"] == "summary_text":
             return {**at, "summary_index": opened.part_index, "part": opened.part}

@@ -1,8 +1,8 @@
 """Canonical items and events: the shapes of Open Responses, typed.
 
-An item or event is the JSON that is stored, sent and replayed, so it is a plain dict.
-What a provider wants back unchanged rides in `provider_data` while the item is inside
-`llm` and `conversations`; it is never part of an event.
+An item or event is the JSON that is stored, sent and replayed, so it is a plain dict. A
+block that a provider wants back unchanged is in `provider_data` while the item is
+inside `llm` and `conversations`; it is never part of an event.
 
 Source: https://www.openresponses.org/specification
 """
@@ -20,19 +20,19 @@ Event = dict[str, Any]
 
 
 class Issuer(TypedDict):
-    """Who made a proof, and therefore the only one it may go back to."""
+    """The provider, model and account that made a proof; it goes back only to these."""
 
     provider: str  # kind of the provider, e.g. "openai"
-    model: str  # name as the provider spells it
-    route: str  # which account: "<provider row>:<key row>", "*" for any key
+    model: str  # as the provider spells it
+    route: str  # the account: "<provider row>:<key row>", "*" for any key
 
 
 ANY_KEY = "*"
 
 
 def is_issuer(issuer: Issuer, told: Issuer) -> bool:
-    """Whether `issuer` is the one that a proof tells. A client that keeps proofs itself
-    does not say which key they came by."""
+    """Whether `issuer` made the proof of `proof_issuer`. In a proof that a client
+    stored itself, the key may be "*"."""
     if issuer == told:
         return True
     provider, _, rest = told["route"].partition(":")
@@ -54,7 +54,7 @@ class ProviderData(TypedDict):
     response_id: NotRequired[str]
 
 
-#: What ids of items begin with at OpenAI, which refuses any other.
+#: Prefixes of item ids at OpenAI, which refuses any other prefix.
 _PREFIXES = {
     "apply_patch_call": "apc",
     "code_interpreter_call": "ci",
@@ -81,7 +81,7 @@ def id_prefix(item_type: str) -> str:
 
 
 def new_id(prefix: str) -> str:
-    """`prefix_` and 32 characters that sort by time of making."""
+    """`prefix_` and 32 characters that sort by creation time."""
     return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
@@ -125,13 +125,16 @@ def text_of(item: Item) -> str:
 
 
 def output_text(items: Iterable[Item]) -> str:
-    """What the assistant said in `items`."""
+    """All text of the assistant in `items`."""
     return "".join(text_of(i) for i in items if i.get("role") == "assistant")
 
 
 def answered_calls(items: Iterable[Item]) -> set[str]:
-    """The call ids that have an output. A `custom_tool_call` without one was never for
-    us to run: xAI tells so of tools of its own."""
+    """The call ids that have an output.
+
+    A `custom_tool_call` without one was not meant for the client: xAI reports calls of
+    its own tools so.
+    """
     kinds = ("function_call_output", "custom_tool_call_output")
     return {item["call_id"] for item in items if item.get("type") in kinds}
 
@@ -140,5 +143,5 @@ _STRICT_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def is_portable_call_id(call_id: str) -> bool:
-    """True where every provider takes it; the others need `call_<hash>` on the wire."""
+    """True if every provider accepts it; other ids are sent as `call_<hash>`."""
     return _STRICT_CALL_ID.fullmatch(call_id) is not None

@@ -1,4 +1,4 @@
-"""Where something stands in a JSON document.
+"""JSON Pointers and readable paths into a JSON document.
 
 Source: https://www.rfc-editor.org/rfc/rfc6901
 """
@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 
 
 def steps_of(pointer: str) -> Iterator[str]:
-    """Its names and numbers; also of a pointer in a URL, as in `"$ref": "#/a/b"`."""
+    """The reference tokens of `pointer`; it may be in a URL, as in `"$ref":
+    "#/a/b"`."""
     for step in pointer.removeprefix("#").split("/")[1:]:
         yield step.replace("~1", "/").replace("~0", "~")
 
 
 def spelled(path: Sequence[str | int]) -> str:
-    """`["pages", 2, "title"]` as people read it, `pages[2].title`."""
+    """Format `["pages", 2, "title"]` as `pages[2].title`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(steps).removeprefix(".")

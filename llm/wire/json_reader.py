@@ -1,9 +1,10 @@
-"""A JSON object or array whose text comes in pieces: where does it end, if it is one?
+"""An incremental recogniser for one JSON object or array.
 
-In: text. Out: whether what was read so far can be the beginning of JSON, and where the
-members of the outermost object stand. It reads each character once and keeps none.
-Theory: `_closers` are the brackets still to come, `_expects` names what may come next;
-strings, escapes and literals may be cut anywhere, so each is a state of its own.
+In: text in pieces. Out: whether the text so far can be the beginning of JSON, where the
+value ends, and where the members of the outermost object stand. It reads each character
+once and stores none. Theory: `_closers` are the brackets still to come, `_expects`
+names what may come next; strings, escapes and literals may be cut anywhere, so each is
+a state of its own.
 
 Source: https://www.rfc-editor.org/rfc/rfc8259
 """
@@ -29,7 +30,7 @@ _Expected = Literal[
 ]
 
 _BLANK = re.compile(r"[ \t\n\r]*")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')  # of a string
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')  # inside a string
 _LITERAL = re.compile(r"[-+.\w]*", re.ASCII)
 _WHOLE_LITERAL = re.compile(
     r"true|false|null|-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", re.ASCII
@@ -40,12 +41,12 @@ _CLOSERS = {"{": "}", "[": "]"}
 
 @dataclass(slots=True)
 class Member:
-    """Where a member of the outermost object stands, in characters from its `{`."""
+    """Offsets of a member of the outermost object, in characters from its `{`."""
 
     key: int
     key_end: int = 0
     value: int = 0
-    value_end: int = 0  # 0 while it is being read
+    value_end: int = 0  # 0 until it has been read completely
 
 
 class JsonReader:
@@ -70,13 +71,13 @@ class JsonReader:
         self.size = 0  # characters read
         self._expects: _Expected = "start"
         self._closers: list[str] = []
-        self._is_key = False  # the string being read
+        self._is_key = False  # whether the string being read is a key
         self._hex = 0  # digits of a \u escape still to come
         self._literal = ""
 
     def feed(self, text: str, position: int = 0) -> int:
         """Read on from `position`. Returns where reading stopped: at the end of `text`,
-        behind the value, or at the character that cannot be."""
+        behind the value, or at the first invalid character."""
         before = self.size - position
         while position < len(text) and not (self.is_whole or self.is_broken):
             self.size = before + position
@@ -140,7 +141,7 @@ class JsonReader:
         return position + 1
 
     def _begin(self, *, key: bool) -> None:
-        """A key or a value begins at `size`."""
+        """Record that a key or a value begins at `size`."""
         if self._closers != ["}"]:
             return
         if key:
@@ -149,7 +150,7 @@ class JsonReader:
             self.members[-1].value = self.size
 
     def _ended(self, length: int) -> None:
-        """A key or a value ends `length` characters behind `size`."""
+        """Record that a key or a value ends `length` characters after `size`."""
         in_members = self._closers == ["}"]
         if self._is_key:
             self._is_key, self._expects = False, "colon"

@@ -1,8 +1,8 @@
-"""Text that can be kept and sent on, whoever wrote it. Pure.
+"""Sanitizing of text so that PostgreSQL stores it and UTF-8 encodes it. Pure.
 
-In: what a provider, a tool or a program said. Out: the same without two things that
-JSON can say. NUL is kept nowhere by PostgreSQL, and half of a surrogate pair has no
-bytes in UTF-8; both become U+FFFD. Two halves that met are made one letter.
+In: text or JSON from a provider, a tool or a program. Out: the same with U+FFFD for
+NUL, which PostgreSQL cannot store, and for half of a surrogate pair, which has no
+encoding in UTF-8. Two matching halves become one character.
 
 Source: https://www.postgresql.org/docs/current/datatype-json.html
 """
@@ -17,9 +17,10 @@ import orjson
 MAX_DEPTH = 250  # levels of a JSON value; orjson writes a few more
 NUL = b"\\u0000"  # as JSON writes it
 _BACKSLASH = b"\\\\"  # as JSON writes it
-_STAND_IN = b"\0\0"  # no JSON has it
-_PIECE = 16 * 1024  # bytes that are mended in one go; in a thread, others run between
-#: A piece that cuts no escape in two; the last may be a backslash that begins none.
+_STAND_IN = b"\0\0"  # never occurs in JSON
+_PIECE = 16 * 1024  # bytes replaced in one go; other threads can run between pieces
+#: Matches a piece that ends between two escapes; the last byte may be a single
+#: backslash.
 _ESCAPES = re.compile(rb"(?:[^\\]|\\u[0-9a-fA-F]{4}|\\.){1,%d}|\\" % _PIECE, re.DOTALL)
 
 
@@ -36,22 +37,22 @@ def mended(text: str) -> str:
 
 
 def mended_json(value: Any) -> Any:
-    """A JSON value with its texts and names mended; itself where nothing is to mend.
+    """`value` with its strings and names sanitized; the same object if nothing changes.
 
-    Raises ValueError for one that is nested too deeply to be sent on.
+    Raises ValueError for a value that is nested too deeply to be sent on.
     """
     if isinstance(value, str):
         return mended(value)
     try:
         told = orjson.dumps(value)
-    except TypeError:  # half a pair
+    except TypeError:  # half a surrogate pair
         return _mended(value)
     return orjson.loads(without_nul(told)) if NUL in told else value
 
 
 def without_nul(told: bytes) -> bytes:
-    """The same JSON with U+FFFD for each NUL in its texts and names."""
-    if NUL not in told or b"\0" in told:  # what has a bare NUL is no JSON
+    """The same JSON with U+FFFD for each NUL in its strings and names."""
+    if NUL not in told or b"\0" in told:  # with a bare NUL byte it is not JSON
         return told
     if len(told) <= _PIECE:
         return _without_nul(told)

@@ -1,10 +1,10 @@
-"""The list of models that a host gives, whatever its shape.
+"""Parsing of the model lists that hosts serve, in all their shapes.
 
 In: the body of `GET {base}/models`. Out: a `ModelInfo` for each entry, in order, with
-as much as the host tells: limits, capabilities under the names of
-`llm.capabilities.Capabilities`, and whether it answers in text at all. Most hosts copy
-OpenAI's `{"data": [{"id"}]}` and add words of their own, no two of which contradict
-each other; so an entry is read by the words that are in it, not by who wrote it. An
+as much as the host reports: limits, capabilities under the names of
+`llm.capabilities.Capabilities`, and whether the model answers in text at all. Most
+hosts copy OpenAI's `{"data": [{"id"}]}` and add fields of their own, no two of which
+contradict each other; so an entry is read by the fields it has, not by its host. An
 openai_compatible address may be any of them.
 
 Source: https://platform.openai.com/docs/api-reference/models/list
@@ -30,8 +30,8 @@ from llm.wire.mending import mended_json
 
 Entry = Mapping[str, Any]
 
-#: Names of OpenAI's models that answer in something else than chat; its list, and the
-#: many that copy it, say no more than a name.
+#: Names of OpenAI's models that answer in something else than text. Its list, and the
+#: many copies of it, give nothing but names.
 _NO_CHAT = re.compile(
     r"(^|[/_-])(embed|embedding|moderation|rerank|whisper|tts|dall-e|sora|veo|imagen"
     r"|transcribe|realtime|davinci|babbage)([/_.-]|\d|$)"
@@ -39,7 +39,7 @@ _NO_CHAT = re.compile(
 )
 _CHAT_TYPES = ("chat", "code", "language")  # Together's and Copilot's
 
-#: Where hosts put a limit; the first that is there counts.
+#: Fields in which hosts put a limit; the first that is present counts.
 _WINDOW = (
     ("context_window",),  # Groq
     ("context_length",),  # OpenRouter, Together
@@ -47,7 +47,7 @@ _WINDOW = (
     ("max_model_len",),  # vLLM
     ("max_input_tokens",),  # Anthropic
     ("inputTokenLimit",),  # Gemini
-    ("meta", "n_ctx"),  # llama.cpp; `n_ctx_train` is what it could, not what it does
+    ("meta", "n_ctx"),  # llama.cpp; `n_ctx_train` is a maximum, not what is served
     ("capabilities", "limits", "max_context_window_tokens"),  # Copilot
 )
 _OUTPUT = (
@@ -61,23 +61,23 @@ _OUTPUT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """One entry. `capabilities` holds only what the list tells."""
+    """One entry. `capabilities` holds only what the list reports."""
 
-    id: str  # as the list spells it
+    id: str  # as spelled in the list
     label: str = ""
-    chats: bool = True  # False where it answers in something else than text
+    chats: bool = True  # False if it answers in something else than text
     context_window: int | None = None  # tokens
     max_output_tokens: int | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """As a request spells it: Gemini's list says "models/" before each."""
+        """The name as requests spell it: Gemini's list has "models/" before each."""
         return self.id.removeprefix("models/")
 
     @property
     def told(self) -> dict[str, Any]:
-        """The capabilities, and the limits among them."""
+        """The capabilities together with the limits."""
         limits = {
             "context_window": self.context_window,
             "max_output_tokens": self.max_output_tokens,
@@ -89,12 +89,12 @@ class ModelInfo:
 
 
 def models(body: bytes) -> list[ModelInfo]:
-    """Raises BadResponse where it is no list of models."""
+    """Raises BadResponse if it is not a list of models."""
     return [_model(entry) for entry in _entries(_parsed(body))]
 
 
 def next_page(body: bytes) -> dict[str, str]:
-    """The query of the page that follows; {} where this is the last."""
+    """The query of the next page; {} if this is the last one."""
     answer = _parsed(body)
     if not isinstance(answer, Mapping):
         return {}
@@ -114,9 +114,9 @@ def _parsed(body: bytes) -> Any:
 
 def _entries(answer: Any) -> Iterable[Entry]:
     if isinstance(answer, Mapping):
-        # llama.cpp says both, and means OpenAI's.
+        # llama.cpp sends both; "data" is in OpenAI's shape.
         answer = answer["data"] if "data" in answer else answer.get("models")
-    if not isinstance(answer, list):  # Together's is a bare one
+    if not isinstance(answer, list):  # Together's list has no envelope
         raise BadResponse(detail="The answer holds no list of models.")
     return [entry for entry in answer if isinstance(entry, Mapping) and _id(entry)]
 
@@ -174,7 +174,7 @@ def _at(value: Any, *path: str) -> Any:
 
 
 def _capabilities(entry: Entry) -> dict[str, Any]:
-    """From one host's words or another's; an entry has those of one."""
+    """Read the capabilities; each entry uses the fields of one host only."""
     told: dict[str, Any] = {}
     capabilities = entry.get("capabilities")
     if isinstance(capabilities, Mapping):
@@ -246,7 +246,7 @@ def _gemini(entry: Entry) -> dict[str, Any]:
 
 
 def _parameters(entry: Entry) -> dict[str, Any]:
-    """OpenRouter: every parameter that is not listed goes unheard."""
+    """OpenRouter: parameters that are not listed are ignored."""
     listed = entry.get("supported_parameters")
     if not isinstance(listed, list):
         return {}
@@ -272,7 +272,7 @@ def _parameters(entry: Entry) -> dict[str, Any]:
 
 
 def _features(entry: Entry) -> dict[str, Any]:
-    """Groq."""
+    """Groq's list of features."""
     listed = entry.get("supported_features")
     if not isinstance(listed, list):
         return {}

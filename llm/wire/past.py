@@ -1,15 +1,16 @@
-"""What many requests begin with, and what was made of it. Pure.
+"""Cached results about the items that many requests begin with. Pure.
 
-A conversation asks with all that was said before, each time anew. Its turns hand the
-same `Past` on, longer each time, and whoever has to look through all items (a codec
-most of all) looks through those that are new and remembers the rest.
+Every request of a conversation repeats all earlier items. The turns of a conversation
+share one `CachedPrefix`, which grows with each turn, and code that has to look through
+all items (codecs above all) processes only the new ones and reuses the cached results
+for the rest.
 
-Theory: a past ends where nothing leads across. It begins with words of the user's and
-ends with words of the assistant's, all its calls have their outputs, and what follows
-begins with words of the user's and names no call of it. So whatever is said of a past
-and of what follows is what would be said of both in one, once it is put together. Who
-makes a `Thread` sees to that (`conversations.history`); a codec may still find that two
-pieces of its own do not go together, and writes the whole.
+Theory: a prefix ends where nothing refers across the border. It begins with a user
+message and ends with a message of the assistant, all its calls have outputs, and what
+follows begins with a user message and names no call of the prefix. Therefore the
+results for the prefix and for the rest can be combined into the result for all items.
+The code that creates a `SplitItems` guarantees this (`conversations.history`); if a
+codec finds that its two encoded pieces still conflict, it encodes all items anew.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ V = TypeVar("V")
 
 
 class Past:
-    """Items that do not change, and by name what was found out about them."""
+    """Items that do not change, with results that were computed from them, by name."""
 
     __slots__ = ("_found", "items")
 
@@ -41,10 +42,10 @@ class Past:
         found: dict[str, tuple[Any, int, Any]] | None = None,
     ) -> None:
         self.items = items
-        self._found = found or {}  # the key, of how many items, and what
+        self._found = found or {}  # key, number of items covered, result
 
     def plus(self, items: Sequence[Item]) -> Past:
-        """A longer one, which need not find out the same again."""
+        """A longer prefix, which keeps the results so far."""
         return Past([*self.items, *items], dict(self._found))
 
     def fold(
@@ -54,9 +55,11 @@ class Past:
         add: Callable[[V, V], V],
         key: Any = None,
     ) -> V:
-        """What `make` says of the items, asked of each once. `add` puts what is said of
-        two neighbouring pieces together. `key` is all that `make` depends on besides;
-        only what was said of the last one is kept."""
+        """Return `make(items)`, calling `make` only for items that it has not covered.
+
+        `add` combines the results of two neighbouring pieces. `key` holds everything
+        else that `make` depends on; only the result for the latest key is stored.
+        """
         known, length, value = self._found.get(name, (None, 0, None))
         if not length or known != key:
             value = make(self.items)
@@ -68,12 +71,12 @@ class Past:
         return value
 
     def holds(self, name: str, test: Callable[[Item], bool]) -> bool:
-        """Whether any of the items passes the test of this name."""
+        """Whether any item passes `test`. `name` identifies the test in the cache."""
         return self.fold(name, partial(_any, test), _either)
 
 
 class Thread(Sequence[Item]):
-    """The items of a request: what is past, and what is new."""
+    """The items of a request: a cached prefix, and the new items after it."""
 
     __slots__ = ("new", "past")
 
@@ -113,41 +116,44 @@ def folded(
     add: Callable[[V, V], V],
     key: Any = None,
 ) -> V:
-    """`make(items)`; of those that are past as `Past.fold` has it."""
+    """Return `make(items)`; for a cached prefix as `CachedPrefix.fold` does."""
     if not isinstance(items, Thread):
         return make(items)
     return add(items.past.fold(name, make, add, key), make(items.new))
 
 
 def holds(items: Sequence[Item], name: str, test: Callable[[Item], bool]) -> bool:
-    """As `Past.holds`, of all items."""
+    """Whether any item passes `test`, as `CachedPrefix.has_item`."""
     return folded(items, name, partial(_any, test), _either)
 
 
 def issuer(request: Request) -> Any:
-    """The issuer that its items' proofs are held against; None where there is none to
-    hold, so that a change of keys changes nothing."""
+    """The request's issuer if any item has a proof, else None.
+
+    None means that a change of API keys does not invalidate cached results.
+    """
     return request.issuer if holds(request.items, "proofs", _is_proven) else None
 
 
-# As a wire format writes it
+# Encoding for a wire format
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The messages of a past, ready to stand before others."""
+    """The encoded messages of a prefix, to be put before the new ones."""
 
-    json: bytes  # of a list, without its brackets
-    ids: frozenset[str] = frozenset()  # taken, on the wire
-    notes: frozenset[str] = frozenset()  # what else a codec has to know
+    json: bytes  # of a JSON list, without its brackets
+    ids: frozenset[str] = frozenset()  # ids that the messages use
+    notes: frozenset[str] = frozenset()  # codec-specific flags
     container: str = ""  # Anthropic's, the last one
 
     def before(self, messages: Sequence[Any], at: int = 0) -> list[Any]:
-        """Both in one list, for orjson."""
+        """Prefix and `messages` as one list, for orjson."""
         return [*messages[:at], orjson.Fragment(self.json), *messages[at:]]
 
 
-#: What is said after a past while it is written, so that it ends as it will.
+#: A user message that follows the prefix while it is encoded, so that the prefix gets
+#: its final form.
 SENTINEL = user_message("?")
 
 
@@ -158,11 +164,12 @@ def written(messages: Sequence[Any]) -> bytes:
 def told(
     request: Request, codec: Any, write: Callable[[Request], Told | None]
 ) -> Told | None:
-    """What is past of `request`, as `codec` writes it; written once.
+    """Encode the cached prefix of `request` for `codec`; done once per item.
 
-    `write` is given those items alone, with the `SENTINEL` behind them, and all of the
-    request that it may heed: what else it read would not be noticed when it changes.
-    None where it says so, and where nothing is past: then the whole is to be written.
+    `write` gets the prefix's items with the `SENTINEL` after them, and only those
+    fields of the request that it may depend on, because a change of any other field
+    would not be noticed. None if `write` returns None or the request has no prefix:
+    then the caller encodes all items.
     """
     if not isinstance(request.items, Thread):
         return None
@@ -176,7 +183,7 @@ def told(
     def made(items: Sequence[Item]) -> Told | None:
         try:
             return write(replace(frame, items=[*items, SENTINEL]))
-        except (BadRequest, *STUMBLES):  # the whole will tell why
+        except (BadRequest, *STUMBLES):  # encoding all items raises the proper error
             return None
 
     return request.items.past.fold("told", made, _joined, (codec, frame))
@@ -194,7 +201,7 @@ def _joined(one: Told | None, other: Told | None) -> Told | None:
 
 
 def new_of(request: Request) -> Request:
-    """With those items alone that are not past."""
+    """`request` with only the items that are not in the cached prefix."""
     assert isinstance(request.items, Thread)
     return replace(request, items=request.items.new)
 

@@ -1,14 +1,14 @@
-"""Calls of models that have no tools: `{"tool": name, "input": {...}}` in plain text.
+"""Tool calls in plain text, of models without tools: `{"tool": name, "input": {...}}`.
 
-In come deltas; the objects that call an offered tool leave as tool calls, everything
-else as the text it is. `prompted_tools` tells the model how.
+Deltas go in; objects that call an available tool come out as tool calls, everything
+else as text. `prompted_tools` tells the model how to call.
 
-Theory of `CallFilter`: text is told at once, except what may yet become a call: blanks,
-the opening of a fence, and an object for as long as its members are a `tool` that is on
-offer and an `input` that is an object. Whatever else begins with a bracket is followed
-to its end, so that what stands inside ordinary JSON or code is never a call. An object
-is a call once nothing but blanks follows on its line, so that one quoted in a sentence
-is none. What is unfinished when the text ends is text.
+Theory of `CallFilter`: text is passed on at once, except what may become a call:
+blanks, the opening of a fence, and an object as long as its members are a `tool` that
+is available and an `input` that is an object. Any other JSON is followed to its end, so
+that nothing inside ordinary JSON or code becomes a call. An object is a call once only
+blanks follow on its line, so an object quoted in a sentence is none. An unfinished
+object at the end of the text is text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from llm.wire.json_reader import JsonReader, Member
 
 
 class CallFilter:
-    """Deltas in, deltas out; `close` tells what was still held back."""
+    """Deltas in, deltas out; `close` returns those that were still held back."""
 
     __slots__ = ("_called", "_names", "_text")
 
@@ -48,7 +48,7 @@ class CallFilter:
         out: list[Delta] = []
         for delta in deltas:
             if type(delta) is TextDelta and self._text and self._text.is_prose(delta):
-                out.append(delta)  # nearly all there is: no detours
+                out.append(delta)  # the usual delta, without detours
             else:
                 out += self._passed(delta)
         return out
@@ -98,21 +98,21 @@ class CallFilter:
 
 _State = Literal["prose", "fence", "candidate", "json", "code", "after", "gap"]
 
-#: A brace before anything but a blank or a quote begins no object that has a member.
+#: A brace before anything but a blank or a quote does not begin an object with members.
 _MARK = re.compile(r'[\[`]|\{(?![^\s"])')
 _TICKS = re.compile(r"`*")
 _BLANK = re.compile(r"\s*")
 _REST_OF_LINE = re.compile(r"[ \t]*")
 _FENCE = re.compile(r"([\w-]*)\s*", re.ASCII)
 _FENCE_TICKS = 3
-#: Characters that wait for what follows them; without a bound they would be looked at
-#: anew with each delta.
+#: Limit on characters that wait for the text after them; without it they would be
+#: scanned again with each delta.
 _MAX_WAITING = 1_000
-_MAX_FENCE = 40  # characters between a fence and what it holds
-#: Languages of a fence that may hold a call.
+_MAX_FENCE = 40  # characters between a fence and its content
+#: Languages of a fence that may contain a call.
 _CALL_LANGUAGES = frozenset({"", "json", "tool", "tool_call", "tool_code"})
-_IDLE = JsonReader()  # for as long as nothing has begun
-_MEMBERS = {'"tool"': '"', '"input"': "{"}  # and what their values begin with
+_IDLE = JsonReader()  # shared until an object begins
+_MEMBERS = {'"tool"': '"', '"input"': "{"}  # with the first character of their values
 
 
 class _Text:
@@ -143,24 +143,25 @@ class _Text:
     ) -> None:
         self.key = key
         self.called = called  # calls of this answer so far
-        self.notes: Sequence[Delta] = ()  # about the text, told when it is over
+        self.notes: Sequence[Delta] = ()  # deltas about the text, emitted after it
         self._phase = phase
         self._names = names
-        # In JSON each character may be written as an escape of six.
+        # JSON may write a character as an escape of six characters.
         self._longest = max((6 * len(json.dumps(name)) for name in names), default=0)
         self._out: list[Delta] = []
         self._state: _State = "prose"
-        self._buffer = ""  # not looked at yet
+        self._buffer = ""  # not scanned yet
         self._final = False
-        self._held: list[str] = []  # looked at, and maybe the beginning of a call
-        self._object = 0  # where in `_held` the object begins
-        self._fence = 0  # ticks of the fence we are in
+        self._held: list[str] = []  # scanned, and possibly the beginning of a call
+        self._object = 0  # where the object begins in `_pending`
+        self._fence = 0  # backticks of the fence we are in
         self._reader = _IDLE
-        self._stage: tuple[int, ...] = ()  # of the object, when last looked at
-        self._took = self._told = False  # a call; text
+        self._stage: tuple[int, ...] = ()  # parsing progress at the last check
+        self._took = self._told = False  # emitted a call; emitted text
 
     def is_prose(self, delta: TextDelta) -> bool:
-        """Whether `delta` is of this text, and `feed` would tell it as it is."""
+        """Whether `delta` belongs to this text and `feed` would pass it on
+        unchanged."""
         text = delta.text
         if (
             self._state != "prose"
@@ -180,7 +181,7 @@ class _Text:
         position = 0
         while position < len(self._buffer) or self._state == "after":
             moved = self._STEPS[self._state](self, position)
-            if moved is None:  # more must come before this can be told
+            if moved is None:  # more text is needed to decide
                 break
             position = moved
         self._buffer = self._buffer[position:]
@@ -193,12 +194,12 @@ class _Text:
         self._say("".join(self._held) + self._buffer)
         if not self._told and not self._took:
             self._out.append(TextDelta(self.key, "", self._phase))
-        if not self._took:  # a proof of what we have taken apart proves nothing
+        if not self._took:  # a signature of a text that we changed is invalid
             self._out += self.notes
         return out + self._out
 
-    # Each reads on from a position in the buffer and returns the next one, or None
-    # where it cannot know yet.
+    # Each step reads on from a position in the buffer and returns the next position, or
+    # None if it needs more text.
 
     def _prose(self, position: int) -> int | None:
         mark = _MARK.search(self._buffer, position)
@@ -221,8 +222,7 @@ class _Text:
         return end
 
     def _fence_on(self, position: int) -> int | None:
-        """At backticks: a fence around a call, one around something else, or a few
-        that mark a word."""
+        """At backticks: the fence of a call, another fence, or inline code."""
         ticks = _ticks(self._buffer, position)
         end = position + ticks
         if end == len(self._buffer) and not self._final and ticks <= _MAX_WAITING:
@@ -246,7 +246,7 @@ class _Text:
         return self._leave("code", end, position)
 
     def _begin(self, state: _State) -> None:
-        """An object or an array begins."""
+        """Begin reading an object or an array."""
         self._state, self._reader = state, JsonReader()
         self._object, self._stage = len(self._held), ()
 
@@ -270,7 +270,7 @@ class _Text:
         return position
 
     def _code(self, position: int) -> int | None:
-        """Inside a fence around anything but a call."""
+        """Inside a fence that does not hold a call."""
         start = self._buffer.find("`" * self._fence, position)
         if start < 0 and not self._final:
             start = len(self._buffer.rstrip("`"))
@@ -283,7 +283,7 @@ class _Text:
         return self._leave("prose", end, position)
 
     def _after(self, position: int) -> int | None:
-        """Behind an object that calls a tool, if its line ends here."""
+        """After an object that calls a tool, if the rest of its line is blank."""
         rest = _REST_OF_LINE.match(self._buffer, position)
         assert rest is not None
         follows = self._buffer[rest.end() : rest.end() + 1]
@@ -299,7 +299,7 @@ class _Text:
         return rest.end()
 
     def _gap(self, position: int) -> int | None:
-        """Behind a call: blanks and a closing fence are not told."""
+        """After a call: blanks and a closing fence are dropped."""
         blank = _BLANK.match(self._buffer, position)
         assert blank is not None
         position = blank.end()
@@ -327,10 +327,11 @@ class _Text:
         "gap": _gap,
     }
 
-    # What is held, and what is told
+    # Held-back and emitted text
 
     def _may_be_call(self) -> bool:
-        """Whether the object, as far as it is read, calls a tool on offer."""
+        """Whether the object, as far as it is read, can be a call of an available
+        tool."""
         members = self._reader.members
         if self._reader.is_whole and len(members) != len(_MEMBERS):
             return False
@@ -400,7 +401,7 @@ class _Text:
 
 
 def _ticks(text: str, position: int) -> int:
-    """How many backticks stand at `position`."""
+    """The number of backticks at `position`."""
     found = _TICKS.match(text, position)
     assert found is not None
     return found.end() - position

@@ -1,8 +1,8 @@
-"""Tools for models that have none, told in words.
+"""Tools for models without tool calling, described in the prompt.
 
-The instructions describe the tools and how to call them, which is as
-`{"tool": name, "input": {...}}` in plain text; the history tells calls and outputs in
-words. `prompted_calls` reads what the model makes of it.
+The instructions describe the tools and how to call them, namely as `{"tool": name,
+"input": {...}}` in plain text; in the history, calls and outputs become text.
+`prompted_calls` parses the model's answer.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def offered_names(request: Request) -> frozenset[str]:
 
 @lru_cache(maxsize=100)
 def _names(names: tuple[str, ...]) -> frozenset[str]:
-    """One for all who offer the same."""
+    """One shared set for all requests with the same tools."""
     return frozenset(names)
 
 
 def _offered(request: Request) -> tuple[Sequence[Mapping[str, Any]], str]:
-    """The tools that the choice leaves, and what it says besides."""
+    """The tools that `tool_choice` allows, and a sentence about the choice."""
     tools: Sequence[Mapping[str, Any]] = request.tools
     for tool in tools:
         if tool.get("type") != "function":
@@ -102,7 +102,7 @@ def _described(tool: Mapping[str, Any]) -> str:
 
 
 def _all_in_words(items: Sequence[Item]) -> Sequence[Item]:
-    """What is past stays so where no tool was called in it."""
+    """Convert the items; a cached prefix without tool items stays cached."""
     if isinstance(items, Thread) and not items.past.holds("tools", _is_of_tools):
         return Thread(items.past, list(_in_words(items.new)))
     return list(_in_words(items))
@@ -113,7 +113,7 @@ def _is_of_tools(item: Item) -> bool:
 
 
 def _in_words(items: Sequence[Item]) -> Iterator[Item]:
-    """Calls as the assistant wrote them, the outputs of a step as one message."""
+    """Convert calls to assistant messages and a step's outputs to one user message."""
     names: dict[str, str] = {}
     results: list[dict[str, Any]] = []
     for item in items:

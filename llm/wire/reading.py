@@ -1,15 +1,16 @@
-"""The bytes of a provider's stream in, deltas out: one pass for each read.
+"""Decoding of a provider's stream: bytes in, deltas out, one pass for each read.
 
-In: bytes as they come from the network, cut anywhere. Out: all that they say, as one
-list; what went wrong stands in `error`, and what came before it counts. Frames, JSON
-and decoder are gone through without a step of the event loop between them.
+In: bytes as they come from the network, cut anywhere. Out: all their deltas, as one
+list; a failure is stored in `error`, and the deltas before it are still returned.
+Frames, JSON and decoder run without returning to the event loop.
 
-Theory of the short way: nearly every frame of many hosts is the one before with another
-text in it. Where a frame was nothing but text, what stood before and behind that text
-is kept; a JSON string between the same bytes is the same object with another text, so
-of the next frame nothing but that string is read. That it was the text, and not another
-string like it, has been tried: with another one in its place the decoder found that.
-Whatever does not fit goes the long way, and what follows it is compared with that.
+Theory of the fast path: nearly every frame of many hosts equals the frame before except
+for its text. When a frame was nothing but text, the bytes before and after that text
+are remembered; a JSON string between the same bytes is the same object with another
+text, so only that string is parsed from the next frame. That the string is the text,
+and not an equal string elsewhere in the frame, has been verified: the decoder was given
+the frame with another string in its place and returned that string. A frame that does
+not match takes the normal path, and the next frame is compared with it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from llm.wire.codec import Decoder, Plain
 from llm.wire.deltas import Delta, TextDelta, is_sound, mend
 from llm.wire.sse import SSEDecoder
 
-#: What a decoder stumbles with over a shape nobody has seen yet.
+#: Exceptions of a decoder that meets JSON of an unexpected shape.
 STUMBLES = (
     ValueError,
     KeyError,
@@ -34,13 +35,13 @@ STUMBLES = (
     RecursionError,
 )
 _WRONG = (LLMError, *STUMBLES)
-#: A whole frame, and its data.
+#: A complete frame, and its data.
 _FRAME = re.compile(rb"(?:event: [^\r\n]*\n)?data: ([^\r\n]+)\n\n")
-_TRIES = 8  # in vain, to find what frames have in common
+_TRIES = 8  # failed attempts to learn the common parts of frames
 
 
 class Reader:
-    """One stream. Nothing is fed after an error."""
+    """The decoding of one stream. Nothing may be fed after an error."""
 
     __slots__ = (
         "_after",
@@ -57,17 +58,17 @@ class Reader:
         self.error: LLMError | None = None
         self._decoder = decoder
         self._frames = SSEDecoder()
-        # Of decoders that know how to tell a text again: see `codec.Plain`.
+        # Only for decoders with the fast path: see `codec.PlainTextMatcher`.
         self._tries = _TRIES if hasattr(decoder, "plain") else 0
         self._tell: Callable[[str], Delta] | None = (
-            None  # None: nothing to compare with
+            None  # None: no frame to compare with
         )
-        self._before = self._after = b""  # around the text, with its quotes
-        self._least = 0  # bytes that both take
+        self._before = self._after = b""  # around the text, quotes included
+        self._least = 0  # length of both together
 
     @property
     def waiting(self) -> int:
-        """Bytes of an event that is not whole yet."""
+        """Bytes of an event that is not complete yet."""
         return self._frames.waiting
 
     def feed(self, chunk: bytes) -> list[Delta]:
@@ -92,7 +93,7 @@ class Reader:
         return self._read(chunk)
 
     def _several(self, chunk: bytes, tell: Callable[[str], Delta]) -> list[Delta]:
-        """Of frames that came together; [] where it is anything else."""
+        """The deltas of several frames in one chunk; [] if any frame differs."""
         inside = chunk[len(self._before) : -len(self._after)]
         try:
             texts = [
@@ -100,11 +101,11 @@ class Reader:
                 for text in inside.split(self._after + self._before)
             ]
         except orjson.JSONDecodeError:
-            return []  # what only `ServerSentEvent` can read, perhaps
+            return []  # perhaps only `ServerSentEvent` can parse it
         return [tell(text) for text in texts if text]
 
     def _compared(self, chunk: bytes) -> list[Delta]:
-        """The long way, after which `chunk` is what the next one is compared with."""
+        """Decode `chunk` normally, and remember it for comparison with the next one."""
         deltas = self._read(chunk)
         if len(deltas) == 1 and self.error is None:
             delta = deltas[0]
@@ -121,7 +122,7 @@ class Reader:
             before, after = frame[: at + 1], frame[at + len(told) - 1 :]
             data = orjson.loads(b"%b%b%b" % (before[data_at:-1], tried, after[1:-2]))
         except (TypeError, ValueError):
-            return  # it is written in another way, or something else was found
+            return  # written in another form, or not found
         plain: Plain | None = getattr(self._decoder, "plain", None)
         found = plain(data) if plain else None
         if found is not None and found[0] == other:
@@ -137,13 +138,14 @@ class Reader:
         except _WRONG as exc:
             self.error = _error_of(exc)
         for delta in deltas:
-            # Nearly all there is: no detours.
+            # Nearly all deltas are plain text and need no check.
             if type(delta) is not TextDelta or type(delta.text) is not str:
                 return self._sound(deltas)
         return deltas
 
     def close(self, lost: LLMError | None = None) -> list[Delta]:
-        """The last deltas. A connection `lost` after the last word is no loss."""
+        """Return the last deltas. A connection `lost` after the end of the answer is no
+        error."""
         deltas: list[Delta] = []
         try:
             for event in () if lost else self._frames.close():
@@ -152,7 +154,7 @@ class Reader:
             self.error = _error_of(exc)
         if self.error is None:
             try:
-                for delta in self._decoder.close():  # what comes before an error counts
+                for delta in self._decoder.close():  # keeps deltas before an error
                     deltas.append(delta)
             except _WRONG as exc:
                 self.error = lost or _error_of(exc)
@@ -172,7 +174,7 @@ class Reader:
 
 
 def whole(decode: Callable[[bytes], list[Delta]], body: bytes) -> list[Delta]:
-    """All that an answer says that is no stream. Raises LLMError."""
+    """Decode and check an unstreamed answer. Raises LLMError."""
     try:
         deltas = decode(body)
     except STUMBLES as exc:

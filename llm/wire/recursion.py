@@ -1,9 +1,9 @@
-"""How much work a JSON Schema that refers to itself makes of a value. Pure.
+"""An estimate of the work of validating a value against a recursive JSON Schema. Pure.
 
 A validator follows every branch that applies to a value. A schema that refers to itself
 in several branches for the same member multiplies the work with each level of the
-value. This counts how often schemas are applied to a value at each depth, as if no
-branch were left early.
+value. This module counts how often schemas are applied to a value at each depth,
+assuming that no branch is left early.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -15,9 +15,9 @@ from typing import Any
 
 from llm.wire.json_pointer import steps_of
 
-_MAX_LEVELS = 300  # of a value; none that is taken has more
+_MAX_LEVELS = 300  # of a value; deeper values are never accepted
 _MAX_VISITS = 300_000  # of references, while they are counted
-_MANY = 10**9  # applications to one value; more are not told apart
+_MANY = 10**9  # applications to one value; larger numbers count as this
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME = ("not", "if", "then", "else")
@@ -30,10 +30,10 @@ _Slots = Sequence[Sequence[int]]  # for each member or item, the schemas applied
 
 
 def applications(root: Any) -> list[int]:
-    """How often schemas are applied to a value at each depth, at most.
+    """An upper bound on the schemas applied to a value, for each depth.
 
-    Deeper values are as those of the last depth. Raises ValueError for a schema too
-    intricate to be counted.
+    Deeper values have the bound of the last depth. Raises ValueError for a schema that
+    is too complex to count.
     """
     graph = _Graph(root)
     start = graph.add(root)
@@ -54,7 +54,7 @@ def applications(root: Any) -> list[int]:
 
 
 def work(levels: Sequence[int], value: Any, most: int) -> int:
-    """How often schemas are applied within `value`; counted no further than `most`."""
+    """How often schemas are applied within `value`; stops counting beyond `most`."""
     total, waiting = 0, [(value, 0)]
     while waiting and total <= most:
         each, depth = waiting.pop()
@@ -68,7 +68,7 @@ def work(levels: Sequence[int], value: Any, most: int) -> int:
 
 
 class _Graph:
-    """Schemas by their place in memory; `root` holds all of them."""
+    """Schemas by their `id()`; `root` keeps all of them alive."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -94,7 +94,7 @@ class _Graph:
             self.slots[key] = [*self._members(same), *self._items(same)]
 
     def _same(self, node: Any, path: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-        """All schemas that apply to the value that `node` applies to."""
+        """Yield all schemas that apply to the same value as `node`."""
         if not isinstance(node, dict) or id(node) in path:
             return
         self._visits += 1
@@ -144,7 +144,7 @@ class _Graph:
 
 
 def at(root: Any, ref: str) -> Any:
-    """What a reference within the schema leads to; None for any other."""
+    """The target of a reference within the schema; None for any other reference."""
     found = root if ref.startswith("#") else None
     for step in steps_of(ref.removeprefix("#")):
         match found:

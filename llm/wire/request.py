@@ -1,4 +1,4 @@
-"""One provider call, in our own words: what the client asks a codec to encode."""
+"""One provider call in canonical form: the input of a codec's `encode`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm.wire.items import Issuer, Item, is_issuer
 
 @dataclass(frozen=True, slots=True)
 class BackgroundResponse:
-    """A response that its provider continues without a connection, and whose it is."""
+    """A response that its provider continues without a connection, and its issuer."""
 
     id: str  # the provider's
     issuer: Issuer
@@ -19,7 +19,7 @@ class BackgroundResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Names and shapes are those of `POST /responses`; None means not asked for."""
+    """Names and shapes are those of `POST /responses`; None means not requested."""
 
     model: str
     items: Sequence[Item]  # oldest first; proofs in `provider_data`
@@ -42,21 +42,21 @@ class Request:
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     stream: bool = True
-    #: Text with which the answer has begun already: the model goes on behind it. Only
-    #: for codecs that can say so, which `Capabilities.prefill` tells.
+    #: Text with which the answer has begun already; the model continues it. Only for
+    #: codecs that can express this, see `Capabilities.prefill`.
     prefill: str = ""
-    #: The provider keeps the response and continues it when the connection is lost.
-    #: Only for codecs that can say so, where `Capabilities.background_resume` is set.
+    #: The provider stores the response and continues it if the connection is lost. Only
+    #: for codecs that can express this, see `Capabilities.background_resume`.
     in_background: bool = False
-    #: The response to read again instead of asking for a new one.
+    #: The response to read again instead of requesting a new one.
     resumes: BackgroundResponse | None = None
-    #: Only proofs of this issuer are sent back; all others are rebuilt without.
+    #: Only proofs of this issuer are sent back; other items are rebuilt without proofs.
     issuer: Issuer | None = None
-    #: Goes into the provider's body as it is, last (staff's per-model extras).
+    #: Merged into the provider's body last, unchanged (staff's extras of a model).
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def proof(self, item: Item) -> Any | None:
-        """The raw block of `item`, if it goes to its issuer; else None."""
+        """The raw block of `item` if this request goes to its issuer, else None."""
         data = item.get("provider_data")
         if not data or self.issuer is None:
             return None

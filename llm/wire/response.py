@@ -1,8 +1,9 @@
-"""Deltas in, canonical Responses events out. Every invariant of a stream lives here.
+"""The builder of a response: deltas in, canonical Responses events out.
 
-One `ResponseBuilder` serves a whole turn, whatever number of provider calls it takes.
-What deltas mean is here; how items open, grow and close is in `item_stream`. Tool calls
-stay open until the provider says they are whole or the call ends.
+One `ResponseBuilder` serves a whole turn with any number of provider calls, and
+guarantees every invariant of the stream. This module interprets deltas; `item_stream`
+opens, grows and closes items. Tool calls stay open until the provider says that they
+are complete or the call ends.
 
 Source: https://www.openresponses.org/specification#streaming
 """
@@ -39,13 +40,13 @@ from llm.wire.mending import mended_json
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
-_UNENDED = ("pause", "size")  # why an answer stops that its host has not ended
-_CUTS = ("length", "size")  # why a provider's answer ends before its end
-#: Characters of an event that pieces are merged into. A fast host's read holds a
-#: megabyte, and a log holds small events in less memory.
+_UNENDED = ("pause", "size")  # the provider itself has not ended the answer
+_CUTS = ("length", "size")  # the answer was cut off before its end
+#: Characters up to which pieces are merged into one event. One read from a fast host
+#: holds a megabyte, and a log stores small events in less memory.
 _MERGED = 16_000
-_NOBODY = StartDelta()  # has said who answers
-#: What the schema requires of every response; a caller's `echo` overrides.
+_NOBODY = StartDelta()  # no response id or model yet
+#: Fields that the schema requires of every response; a caller's `echo` overrides.
 _RESPONSE: dict[str, Any] = {
     "completed_at": None,
     "incomplete_details": None,
@@ -82,10 +83,10 @@ class ResponseBuilder(ItemStream):
     * items are added, and done, in the order of `output_index`, which is their order in
       `output`; an item's deltas come between its `added` and its `done`;
     * exactly one terminal event (`completed`, `incomplete` or `failed`) ends the
-                                  stream.
+      stream.
 
     Every method returns the events it causes, oldest first. `output` holds the items
-    that are done; `proofs` the raw blocks of providers, by item id.
+    that are done; `proofs` the providers' raw blocks, by item id.
     """
 
     __slots__ = (
@@ -103,7 +104,7 @@ class ResponseBuilder(ItemStream):
         "start_delta",
     )
 
-    #: False tells every piece as the provider cut it.
+    #: False emits every piece as the provider cut it.
     merges = True
 
     def __init__(
@@ -120,15 +121,15 @@ class ResponseBuilder(ItemStream):
         self._id, self._model = id, model
         self._created_at = int(time.time()) if created_at is None else created_at
         self._echo: Mapping[str, Any] = echo or NOTHING
-        self._end_state: Mapping[str, Any] = NOTHING  # what its end changes
+        self._end_state: Mapping[str, Any] = NOTHING  # fields set at its end
         self._in_call = False
         self._call: UsageDelta | None = None
         self._usage: dict[str, Any] | None = None
         self.start_delta = _NOBODY
         self.finish: FinishDelta | None = None
-        #: Length of `output` when the last provider call was ended by its host. None
-        #: while a call is under way, and where the last one was cut off or paused: then
-        #: the model has not had its say.
+        #: Length of `output` when the provider ended its last call. None while a call
+        #: is running, and if the last one was cut off or paused, because then the model
+        #: has not finished.
         self.ended_output: int | None = None
 
     # Lifecycle
@@ -144,7 +145,8 @@ class ResponseBuilder(ItemStream):
         usage: dict[str, Any] | None,
         ended_output: int | None = None,
     ) -> list[Event]:
-        """Tell items of this response that an earlier run has finished, whole."""
+        """Add finished items of an earlier run of this response, with all their
+        events."""
         self._usage = usage
         self.ended_output = ended_output
         for item in items:
@@ -154,9 +156,11 @@ class ResponseBuilder(ItemStream):
         return self._take()
 
     def reopen(self, key: Key, item: Item) -> list[Event]:
-        """Go on with an item that an earlier run has left: what was said is told again
-        in one piece, and deltas of `key` lengthen it. Several may be open side by
-        side."""
+        """Reopen an unfinished item of an earlier run.
+
+        Its content so far is emitted again in one piece, and deltas of `key` lengthen
+        it. Several may be open side by side.
+        """
         opened = self._open[key] = self._begin(item)
         *parts, last = [*item.get("summary", []), *item.get("content", [])] or [None]
         for part in parts:
@@ -173,13 +177,15 @@ class ResponseBuilder(ItemStream):
         return key in self._open
 
     def interrupt(self, key: Key, *, complete: bool = True) -> list[Event]:
-        """Close an item that will not be gone on with; it stays, and says so."""
+        """Close an item that will not be continued; it stays and is marked as
+        interrupted."""
         self._open[key].item["parley:interrupted"] = True
         self._close(key, complete=complete)
         return self._take()
 
     def feed(self, deltas: list[Delta]) -> list[Event]:
-        """What one read from the provider said; neighbouring texts become one event."""
+        """Add the deltas of one read; neighbouring pieces of a text become one
+        event."""
         if self.merges and len(deltas) > 1:
             deltas = merge(deltas, _MERGED)
         for delta in deltas:
@@ -188,27 +194,27 @@ class ResponseBuilder(ItemStream):
         return events
 
     def add(self, item: Item) -> list[Event]:
-        """An item that arrives whole: a tool's output, say."""
+        """Add an item that arrives complete, e.g. a tool's output."""
         self._whole(item)
         return self._take()
 
     def extension(self, type: str, **fields: Any) -> list[Event]:
-        """An event outside the standard; its name begins with `parley:`."""
+        """Emit an event outside the standard; `type` begins with `parley:`."""
         self._emit(type, **fields)
         return self._take()
 
     def begin_call(self) -> None:
-        """A provider call begins; what the last one left to read is gone."""
+        """Begin a provider call and reset what the last one left in the attributes."""
         self.start_delta, self.finish = _NOBODY, None
         self._call, self._in_call = None, True
         self.ended_output = None
         self._closed = NOTHING
 
     def end_call(self, *, whole: bool = True) -> list[Event]:
-        """The provider call is over: close its items, add up its usage.
+        """End the provider call: close its items, add up its usage.
 
-        Not `whole`: it was cut off, so what was open is incomplete. `finish`,
-        `start_delta` and `call_usage` tell of it until the next one begins.
+        With `whole=False` it was cut off, so open items become incomplete. `finish`,
+        `start_delta` and `call_usage` describe the call until the next one begins.
         """
         self._end_call(whole)
         return self._take()
@@ -229,7 +235,7 @@ class ResponseBuilder(ItemStream):
                 self.ended_output = len(self.output)
 
     def complete(self, reason: str | None = None) -> list[Event]:
-        """The response is over: completed, or incomplete for `reason`."""
+        """End the response: as completed, or as incomplete for `reason`."""
         if reason is None and self.finish:
             reason = {
                 "length": "max_output_tokens",
@@ -263,11 +269,11 @@ class ResponseBuilder(ItemStream):
         self._end("incomplete", incomplete_details={"reason": reason})
         return self._take()
 
-    # What has been built
+    # The state of the response
 
     @property
     def sequence(self) -> int:
-        """The number the next event will carry."""
+        """The number of the next event."""
         return self._sequence
 
     @property
@@ -276,11 +282,11 @@ class ResponseBuilder(ItemStream):
 
     @property
     def call_usage(self) -> UsageDelta:
-        """Of the provider call under way, or the last one."""
+        """Usage of the current provider call, or of the last one."""
         return self._call or UsageDelta()
 
     def response(self, output: list[Item] | None = None) -> dict[str, Any]:
-        """The response as it stands; `output` defaults to the items done."""
+        """The response as it is now; `output` defaults to the items that are done."""
         items = list(self.output) if output is None else output
         return {
             "id": self._id,
@@ -296,13 +302,13 @@ class ResponseBuilder(ItemStream):
         }
 
     def partial(self) -> list[Item]:
-        """The items not done yet, as they stand, by `output_index`."""
+        """The items that are not done, in their current state, by `output_index`."""
         opened = {o.index: o.snapshot() for o in self._open.values()}
         return [item for _, item in sorted({**self._waiting, **opened}.items())]
 
     @property
     def open_length(self) -> int:
-        """Characters of the items not done yet."""
+        """Characters of the items that are not done."""
         return sum(o.text.length + o.arguments.length for o in self._open.values())
 
     # Deltas
@@ -325,7 +331,7 @@ class ResponseBuilder(ItemStream):
         if opened.part is None or opened.part["type"] != "output_text":
             self._open_part(opened, _output_text())
         opened.text.append(text)
-        # Nearly all events are this one: no detour by way of `_emit`.
+        # Nearly all events are this one, so it does without `_emit`.
         number, self._sequence = self._sequence, self._sequence + 1
         self._out.append(
             {
@@ -406,7 +412,7 @@ class ResponseBuilder(ItemStream):
 
     def _proof(self, delta: ProofDelta) -> None:
         if (opened := self._open.get(delta.key)) is None:
-            # OpenRouter proves its reasoning after the message that followed it.
+            # OpenRouter sends the reasoning's proof after the message that follows it.
             if (id := self._closed.get(delta.key)) is not None:
                 self.proofs[id] = delta.raw
                 return
@@ -487,7 +493,7 @@ def _output_text() -> dict[str, Any]:
 def arguments_of(call: Item) -> dict[str, Any]:
     """The parsed arguments of a function call.
 
-    Raises ValueError, with a sentence for the model, where they are no JSON object.
+    Raises ValueError with a message for the model if they are not a JSON object.
     """
     try:
         arguments = orjson.loads(call["arguments"] or "{}")

@@ -1,12 +1,12 @@
-"""JSON Schema cut down to what a provider takes.
+"""Reduction of a JSON Schema to the keywords that a provider supports.
 
-In: any JSON Schema. Out: one that uses only `keywords`, and admits at least what the
-first one did: references are written out, `const`, `oneOf` and `allOf` become what
-everybody knows, and what cannot be said is told in `description`, where the model reads
-it. Results are validated against the schema as it was, so only the provider's help is
+In: any JSON Schema. Out: one that uses only `keywords` and accepts at least the same
+values: references are expanded; `const`, `oneOf` and `allOf` become common keywords;
+unsupported constraints are added to `description`, where the model reads them. Results
+are validated against the original schema, so only the provider's own enforcement is
 lost.
 
-A schema comes from whoever calls our API, so its size written out is limited.
+Schemas come from API clients, so the size of the expanded schema is limited.
 
 Source: https://json-schema.org/draft/2020-12/json-schema-validation
 """
@@ -22,23 +22,23 @@ from llm.wire.json_pointer import steps_of
 
 Schema = dict[str, Any]
 
-_MAX_NODES = 5_000  # schemas inside the one that is written out
+_MAX_NODES = 5_000  # schemas inside the expanded one
 _MAX_DEPTH = 64
 _MAX_NOTE = 200  # characters of one constraint
-#: Keywords that say nothing a model should read.
+#: Keywords without information for a model.
 _SILENT = frozenset({"$anchor", "$comment", "$defs", "$id", "$schema", "definitions"})
 
 
 def cut_down(schema: Any, keywords: frozenset[str]) -> Schema:
-    """`schema` in those `keywords`. Raises BadRequest where it is too large."""
+    """`schema` with only these `keywords`. Raises BadRequest if it is too large."""
     return _Cutter(schema, keywords).cut(schema, refs=(), depth=0)
 
 
 def without_refs(schema: Any) -> Any:
-    """`schema` with its references written out, and nothing else changed.
+    """`schema` with its references expanded, and nothing else changed.
 
-    One that recurs ends in anything of its type. Raises BadRequest where it is too
-    large.
+    A recursive reference becomes any value of its type. Raises BadRequest if the schema
+    is too large.
     """
     if "$ref" not in json.dumps(schema, default=str):
         return schema
@@ -52,7 +52,7 @@ class _Cutter:
         self._nodes = 0
 
     def cut(self, schema: Any, refs: tuple[str, ...], depth: int) -> Schema:
-        """`refs` are those being written out here: one that comes again recurs."""
+        """`refs` are the references being expanded; a repeated one is recursive."""
         if not isinstance(schema, Mapping):
             return _nothing() if schema is False else {}
         whole, refs = self._written_out(schema, refs, depth)
@@ -84,7 +84,7 @@ class _Cutter:
     def _written_out(
         self, schema: Mapping[str, Any], refs: tuple[str, ...], depth: int
     ) -> tuple[Schema, tuple[str, ...]]:
-        """`schema` without `$ref`, `allOf`, `oneOf` and `const` at its top."""
+        """`schema` without `$ref`, `allOf`, `oneOf` and `const` at its top level."""
         self._nodes += 1
         if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise BadRequest("A JSON Schema is too large for this model.")
@@ -102,7 +102,7 @@ class _Cutter:
         return _modern(whole), refs
 
     def _target(self, ref: Any) -> Any:
-        """What a reference inside the schema points to; {} for any other."""
+        """The target of a reference inside the schema; {} for any other reference."""
         found: Any = self._root
         if not isinstance(ref, str) or not ref.startswith("#"):
             return {}
@@ -117,9 +117,9 @@ class _Cutter:
 
 
 _DEFINED = ("$defs", "definitions")
-#: What holds values and no schemas.
+#: Keywords whose values hold no schemas.
 _VALUES = frozenset({"const", "default", "enum", "examples", "required"})
-#: What holds schemas by names that mean nothing to us.
+#: Keywords whose values hold schemas by arbitrary names.
 _NAMED = frozenset({"properties", "patternProperties", "dependentSchemas"})
 
 
@@ -154,7 +154,7 @@ class _Inliner(_Cutter):
 
 
 def _modern(schema: Schema) -> Schema:
-    """In keywords that everybody knows."""
+    """Replace keywords by widely supported ones."""
     if "oneOf" in schema:
         either = schema.pop("oneOf")
         schema.setdefault("anyOf", either)
@@ -168,7 +168,7 @@ def _modern(schema: Schema) -> Schema:
 
 
 def _both(one: Schema, other: Schema) -> Schema:
-    """What satisfies both, roughly: properties and requirements are put together."""
+    """Approximately the intersection: properties and requirements are merged."""
     both = {**other, **one}
     properties = {**_dict(other.get("properties")), **_dict(one.get("properties"))}
     if properties:
@@ -180,7 +180,7 @@ def _both(one: Schema, other: Schema) -> Schema:
 
 
 def _loosen_enum(schema: Schema) -> list[str]:
-    """Take an enum of anything but strings out; returns what is to be said of it."""
+    """Remove an enum of anything but strings; returns notes for the description."""
     values = schema.get("enum")
     if not isinstance(values, list):
         return []
@@ -194,7 +194,7 @@ def _loosen_enum(schema: Schema) -> list[str]:
 
 
 def _recurring(schema: Any) -> Schema:
-    """Where writing out must end: anything of the right type."""
+    """The end of a recursive expansion: any value of the right type."""
     return {"type": schema["type"]} if "type" in _dict(schema) else {}
 
 

@@ -1,12 +1,11 @@
-"""Server-Sent Events, both ways, without IO.
+"""Server-Sent Events, decoding and encoding, without IO.
 
 Bytes go in as they come from the network, cut anywhere; events come out. Lines end with
 LF, CRLF or CR and with nothing else: JSON carries U+2028 and U+0085 unescaped, so
-`str.splitlines` would cut inside strings. Fields a host invents (`error:` of llama.cpp)
-are kept in `ServerSentEvent.event` as a nameless event's name, so that a decoder can
-see them. An object of JSON that stands in the stream without any field's name is an
-event too: Google writes an error so, over several lines. An event without data says
-nothing to any decoder and is left out: hosts send an empty `data:` as a heartbeat.
+`str.splitlines` would cut inside strings. llama.cpp's invented field `error:` becomes
+an event of the name "error". A JSON object in the stream without any field name is an
+event too: Google writes an error so, over several lines. An event without data has no
+information for any decoder and is left out: hosts send an empty `data:` as a heartbeat.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -24,7 +23,7 @@ from llm.wire.items import Event
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-#: That are kept apart. Others run between two joins, where a thread does them.
+#: Lines that are stored separately. Between two joins other threads can run.
 _MAX_LINES = 10_000
 
 
@@ -35,7 +34,7 @@ class ServerSentEvent:
     id: str = ""
 
     def json(self) -> Any:
-        """The data as JSON. Raises ValueError where it is none, or too large."""
+        """The data as JSON. Raises ValueError if it is invalid or too large."""
         if len(self.data) > MAX_VALUES:
             check_values(self.data)
         try:
@@ -46,7 +45,7 @@ class ServerSentEvent:
 
 
 class SSEDecoder:
-    """Bytes in, events out. A chunk may end anywhere, inside a UTF-8 character too."""
+    """Bytes in, events out. A chunk may end anywhere, even inside a UTF-8 character."""
 
     __slots__ = (
         "_after_cr",
@@ -61,13 +60,13 @@ class SSEDecoder:
     )
 
     def __init__(self) -> None:
-        self.waiting = 0  # bytes of an event that is not whole yet
+        self.waiting = 0  # bytes of an event that is not complete yet
         self._tail: list[bytes] = []
         self._after_cr = False
         self._started = False
         self._data: list[bytes] = []
-        self._blocks: list[bytes] = []  # many lines each, which came before them
-        self._bare = False  # what is in it came without "data:"
+        self._blocks: list[bytes] = []  # joined blocks of earlier lines
+        self._bare = False  # `_data` holds lines that came without "data:"
         self._event = ""
         self._last_id = ""
 
@@ -78,9 +77,9 @@ class SSEDecoder:
             and chunk.find(b"\n") == len(chunk) - 2
             and chunk[-1:] == b"\n"
             and chunk.find(b"\r") < 0
-            # As `is_between`, which would be a call more.
+            # Same as `is_between`, inlined because this path runs for most chunks.
             and not (self._tail or self._data or self._event or self._after_cr)
-        ):  # one frame, one line: so most chunks come
+        ):  # the usual chunk: one frame of one line
             self._started = True
             data = chunk[6:-2]
             return [ServerSentEvent(data, "message", self._last_id)] if data else []
@@ -105,12 +104,12 @@ class SSEDecoder:
         return self._frames(chunk)
 
     def is_between(self) -> bool:
-        """Between two events, and nothing of the next one has come."""
+        """Whether the decoder is between two events and has no byte of the next one."""
         return not (self._tail or self._data or self._event or self._after_cr)
 
     def _frames(self, buffer: bytes) -> list[ServerSentEvent]:
-        """As `_lines`, between two events. Nearly every frame is a line of data, or
-        two with its name."""
+        """Fast path of `_lines`, for use between two events: nearly every frame is a
+        line of data, or two with its name."""
         whole, _, rest = buffer.rpartition(b"\n\n")
         events: list[ServerSentEvent] = []
         for frame in whole.split(b"\n\n"):
@@ -144,9 +143,9 @@ class SSEDecoder:
         return events
 
     def close(self) -> list[ServerSentEvent]:
-        """The bytes have ended; an event whose last blank line is missing still counts.
+        """End the stream; an event whose last blank line is missing still counts.
 
-        The standard drops it, but hosts do end their streams without it.
+        The standard drops it, but some hosts do end their streams without it.
         """
         line, self._tail = b"".join(self._tail), []
         if not self._started:
@@ -212,7 +211,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def encode(event: Event, data: bytes, id: str = "") -> bytes:
-    """One canonical event, already encoded as `data`, as one frame."""
+    """One canonical event as one frame; `data` is the encoded event."""
     head = (
         f"id: {id}\nevent: {event['type']}\ndata: "
         if id
@@ -222,5 +221,5 @@ def encode(event: Event, data: bytes, id: str = "") -> bytes:
 
 
 def comment(text: str = "") -> bytes:
-    """A heartbeat: says nothing, keeps proxies from closing the stream."""
+    """A heartbeat, which keeps proxies from closing the stream."""
     return f": {text}\n\n".encode()

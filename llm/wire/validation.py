@@ -1,11 +1,12 @@
-"""JSON Schemas made ready to hold values against. Nothing is fetched, no value quoted.
+"""JSON Schema validators with bounded time. References are never fetched.
 
-A schema may come from a stranger (an MCP server, a client of the gateway), and the
-validator runs in one go. Patterns are tried in linear time; one that needs to look
-around takes the square of its text's length, so beside such a pattern texts are short.
-A schema that doubles at each reference, which a few hundred bytes can do forty times,
-is refused. One that refers to itself in several branches takes a time that grows with
-the power of the value's depth: a value that would take too long does not fit it.
+Errors do not quote the value. A schema may come from a stranger (an MCP server, a
+client of the gateway), and the validator cannot be interrupted. Patterns are matched in
+linear time; a pattern with lookaround takes quadratic time, so with such a pattern
+texts must be short. A schema that doubles at each reference, which a few hundred bytes
+can do forty times, is refused. A schema that refers to itself in several branches takes
+time exponential in the value's depth: a value that would take too long counts as
+invalid.
 
 Source: https://json-schema.org/draft/2020-12
 """
@@ -23,9 +24,9 @@ from llm.wire import recursion
 if TYPE_CHECKING:
     import jsonschema_rs
 
-_MAX_PATTERN = 1024 * 1024  # bytes of a pattern that is ready to be tried
-_MAX_BACKTRACKS = 10_000  # of a pattern that looks around, from each place of a text
-#: Texts no longer than a pattern that looks around may be tried on.
+_MAX_PATTERN = 1024 * 1024  # bytes of a compiled pattern
+_MAX_BACKTRACKS = 10_000  # of a pattern with lookaround, from each position of a text
+#: The length limit of texts for a pattern with lookaround.
 _SHORT_TEXTS = {
     "$defs": {
         "value": {
@@ -36,10 +37,10 @@ _SHORT_TEXTS = {
     },
     "$ref": "#/$defs/value",
 }
-_MAX_NODES = 100_000  # of a schema with its references written out
-_MAX_AT_ONE_VALUE = 1_000  # schemas that apply to a value before its work is counted
-_MAX_WORK = 1_000_000  # schemas applied to a value, which are some 50 ms
-_MAX_WORK_OF_ERRORS = 1_000  # the same where mistakes are told, which takes longer
+_MAX_NODES = 100_000  # of a schema with its references expanded
+_MAX_AT_ONE_VALUE = 1_000  # schemas for one value before the work is counted
+_MAX_WORK = 1_000_000  # schemas applied to a value, some 50 ms
+_MAX_WORK_OF_ERRORS = 1_000  # the same when errors are collected, which takes longer
 _REFERENCES = (b"$ref", b"$dynamicRef", b"$recursiveRef")
 _MISFIT = "the value does not fit; it is nested too deeply to tell where"
 _TOO_DEEP = "the value is nested too deeply for a schema that refers to itself so often"
@@ -52,7 +53,7 @@ class Validator(Protocol):
 
 
 def compiled(schema: Mapping[str, Any]) -> Validator:
-    """Raises ValueError where this is no JSON Schema, or one that points elsewhere."""
+    """Raises ValueError for an invalid JSON Schema, or one with external references."""
     return _compiled(orjson.dumps(schema, default=dict))
 
 
@@ -64,7 +65,7 @@ def _compiled(schema: bytes) -> Validator:
     validator: Validator
     try:
         validator = _linear(told)
-    except ValueError:  # a pattern that looks around, or a mistake
+    except ValueError:  # a pattern with lookaround, or an invalid schema
         validator = _LookingAround(told)
     levels = recursion.applications(told) if _may_recur(schema) else []
     if max(levels, default=0) <= _MAX_AT_ONE_VALUE:
@@ -77,7 +78,8 @@ def _may_recur(schema: bytes) -> bool:
 
 
 def _linear(schema: Any) -> jsonschema_rs.Validator:
-    # It takes 6 MB, which a server that has not checked anything yet does not need.
+    # Imported here because the module takes 6 MB, which a server needs only once it
+    # validates something.
     import jsonschema_rs
 
     options = jsonschema_rs.RegexOptions(size_limit=_MAX_PATTERN)
@@ -87,7 +89,7 @@ def _linear(schema: Any) -> jsonschema_rs.Validator:
 
 
 class _LookingAround:
-    """Of a schema with a pattern that takes more than linear time."""
+    """Validator for a schema with a pattern that takes more than linear time."""
 
     def __init__(self, schema: Any) -> None:
         import jsonschema_rs
@@ -110,7 +112,7 @@ class _LookingAround:
 
 
 class _Recursive:
-    """Of a schema that refers to itself in several branches."""
+    """Validator for a schema that refers to itself in several branches."""
 
     def __init__(self, whole: Validator, levels: Sequence[int]) -> None:
         self._whole = whole
@@ -143,8 +145,8 @@ def _refuse(uri: str) -> NoReturn:
 
 
 class _Size:
-    """How many nodes a schema has with its references written out, each of which is
-    counted once and added as often as it is named."""
+    """Counts a schema's nodes with its references expanded. Each target is counted once
+    and added for each reference to it."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -162,8 +164,9 @@ class _Size:
 
     def _of_target(self, ref: str) -> int:
         if ref not in self._sizes:
-            self._sizes[ref] = 0  # while it is being counted: there it recurs
+            self._sizes[ref] = 0  # while it is being counted: here it is recursive
             target = recursion.at(self._root, ref)
-            # As the root holds the definitions, a reference to it counts what it names.
+            # The root contains the definitions, which are counted with their
+            # references.
             self._sizes[ref] = 0 if target is self._root else self.of(target)
         return self._sizes[ref]

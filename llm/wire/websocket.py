@@ -1,4 +1,4 @@
-"""A message in, a WebSocket's frame out: a whole one of a server, which masks nothing.
+"""Encoding of a message as one complete WebSocket frame of a server, unmasked.
 
 Source: https://www.rfc-editor.org/rfc/rfc6455#section-5.2
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-_TEXT, _BINARY = b"\x81", b"\x82"  # whole messages
-_SHORT, _LONG = 126, 2**16  # bytes from which on the length takes more room
+_TEXT, _BINARY = b"\x81", b"\x82"  # opcodes of complete messages
+_SHORT, _LONG = 126, 2**16  # sizes in bytes from which the length field is longer
 
 
 def frame(data: bytes, *, binary: bool = False) -> bytes:
     return (_BINARY if binary else _TEXT) + _length(len(data)) + data
 
 
-@lru_cache  # most chunks of an answer are much of a size
+@lru_cache  # most chunks of an answer have similar sizes
 def text_head(size: int) -> bytes:
-    """What stands before a text of `size` bytes."""
+    """The frame header of a text message of `size` bytes."""
     return _TEXT + _length(size)
 
 

@@ -10,8 +10,8 @@ from project.settings import env
 from tests.serving import BASE
 
 ROW = re.compile(r"^\| `(\S+)` \| (.+?) \| (.+) \|$", re.MULTILINE)
-README = (BASE / "README.md").read_text()
-TABLE = {name: (default, meaning) for name, default, meaning in ROW.findall(README)}
+SETTINGS = (BASE / "docs" / "settings.md").read_text()
+TABLE = {name: (default, meaning) for name, default, meaning in ROW.findall(SETTINGS)}
 
 
 def documented_as(name: str) -> str:
@@ -47,7 +47,11 @@ def test_the_example_knows_only_real_variables():
     assert set(names) <= set(env.names)
 
 
-DOCUMENTS = [BASE / "README.md", *BASE.glob("docs/**/*.md")]
+DOCUMENTS = [*BASE.glob("*.md"), *BASE.glob("docs/**/*.md")]
+
+
+def test_the_readme_is_short():
+    assert len((BASE / "README.md").read_text().splitlines()) <= 90
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

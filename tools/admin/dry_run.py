@@ -16,7 +16,7 @@ from tools.models import Tool
 
 
 class DryRunAdmin(admin.ModelAdmin):
-    """Calls a tool as a model would, for staff to see what comes of it."""
+    """Admin page on which staff call a tool and see its outcome."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.dry_run_view)

@@ -14,7 +14,7 @@ from tools.models import HttpTool
 
 
 class HttpToolInline(admin.StackedInline):
-    """Who may change a tool may change what it asks."""
+    """The HTTP request of a tool; the permissions of the tool apply to it."""
 
     model = HttpTool
     form = HttpToolForm

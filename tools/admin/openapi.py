@@ -20,7 +20,7 @@ from tools.versions import MAX_NOTE
 
 
 class ImportAdmin(admin.ModelAdmin):
-    """Makes tools of an OpenAPI document's operations."""
+    """Admin pages that import tools from an OpenAPI document."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.import_view)
@@ -30,7 +30,8 @@ class ImportAdmin(admin.ModelAdmin):
         ]
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
-        """Two steps: the document is read, then its operations are picked."""
+        """Reads the document in a first step and imports chosen operations in a
+        second."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         hide_secrets(request)

@@ -1,4 +1,4 @@
-"""Values as staff read them."""
+"""Formatting of tool results and JSON for admin pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def pretty(value: Any) -> str:
 
 
 def shown_parts(output: Output) -> list[dict[str, Any]]:
-    """Text to read and pictures to see; of anything else its JSON."""
+    """Each part as text or as an image; other parts as JSON text."""
     if isinstance(output, str):
         return [{"text": _readable(output)}]
     return [
@@ -25,7 +25,7 @@ def shown_parts(output: Output) -> list[dict[str, Any]]:
 
 
 def _readable(text: str) -> str:
-    """JSON is indented; all other text stays as it is."""
+    """The text, indented if it is a JSON object or array."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -163,7 +163,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)  # a tool with code would come again
+        actions.pop("delete_selected", None)  # `sync` would recreate tools with code
         return actions
 
     @admin.action(description=_("Enable the selected tools"), permissions=["change"])
@@ -201,7 +201,8 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
 
     @admin.display(description=_("kind"), ordering="kind")
     def kind_told(self, row: Tool) -> str:
-        """With what keeps a server's tool from running, and where to look at it."""
+        """The kind; for an MCP tool that is held back also why, with a link to review
+        it."""
         mcp = getattr(row, "mcp", None)
         if mcp is None or not mcp.difference:
             return row.get_kind_display()
@@ -304,7 +305,7 @@ _FIELDSETS: Mapping[str, Any] = {
 
 
 def _kind(request: HttpRequest, row: Tool | None) -> str:
-    """Of a row, or of the one that is to be added."""
+    """The kind of the row, or of the new row that the page adds."""
     if row is not None:
         return row.kind
     hosted = request.GET.get("kind") == Tool.Kind.HOSTED
@@ -312,7 +313,8 @@ def _kind(request: HttpRequest, row: Tool | None) -> str:
 
 
 def _hosting(row: Tool | None) -> dict[str, Any]:
-    """Which providers have a tool, or each of the presets."""
+    """Template context: the providers that accept the tool, or for a new tool the
+    presets with theirs."""
     definition = row.declared() if row else None
     if row:
         return {"hosts": hosts_of(definition) if definition else []}
@@ -324,7 +326,7 @@ def _hosting(row: Tool | None) -> dict[str, Any]:
 
 
 def _stands_for_server(row: Tool | None) -> bool:
-    """Made by an MCP server's row, and changed there."""
+    """True for a tool that the row of an MCP server creates and updates."""
     return row is not None and hasattr(row, "mcp_server")
 
 

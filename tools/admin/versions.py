@@ -15,11 +15,11 @@ from django.views.decorators.http import require_POST
 from tools.models import Tool, ToolVersion
 from tools.versions import differences, snapshot_of
 
-MAX_SHOWN = 200  # versions on the page, the newest
+MAX_SHOWN = 200  # newest versions on the page
 
 
 class VersionsAdmin(admin.ModelAdmin):
-    """Keeps what staff make of a tool, and brings it back."""
+    """Records a version after each change; shows, compares and restores versions."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
@@ -37,7 +37,7 @@ class VersionsAdmin(admin.ModelAdmin):
         ]
         return [*ours, *super().get_urls()]
 
-    # Kept
+    # Recording versions
 
     def save_model(
         self, request: HttpRequest, obj: Tool, form: Any, change: bool
@@ -49,7 +49,7 @@ class VersionsAdmin(admin.ModelAdmin):
         super().save_related(request, form, *args)
         ToolVersion.objects.record(form.instance, request.user, before=form.before)
 
-    # Shown
+    # Pages
 
     def versions_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self._row(request, pk)

@@ -1,9 +1,8 @@
-"""Arithmetic over Python's own syntax tree; nothing is ever evaluated as code.
+"""Calculator tool: arithmetic on Python's syntax tree, without evaluating any code.
 
-The text is first cut into numbers, names and operators, so that the parser never sees
-anything else. Every operation is bounded before it is carried out: no integer grows
-beyond MAX_BITS, and the depth and length of an expression are limited, so that no
-answer takes longer than a blink.
+The text is first split into numbers, names and operators, so that the parser never sees
+anything else. Integers are limited to MAX_BITS before an operation runs, and the depth
+and length of an expression are limited too, so that no calculation takes long.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tools.errors import ToolError
 from tools.registry import tool
 
 MAX_LENGTH = 1000  # characters of an expression
-MAX_DEPTH = 500  # operations inside one another; a sum of 500 numbers
+MAX_DEPTH = 500  # nested operations; a sum of 500 numbers has as many
 MAX_BITS = 3322  # of an integer; 1000 digits
 MAX_FACTORIAL = 449  # its factorial has 998 digits
 
@@ -159,7 +158,7 @@ def _factorial(value: Number) -> Number:
 def _spelled(value: Number) -> str:
     if isinstance(value, int):
         return str(value)
-    return f"{value:.15g}"  # of 0.1 + 0.2, what people expect
+    return f"{value:.15g}"  # 15 digits, so that 0.1 + 0.2 gives 0.3
 
 
 def _names(

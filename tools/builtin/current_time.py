@@ -19,7 +19,7 @@ _WEEKDAYS = (
     "Sunday",
 )
 
-_NO_PLACES = {"Factory", "localtime", "posixrules"}  # files of the database
+_NO_PLACES = {"Factory", "localtime", "posixrules"}  # not time zones
 
 
 @tool(label="Current time", replay="safe")
@@ -39,7 +39,7 @@ async def current_time(timezone: str = "UTC") -> dict[str, str]:
 
 
 def _zone(name: str) -> ZoneInfo:
-    with suppress(ValueError, OSError, ZoneInfoNotFoundError):  # it is read as a path
+    with suppress(ValueError, OSError, ZoneInfoNotFoundError):  # not a valid path
         return ZoneInfo(name.strip())
     if known := _names().get(_key(name)):
         return ZoneInfo(known)
@@ -52,7 +52,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _city(name: str) -> str:
-    """The zone of a city that gave a zone its name: Europe/Paris for "Paris"."""
+    """The zone that is named after a city: Europe/Paris for "Paris"; "" for none."""
     found = [zone for key, zone in _names().items() if key.endswith(f"/{_key(name)}")]
     return min(found, key=len, default="")
 

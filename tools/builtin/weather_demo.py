@@ -34,7 +34,7 @@ async def weather_demo(
     """
     if not (name := city.strip()):
         raise ToolError("the city is empty; name one, for example Paris.")
-    chance = random.Random(name.casefold())  # its own seed: the same in every process
+    chance = random.Random(name.casefold())  # the same values in every process
     temperature = chance.randint(-8, 34)
     return {
         "city": name,

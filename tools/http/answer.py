@@ -1,4 +1,4 @@
-"""What a model reads of a web server's answer. Pure.
+"""Conversion of a web server's answer to a tool result. Pure.
 
 Source: https://www.rfc-editor.org/rfc/rfc6901 (JSON Pointer)
 """
@@ -25,11 +25,11 @@ from tools.http.html import visible_text
 ReadAs = Literal["auto", "json", "text"]
 
 MAX_EXCERPT = 400  # characters of an error's body
-MAX_PAGE = 100_000  # characters of an error's page that are searched for its text
-SHORTEST_HIDDEN = 6  # characters of a secret; a shorter one would be found everywhere
+MAX_PAGE = 100_000  # characters of an HTML error page that are parsed for its text
+SHORTEST_HIDDEN = 6  # characters of a secret; shorter ones would match ordinary text
 
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
-#: What there is to know of an answer without a body.
+#: Headers that the model reads if an answer has no body.
 _TELLING_HEADERS = (
     "content-length",
     "content-type",
@@ -57,7 +57,7 @@ _ENCODINGS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    read_as: ReadAs = "auto"  # what its content type says
+    read_as: ReadAs = "auto"  # "auto" follows the content type
     pointer: str = ""  # into JSON; "" for the whole
 
 
@@ -76,7 +76,7 @@ def result_of(fetched: Fetched, reading: Reading, secrets: Collection[str] = ())
 
 
 def hidden_texts(headers: Mapping[str, str]) -> list[str]:
-    """What must not be told of these headers: "Bearer x" whole, and "x" alone."""
+    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone."""
     texts = {part for text in headers.values() for part in (text, *text.split()[-1:])}
     return sorted(
         (t for t in texts if len(t) >= SHORTEST_HIDDEN), key=len, reverse=True
@@ -108,7 +108,7 @@ def _by_type(fetched: Fetched, secrets: Collection[str]) -> Any:
         try:
             return bounded_json.loads(text.encode(errors="replace"))
         except orjson.JSONDecodeError:
-            return text  # the label is wrong, the text may still be of use
+            return text  # the content type is wrong, but the text may be useful
     return text
 
 
@@ -152,7 +152,7 @@ def json_of(body: bytes) -> Any:
 
 
 def pointed(value: Any, pointer: str) -> Any:
-    """Raises ToolError where nothing is there."""
+    """Raises ToolError if the pointer leads to nothing."""
     for step in steps_of(pointer):
         match value:
             case dict() if step in value:

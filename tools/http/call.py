@@ -1,4 +1,4 @@
-"""One call of an HTTP tool: arguments to a request, an answer to a result."""
+"""Call of an HTTP tool: sends the request and converts the answer to a result."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class HttpCall:
     limits: Limits
     networks: Collection[Network] = ()
     secret_headers: Secret | None = None  # JSON
-    sends_key: bool = False  # so that the server recognises a call that comes twice
-    later: Later | None = None  # where the result is that comes later
+    sends_key: bool = False  # an Idempotency-Key, so that the server detects repeats
+    later: Later | None = None  # how to get an asynchronous result
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         secret_headers = _revealed(self.secret_headers)
@@ -48,13 +48,13 @@ class HttpCall:
         return await self._result(fetched, secret_headers)
 
     async def poll(self, context: Context, job: str) -> Any:
-        """The result of a call that was accepted, or Accepted while there is none."""
+        """The result of an accepted call, or Accepted if it is not ready."""
         assert self.later, "it was accepted"
         secret_headers = _revealed(self.secret_headers)
         home, headers = self.definition.url, self.definition.headers
         try:
             fetched = await self._fetch(asking(job, home, headers, secret_headers))
-        except (FetchTimeout, Unreachable):  # it may be there the next time
+        except (FetchTimeout, Unreachable):  # the next poll may succeed
             return Accepted(job, self.later.after)
         if is_pending(fetched, self.later):
             return Accepted(job, wait_of(fetched, self.later))

@@ -1,4 +1,4 @@
-"""What is wrong with an HTTP tool before anybody calls it. Pure."""
+"""Validation of an HTTP tool's settings. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm.addresses import Network, looks_like_address, parse_address, parse_netw
 from llm.wire.header_texts import HEADER_NAME, HEADER_VALUE
 from tools.http.definition import METHODS_WITHOUT_BODY, PLACEHOLDER, Definition, Place
 
-#: Those that are the client's own, or would tell the server a lie about it.
+#: Headers that the HTTP client sets itself, or that would contradict it.
 FORBIDDEN_HEADERS = frozenset(
     {
         "accept-encoding",
@@ -38,7 +38,7 @@ def problems(
     parameters: Mapping[str, Any],
     secret_names: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """Headers and parameters are to be right in themselves."""
+    """Yields the problems; headers and parameters must have passed their own checks."""
     yield from (("url", text) for text in url_problems(definition.url))
     for name in definition.headers:
         if _SECRET_HEADER.search(name):
@@ -84,7 +84,7 @@ def header_problems(headers: Any) -> Iterator[str]:
 
 
 def read_places(places: Any) -> tuple[dict[str, Place], list[str]]:
-    """The places that can be read, and what is wrong with the others."""
+    """The valid locations, and what is wrong with the others."""
     if not isinstance(places, dict):
         return {}, ['Write a JSON object, such as {"lang": "header:Accept-Language"}.']
     read, wrong = {}, []
@@ -97,7 +97,7 @@ def read_places(places: Any) -> tuple[dict[str, Place], list[str]]:
 
 
 def read_networks(text: str) -> tuple[list[Network], list[str]]:
-    """One a line; the networks that can be read, and what is wrong with the others."""
+    """The valid networks, one on each line, and what is wrong with the others."""
     read, wrong = [], []
     for line in text.split():
         try:
@@ -108,7 +108,7 @@ def read_networks(text: str) -> tuple[list[Network], list[str]]:
 
 
 def _parted(template: str) -> tuple[str, str, str]:
-    """Scheme and host, then the path without the query."""
+    """Scheme and host, the slash, and the path without the query."""
     scheme, separator, rest = template.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host}", slash, re.split(r"[?#]", path, maxsplit=1)[0]

@@ -1,8 +1,8 @@
-"""How an HTTP tool asks: a model's arguments into one request. Pure.
+"""Request template of an HTTP tool: builds a request from a model's arguments. Pure.
 
-The address is a template whose path holds `{placeholders}` (RFC 6570, level 1). An
-argument goes where its place says; without one, into the path if the template names it,
-else into the query of GET, HEAD and DELETE and into the body of all others.
+The URL is a template with `{placeholders}` in its path (RFC 6570, level 1). An argument
+goes to its configured location. Without one it goes into the path if the template names
+it, else into the query of GET, HEAD and DELETE and into the body of other methods.
 
 Source: https://www.rfc-editor.org/rfc/rfc6570
 """
@@ -27,7 +27,7 @@ PlaceKind = Literal[
     "query_deep",  # of an object: a[b]=1
     "header",
     "body",  # one of its fields
-    "whole_body",
+    "whole_body",  # the argument is the body
 ]
 BodyKind = Literal["json", "form"]
 
@@ -39,18 +39,18 @@ _CONTENT_TYPES: Mapping[BodyKind, str] = {
     "json": "application/json",
     "form": "application/x-www-form-urlencoded",
 }
-#: What we can read, and like best.
+#: The content types that a model can read, JSON preferred.
 ACCEPT = "application/json, text/*;q=0.9, image/*;q=0.8, */*;q=0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     kind: PlaceKind
-    name: str  # what the argument is called there
+    name: str  # of the argument in the request
 
     @classmethod
     def read(cls, argument: str, text: str) -> Place:
-        """From "query" or "header:X-Trace". Raises ValueError."""
+        """Parses "query" or "header:X-Trace". Raises ValueError."""
         kind, _, name = text.partition(":")
         if kind not in get_args(PlaceKind):
             options = ", ".join(get_args(PlaceKind))
@@ -63,7 +63,7 @@ class Definition:
     method: str
     url: str  # a template
     headers: Mapping[str, str] = field(default_factory=dict)
-    arguments: Collection[str] = ()  # all that the schema names
+    arguments: Collection[str] = ()  # names of all properties of the schema
     places: Mapping[str, Place] = field(default_factory=dict)
     body: BodyKind = "json"
 
@@ -81,12 +81,12 @@ class Definition:
 
     @property
     def has_fields(self) -> bool:
-        """True where a body is sent even if no field is given for it."""
+        """True if a body is sent even if a call has no argument for it."""
         return any(self.place_of(each).kind == "body" for each in self.arguments)
 
     @property
     def has_whole_body(self) -> bool:
-        """True where one argument is the body."""
+        """True if one argument is the whole body."""
         kinds = {self.place_of(each).kind for each in self.arguments}
         return "whole_body" in kinds
 
@@ -99,9 +99,9 @@ def request_of(
     idempotency_key: str = "",
     callback: tuple[Place, str] | None = None,
 ) -> Request:
-    """Raises ToolError where an argument cannot stand in its place.
+    """Raises ToolError if an argument cannot be sent in its location.
 
-    `callback` is our own address, and where it goes.
+    `callback` is the location and the value of Parley's callback URL.
     """
     parts = _Parts()
     for argument, value in arguments.items():
@@ -125,7 +125,7 @@ def request_of(
 
 
 class _Parts:
-    """What the arguments make of a request."""
+    """The parts of a request that the arguments fill."""
 
     def __init__(self) -> None:
         self.path: dict[str, str] = {}
@@ -141,7 +141,7 @@ class _Parts:
             case "whole_body":
                 self.whole_body = value
             case _ if value is None:
-                pass  # as good as not given
+                pass  # null counts as absent
             case "path":
                 self.path[place.name] = _segment(argument, value)
             case "header":
@@ -165,7 +165,7 @@ def _url(definition: Definition, parts: _Parts) -> str:
 
 
 def _body(definition: Definition, parts: _Parts) -> tuple[bytes | None, str]:
-    """The body, and its type unless a header tells it."""
+    """The body and its content type; None and "" for no body."""
     if parts.whole_body is not None:
         return _whole_body(definition, parts.whole_body)
     if not parts.fields and not definition.has_fields:
@@ -196,7 +196,7 @@ def _whole_body(definition: Definition, value: Any) -> tuple[bytes, str]:
 def _segment(argument: str, value: Any) -> str:
     text = ",".join(map(_quoted, value)) if isinstance(value, list) else _quoted(value)
     if text in ("", ".", ".."):
-        # "/users/{id}" would become another address altogether.
+        # Path normalization would turn "/users/{id}" into another address.
         raise ToolError(f"{argument!r} cannot be {_text(value)!r}.")
     return text
 
@@ -232,7 +232,7 @@ def _text(value: Any) -> str:
 def _json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
-    except orjson.JSONEncodeError as exc:  # half an emoji, an integer beyond 64 bits
+    except orjson.JSONEncodeError as exc:  # a lone surrogate, an integer beyond 64 bits
         raise ToolError("an argument holds something that JSON cannot carry.") from exc
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a web server, and what it answers. Pure."""
+"""HTTP request, response and limits as plain values. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ MAX_BODY = 1024 * 1024  # bytes of an answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Only the method may be shown: the rest holds secrets and what people wrote."""
+    """A request. Its repr has only the method: the rest has secrets and user data."""
 
     method: str = "GET"
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: Sent to the origin of `url` alone, whatever it redirects to.
+    #: Sent only to the origin of `url`, not to other origins after a redirect.
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes | None = field(default=None, repr=False)
 
@@ -23,15 +23,15 @@ class Request:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     size: int = MAX_BODY  # bytes of the answer, unpacked
-    connect: float = 10.0  # seconds for finding and reaching the server
-    total: float = 30.0  # seconds for all, redirects too
+    connect: float = 10.0  # seconds for resolving the name and connecting
+    total: float = 30.0  # seconds for the whole exchange, with redirects
     redirects: int = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     status: int
-    url: str = field(default="", repr=False)  # that answered, after redirects
+    url: str = field(default="", repr=False)  # after redirects
     reason: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # lower case
     content_type: str = ""  # without its parameters, in lower case

@@ -1,8 +1,8 @@
 """The visible text of an HTML page, in linear time. Pure.
 
-It is for the beginning of an error page, which may come from a hostile server and be
-broken in any way. Every search starts where the last one ended and the first search
-that finds nothing ends the reading, so no character is looked at more than three times.
+It reads the beginning of an error page, which may be malformed and may come from a
+hostile server. Every search starts where the last one ended, and parsing ends at the
+first search without a match, so no character is read more than three times.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ _HIDDEN = ("script", "style")  # elements whose content is not text
 
 
 def visible_text(page: str) -> str:
-    """The text between the tags; each tag counts as a blank."""
+    """The text between the tags; each tag becomes a space."""
     lower = page.lower() if page.isascii() else _ascii_lower(page)
     parts: list[str] = []
     position = 0
     while (tag := page.find("<", position)) >= 0:
         parts.append(page[position:tag])
         end = page.find(">", tag)
-        if end < 0:  # no tag after all
+        if end < 0:  # an unclosed "<" is text
             position = tag
             break
         position = end + 1
@@ -31,7 +31,7 @@ def visible_text(page: str) -> str:
 
 
 def _ascii_lower(text: str) -> str:
-    """In lower case, as long as before: 'İ'.lower() has two characters."""
+    """The text in lower case with its length unchanged: 'İ'.lower() has length 2."""
     return "".join(c.lower() if c.isascii() else c for c in text)
 
 
@@ -44,7 +44,7 @@ def _hidden_element(lower: str, tag: int) -> str:
 
 
 def _end_of_element(lower: str, name: str, start: int) -> int:
-    """Where the text after `</name>` begins; -1 where the element is never closed."""
+    """The position after `</name>`; -1 if the element is never closed."""
     closing = lower.find(f"</{name}", start)
     end = lower.find(">", closing) if closing >= 0 else -1
     return end + 1 if end >= 0 else -1

@@ -1,9 +1,8 @@
-"""A server that answers `202 Accepted`: where its result will be, and whether it is
-there. Pure.
+"""Asynchronous results of HTTP tools: job URL, state and polling interval. Pure.
 
-The first answer names the place: by its `Location`, or by an address or an id in its
-body. That place is asked until it answers with something else than "not yet", as
-often as it wishes (`Retry-After`).
+A server that answers `202 Accepted` names the job's URL in its `Location` header, or a
+URL or an id in its body. Parley polls that URL until the job is done, at the interval
+that the server asks for (`Retry-After`).
 
 Source: https://www.rfc-editor.org/rfc/rfc9110#name-202-accepted
 Source: https://www.rfc-editor.org/rfc/rfc9110#name-retry-after
@@ -28,28 +27,28 @@ from tools.http.exchange import Fetched, Request
 ACCEPTED = 202
 CALLBACK_PLACES = ("header", "query", "body")
 LONGEST_WAIT = 60 * 60  # seconds
-MAX_URL = 500  # characters of an address that is kept
+MAX_URL = 500  # characters of a job's URL
 
-#: The server is busy or on its way; its job may be well.
+#: The server is overloaded or restarting; the job itself may be fine.
 _BUSY = frozenset({429, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later:
-    """How a tool's result is found that comes later."""
+    """How to get a tool's asynchronous result: by polling, by callback, or both."""
 
-    job_pointer: str = ""  # to an address or an id; "" for the header Location
-    job_url: str = ""  # where an id leads, with `{id}` in it
+    job_pointer: str = ""  # to a URL or an id; "" for the header Location
+    job_url: str = ""  # the URL of a job, with `{id}` in it
     state_pointer: str = ""
-    pending: frozenset[str] = field(default_factory=frozenset)  # states: not yet
-    after: float = 10.0  # seconds until it is asked (again)
-    callback: Place | None = None  # where our own address goes
+    pending: frozenset[str] = field(default_factory=frozenset)  # job states
+    after: float = 10.0  # seconds between two polls
+    callback: Place | None = None  # where the callback URL is sent
 
 
 def job_of(fetched: Fetched, later: Later) -> str:
-    """The address to ask for the result; "" where the answer names none.
+    """The URL to poll for the result; "" if the answer names none.
 
-    Raises ToolError, AddressRefused too.
+    Raises ToolError (AddressRefused for http after https).
     """
     if not later.job_pointer:
         named = fetched.headers.get("location", "")
@@ -62,7 +61,7 @@ def job_of(fetched: Fetched, later: Later) -> str:
 
 
 def is_pending(fetched: Fetched, later: Later) -> bool:
-    """Whether the job says that it is not done."""
+    """True if the answer says that the job is not done."""
     if fetched.status == ACCEPTED or fetched.status in _BUSY:
         return True
     if not later.state_pointer or fetched.status >= 300:
@@ -71,7 +70,7 @@ def is_pending(fetched: Fetched, later: Later) -> bool:
 
 
 def wait_of(fetched: Fetched, later: Later, now: datetime | None = None) -> float:
-    """Seconds until it is to be asked again."""
+    """Seconds until the next poll."""
     told = fetched.headers.get("retry-after", "").strip()
     seconds = _seconds(told, now or datetime.now(UTC))
     return min(max(later.after if seconds is None else seconds, 1.0), LONGEST_WAIT)
@@ -83,8 +82,8 @@ def asking(
     headers: Mapping[str, str],
     secret_headers: Mapping[str, str],
 ) -> Request:
-    """Asks for a job. Only the origin of `home`, the tool's own address, is told its
-    headers."""
+    """The request that polls a job. The tool's headers are sent only if the job has the
+    same origin as `home`, the tool's own URL."""
     if _origin(url) != _origin(home):
         return Request(url=url, headers={"Accept": ACCEPT})
     plain = {n: text for n, text in headers.items() if n.lower() != "content-type"}
@@ -111,7 +110,7 @@ def _origin(url: str) -> tuple[str, str, int | None]:
 
 
 def _seconds(text: str, now: datetime) -> float | None:
-    """A number of them, or until a date; None for neither."""
+    """Seconds from a number or until a date; None for any other text."""
     if text.isascii() and text.isdecimal():
         return float(text)
     try:

@@ -1,9 +1,9 @@
-"""An OpenAPI document as HTTP tools. Pure.
+"""Import of HTTP tools from an OpenAPI document. Pure.
 
-In: the text of a document of version 3.0 or 3.1, JSON or YAML. Out: an `Operation` for
-each path and method, with all that a tool needs, with what it will not do, and, where
-no tool can be made of it, with the reason. Nothing is fetched: a reference to another
-document is such a reason.
+In: the text of a document of version 3.0 or 3.1, JSON or YAML. Out: an
+`OpenApiOperation` for each path and method, with the settings of the tool, notes on
+what is not supported, or the reason why it cannot be a tool. Nothing is fetched: a
+reference to another document is such a reason.
 
 Source: https://spec.openapis.org/oas/v3.1.1
 """
@@ -37,7 +37,7 @@ _TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    key: str  # "GET /orders/{id}", by which it is picked
+    key: str  # such as "GET /orders/{id}"
     name: str
     summary: str = ""
     description: str = ""
@@ -47,8 +47,8 @@ class Operation:
     places: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = "json"
-    notes: tuple[str, ...] = ()  # what staff should know
-    problem: str = ""  # why it can be no tool
+    notes: tuple[str, ...] = ()  # for staff
+    problem: str = ""  # why it cannot be a tool
 
 
 def read_document(text: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def operations(document: Mapping[str, Any], base_url: str = "") -> list[Operation]:
-    """All of the document, in its order. `base_url` counts more than its servers."""
+    """All operations, in the document's order. `base_url` overrides its servers."""
     read = [
         _Reading(document, base_url, path, item, method).operation()
         for path, item in _paths(document)
@@ -84,13 +84,13 @@ def _paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
         try:
             resolved = Reader(document).resolve(item)
         except InvalidDocument:
-            continue  # another document has it
+            continue  # it refers to another document
         if isinstance(resolved, Mapping) and str(path).startswith("/"):
             yield str(path), resolved
 
 
 class _Reading:
-    """One operation, while it is read."""
+    """Reads one operation; collects its parameters, body, headers and notes."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Reading:
         except InvalidDocument as exc:
             return replace(operation, problem=str(exc))
         except (AttributeError, KeyError, TypeError, RecursionError) as exc:
-            # Anybody's document: what is a text may have to be an object.
+            # The document is untrusted: a text may stand where an object must be.
             problem = f"it is not written as OpenAPI is ({type(exc).__name__})."
             return replace(operation, problem=problem)
         if self._told.get("deprecated") is True:
@@ -197,7 +197,7 @@ class _Reading:
     ) -> None:
         is_required = parameter.get("required") is True
         if where == "header" and name.lower() in _IGNORED_HEADERS:
-            return  # as the standard has it
+            return  # OpenAPI says that these headers shall be ignored
         if where == "header" and name.lower() == "idempotency-key":
             self._notes.append("It knows idempotency keys: choose a replay that fits.")
             return
@@ -274,10 +274,10 @@ class _Reading:
             raise InvalidDocument(f"its schema is wrong at {spelled(path)}: {text}.")
         return parameters
 
-    # What it expects of us
+    # Authentication
 
     def _security(self) -> Iterator[str]:
-        """What the first way in asks for."""
+        """Yields a note for each scheme of the first security requirement."""
         ways = self._told.get("security", self._document.get("security")) or []
         components = self._document.get("components") or {}
         schemes = components.get("securitySchemes") or {}
@@ -305,7 +305,7 @@ def _place_kind(where: str, parameter: Mapping[str, Any]) -> str:
 
 
 def _media_type(content: Mapping[str, Any]) -> str | None:
-    """The one that we can send best."""
+    """The supported media type that comes first in the order of preference."""
     for matches in (
         r"application/json",
         r"application/x-www-form-urlencoded",
@@ -345,7 +345,7 @@ def _expectation(scheme: Mapping[str, Any], name: str) -> str:
 
 
 def _argument(name: str) -> str:
-    """A name that a placeholder may have, and that every provider takes."""
+    """A name that is valid in a placeholder and accepted by every provider."""
     return _ARGUMENT.sub("_", name).strip("_")[:MAX_NAME] or "value"
 
 
@@ -356,7 +356,7 @@ def _tool_name(text: str) -> str:
 
 def _with_unique_names(found: list[Operation]) -> list[Operation]:
     taken: set[str] = set()
-    numbers: dict[str, int] = {}  # the next to try, of each name that came before
+    numbers: dict[str, int] = {}  # the next suffix to try for each name
     unique = []
     for each in found:
         name, number = each.name, numbers.get(each.name, 2)
@@ -386,8 +386,8 @@ def _json(text: str) -> Any:
 
 
 def _check_nodes(events: Iterable[Any]) -> None:
-    """Raises ValueError. The library's loader is C that calls itself at each level:
-    a million of them take the process down."""
+    """Raises ValueError for too many levels or values. The library's C loader recurses
+    at each level: a million levels crash the process."""
     from yaml.events import CollectionEndEvent, CollectionStartEvent
 
     depth = 0
@@ -412,7 +412,7 @@ def _yaml(text: str) -> Any:
     fastest: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(fastest):
-        """As YAML 1.2 has it: a date is a text, and "on" is no flag."""
+        """Loader with the types of YAML 1.2: dates and "on" are texts."""
 
         yaml_implicit_resolvers = {
             first: [(tag, pattern) for tag, pattern in rules if tag not in _YAML_1_1]

@@ -1,7 +1,7 @@
-"""Schemas of an OpenAPI document as JSON Schema that stands by itself. Pure.
+"""Conversion of OpenAPI schemas to self-contained JSON Schema. Pure.
 
-In: a schema of OpenAPI 3.0 or 3.1, which may refer to others in its document. Out: one
-of JSON Schema 2020-12; those it refers to are under `$defs`, and nothing else is.
+In: a schema of OpenAPI 3.0 or 3.1, which may refer to others in its document. Out: JSON
+Schema 2020-12 with the referenced schemas, and only those, under `$defs`.
 
 Source: https://spec.openapis.org/oas/v3.0.4#schema-object
 Source: https://spec.openapis.org/oas/v3.1.1#schema-object
@@ -18,9 +18,9 @@ from tools.errors import InvalidDocument
 
 Schema = dict[str, Any]
 
-MAX_NODES = 2_000  # schemas of one operation, all together
-MAX_DEPTH = 40  # of schemas inside one another
-MAX_REFERENCES = 20  # one after another
+MAX_NODES = 2_000  # schemas of one operation
+MAX_DEPTH = 40  # levels of nested schemas
+MAX_REFERENCES = 20  # references in a chain
 
 _KEPT = frozenset(
     {
@@ -54,7 +54,7 @@ _INSIDE_MAP = frozenset({"patternProperties", "properties"})
 
 
 class Reader:
-    """Reads the schemas of one operation; `defs` are those that were referred to."""
+    """Converts the schemas of one operation; `defs` has the referenced schemas."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.defs: dict[str, Schema] = {}
@@ -63,7 +63,10 @@ class Reader:
         self._nodes = 0
 
     def resolve(self, value: Any) -> Any:
-        """What a reference leads to; any other value itself. Raises InvalidDocument."""
+        """The target of a reference; any other value unchanged.
+
+        Raises InvalidDocument.
+        """
         for _ in range(MAX_REFERENCES):
             if not isinstance(value, Mapping) or "$ref" not in value:
                 return value
@@ -84,9 +87,9 @@ class Reader:
         return _nullable(schema, self._keywords(schema, depth))
 
     def fields(self, schema: Any) -> Schema | None:
-        """An object's `properties` and `required`, with all that it is made of.
+        """An object's `properties` and `required`, with those of its `allOf`.
 
-        None for what is no plain object: alternatives, an array, any text.
+        None if the schema is no plain object: alternatives, an array, a text.
         """
         whole = self.resolve(schema)
         if not isinstance(whole, Mapping) or {"anyOf", "oneOf", "not"} & whole.keys():
@@ -162,7 +165,7 @@ def _is_read_only(schema: Any) -> bool:
 
 
 def _nullable(schema: Mapping[str, Any], read: Schema) -> Schema:
-    """OpenAPI 3.0 says `nullable` where JSON Schema names the type null."""
+    """Replaces `nullable` of OpenAPI 3.0 by JSON Schema's type null."""
     if schema.get("nullable") is not True:
         return read
     if isinstance(kind := read.get("type"), str):
@@ -174,7 +177,7 @@ def _nullable(schema: Mapping[str, Any], read: Schema) -> Schema:
 
 
 def _with_number_limits(read: Schema) -> Schema:
-    """In OpenAPI 3.0 an exclusive limit is a flag beside the limit."""
+    """Replaces the exclusive flags of OpenAPI 3.0 by JSON Schema's exclusive limits."""
     for flag, limit in (
         ("exclusiveMinimum", "minimum"),
         ("exclusiveMaximum", "maximum"),

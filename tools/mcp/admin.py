@@ -27,7 +27,7 @@ _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"
 
 
 class _NamesField(StrictJSONField):
-    """Empty for all: nobody should have to read "null"."""
+    """A list of names; None is shown as an empty field, not as "null"."""
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
@@ -112,17 +112,17 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
             "listed_at",
             "created_at",
         ]
-        # The names of its tools begin with it.
+        # The names of the server's tools begin with its name.
         return told if obj is None else ["name", *told]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if obj is not None and obj.is_program and not obj.is_missing:
-            return False  # it would come again
+            return False  # `sync` would create it again
         return super().has_delete_permission(request, obj)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)  # each goes with its tools
+        actions.pop("delete_selected", None)  # `delete` has to run for each row
         return actions
 
     def save_model(
@@ -135,7 +135,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         except ValidationError as exc:
             self.message_user(request, " ".join(exc.messages), messages.ERROR)
 
-    # Its tools: connect, compare, approve
+    # The tools page: connect, compare, approve
 
     def tools_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self.get_queryset(request).filter(pk=pk).first()
@@ -169,7 +169,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         return redirect(f"{self.admin_site.name}:tools_mcpserver_tools", row.pk)
 
     def _approve(self, request: HttpRequest, row: McpServer) -> None:
-        """What was shown is approved, not what may be listed by now."""
+        """Approves tools, unless the listing has changed since the page was shown."""
         if request.POST.get("listed_at") != _stamp(row):
             text = _("The list has changed meanwhile: look at it again.")
             self.message_user(request, text, messages.ERROR)
@@ -194,7 +194,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
 
     @admin.display(description=_("where"), ordering="url")
     def where_and_how(self, row: McpServer) -> str:
-        """With what is wrong there."""
+        """The address, with the errors of the server."""
         gone = McpServer._meta.get_field("is_missing").help_text
         wrong = row.error or (gone if row.is_missing else "")
         told = [(each,) for each in [wrong, *row.secrets_not_sent] if each]
@@ -207,7 +207,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
 
     @admin.display(description=_("to review"))
     def to_review(self, row: McpServer) -> str:
-        """What has changed since it was approved, without anybody asking for it."""
+        """The numbers of changed, removed and new tools, linked to the tools page."""
         found = row.comparison
         counts = [
             (found.changed, _("%d changed, held back"), "tool-bad"),

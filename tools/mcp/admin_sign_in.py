@@ -1,4 +1,4 @@
-"""The pages on which staff sign in at an MCP server, and come back."""
+"""Admin pages for OAuth sign-in at an MCP server, with the callback and sign-out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tools.mcp.sign_in import begin, finish
 from tools.mcp.sign_in_rows import McpSignIn
 from tools.mcp.sign_out import sign_out
 
-#: By whether the tokens are good no more.
+#: The message after a sign-out, by whether the server revoked the tokens.
 _SIGNED_OUT = {
     True: _("Signed out: the tokens are forgotten here and revoked at the server."),
     False: _("Signed out: the tokens are forgotten here."),
@@ -87,7 +87,7 @@ class SignInAdmin(admin.ModelAdmin):
         return redirect("admin:tools_mcpserver_sign_in", row.pk)
 
     def signed_in_view(self, request: HttpRequest) -> HttpResponse:
-        """Where the authorization server sends people back to."""
+        """The OAuth redirect URI: receives the authorization code."""
         if not self.has_change_permission(request):
             raise PermissionDenied
         came = request.GET.dict()
@@ -119,7 +119,7 @@ class SignInAdmin(admin.ModelAdmin):
 
 
 def _back(request: HttpRequest) -> str:
-    """The address of `signed_in_view`, as the world outside knows it."""
+    """The public URL of `callback_view`."""
     page = reverse("admin:tools_mcpserver_signed_in")
     if settings.PUBLIC_URL:
         return f"{settings.PUBLIC_URL.rstrip('/')}{page}"

@@ -1,4 +1,4 @@
-"""Questions that a server puts to the person who waits for one of its tools.
+"""MCP elicitation: a server asks the user a question during a tool call.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation
 """
@@ -19,10 +19,10 @@ _NOTHING_TO_FILL_IN: Mapping[str, Any] = {"type": "object", "properties": {}}
 async def ask(
     server: Server, context: Context | None, question: Mapping[str, Any]
 ) -> Answer:
-    """`question`: the parameters of an `elicitation/create`, as they come.
+    """Shows a server's question to the user.
 
-    The answer is "cancel" where nobody can be asked, and "decline" to a link that
-    nobody should follow.
+    `question` has the parameters of an `elicitation/create`, unchanged. The answer is
+    "cancel" if no person can answer, and "decline" to an unsafe link.
     """
     if context is None:
         return Answer("cancel")
@@ -39,9 +39,9 @@ async def ask(
 
 
 async def _ask_to_visit(context: Context, message: str, url: str) -> Answer:
-    """A form with nothing to fill in: the link, and whether the person has been there.
+    """Asks the user to open a link and to confirm it, with an empty form.
 
-    What happens there stays between the person and the server.
+    Parley does not see what the user does on that page.
     """
     if not _may_be_followed(url):
         return Answer("decline")
@@ -51,7 +51,7 @@ async def _ask_to_visit(context: Context, message: str, url: str) -> Answer:
 
 
 def _is_schema(schema: Any) -> bool:
-    """No answer fits one that cannot be read."""
+    """False for an invalid schema, which no answer could fit."""
     try:
         compiled(schema)
     except ValueError:
@@ -70,7 +70,7 @@ def _may_be_followed(url: str) -> bool:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What the server takes for the answer where a person gave none."""
+    """The default values of the form's fields."""
     properties: Mapping[str, Any] = schema.get("properties") or {}
     return {
         name: field["default"]

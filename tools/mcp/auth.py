@@ -1,4 +1,4 @@
-"""How we sign in at a server: the SDK's OAuth, with our values and our stores.
+"""OAuth for MCP servers: the SDK's providers with Parley's settings and token store.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
 Loads the SDK; import it where needed.
@@ -57,7 +57,7 @@ Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
 def auth_of(server: Server) -> httpx2.Auth | None:
-    """Raises SignInFailed where secrets are lost."""
+    """The auth object for the server. Raises SignInFailed if secrets are lost."""
     match server.oauth:
         case ClientCredentials() as client:
             return _for_machines(server.url, client)
@@ -68,8 +68,8 @@ def auth_of(server: Server) -> httpx2.Auth | None:
 
 
 async def revocations(server: Server) -> list[httpx2.Request]:
-    """What to send so that the tokens in the store are good no more; nothing where
-    their server revokes none. Raises SignInFailed.
+    """The requests that revoke the stored tokens; none if the authorization server has
+    no revocation endpoint. Raises SignInFailed.
 
     Source: https://www.rfc-editor.org/rfc/rfc7009
     """
@@ -78,7 +78,7 @@ async def revocations(server: Server) -> list[httpx2.Request]:
     return await _ForPeople(server.url, server.oauth).revocations()
 
 
-# Machines: tokens are fetched when needed and kept as long as the session
+# Client credentials: tokens are fetched when needed and live as long as the session
 
 
 class _Memory:
@@ -92,14 +92,14 @@ class _Memory:
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return None  # it is known beforehand
+        return None  # the client is configured, not registered
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         pass
 
 
 class _OurScope(OAuthClientProvider):
-    """Asks for the scope that staff have set, where they have; the SDK asks for what
+    """Requests the scope that staff have set, if any; the SDK requests the scope that
     the server names."""
 
     chosen_scope = ""
@@ -162,14 +162,14 @@ def _opened(secret: Sealed | None) -> str:
         ) from exc
 
 
-# People: tokens are kept in a store, with what is needed to renew them
+# Authorization code: tokens are stored, with what is needed to renew them
 
 
 class _ForPeople(_OurScope):
     def __init__(self, url: str, client: AuthorizationCode) -> None:
         self._client = client
         self._visited: Redirected | None = None
-        self._is_spent = False  # the code that came back
+        self._is_spent = False  # the authorization code has been exchanged
         super().__init__(
             server_url=url,
             client_metadata=OAuthClientMetadata(
@@ -189,8 +189,8 @@ class _ForPeople(_OurScope):
         stored.provider = self
 
     async def _auth_flow(self, request: httpx2.Request) -> Flow:
-        """The SDK's, and once more where the server takes our token no more: with what
-        another process has renewed meanwhile, or with the token renewed."""
+        """The SDK's flow, repeated once if the server rejects the access token: with a
+        token that another process has renewed meanwhile, or after renewing it."""
         try:
             for may_renew in (True, False):
                 self._initialized &= self.context.is_token_valid()
@@ -211,7 +211,7 @@ class _ForPeople(_OurScope):
             await self._stored.release()
 
     def _forget_token(self) -> bool:
-        """False where there is no other to be had."""
+        """Marks the access token as rejected; False if it cannot be renewed."""
         tokens = self.context.current_tokens
         if tokens is None or not tokens.refresh_token:
             return False
@@ -219,7 +219,8 @@ class _ForPeople(_OurScope):
         return True
 
     def _see_that_somebody_is_there(self) -> None:
-        """Before the SDK looks for the page to send them to, and registers us."""
+        """Raises SignInFailed if no person can sign in now; called before the SDK
+        registers a client."""
         if self._client.visit is None and self._client.came_back is None:
             raise SignInFailed("somebody of the staff must sign in at this MCP server.")
 
@@ -253,7 +254,8 @@ class _ForPeople(_OurScope):
         return await self._exchange_token_authorization_code(back.code, back.verifier)
 
     def _show_secret_as_asked(self) -> None:
-        """Of a client that staff entered nobody has told us how its secret is sent."""
+        """Sets how the client secret is sent, for a client that staff have entered:
+        only the server's metadata says it."""
         if self.context.client_info and self._client.client_secret:
             method = _method(self.context.oauth_metadata)
             self.context.client_info.token_endpoint_auth_method = method
@@ -295,7 +297,7 @@ class _ForPeople(_OurScope):
         )
 
     def _reason(self, exc: OAuthFlowError) -> str:
-        """The SDK's own words may quote what the servers answered."""
+        """A message without the SDK's text, which may quote answers of the servers."""
         match exc:
             case OAuthRegistrationError() if self.context.oauth_metadata is None:
                 return (
@@ -313,10 +315,10 @@ class _ForPeople(_OurScope):
 
 
 class _Stored:
-    """The SDK's storage over ours.
+    """Adapter from the SDK's token storage to a `TokenStore`.
 
-    The SDK asks a token that has run out to be renewed only where it knows when that
-    was, and where: so we keep that too and give it back.
+    The SDK renews an expired token only if it knows its expiry and the server's
+    metadata, so the store keeps these too.
     """
 
     provider: OAuthClientProvider
@@ -326,7 +328,7 @@ class _Stored:
         self._store = client.store
         self._state: dict[str, Any] = {}
         self._is_claimed = False
-        self.refused = ""  # an access token that the server takes no more
+        self.refused = ""  # the access token that the server has rejected
 
     async def get_tokens(self) -> OAuthToken | None:
         tokens = await self._load()
@@ -334,9 +336,9 @@ class _Stored:
             self._is_claimed = await self._store.claim()
             if not self._is_claimed:
                 await asyncio.sleep(PAUSE)
-            tokens = await self._load()  # it may have been renewed meanwhile
+            tokens = await self._load()  # another process may have renewed it
         if tokens and self._must_renew(tokens):
-            tokens.access_token = ""  # to the SDK: renew it before it is used
+            tokens.access_token = ""  # makes the SDK renew it before use
         return tokens
 
     async def _load(self) -> OAuthToken | None:
@@ -352,7 +354,7 @@ class _Stored:
         return has_run_out or tokens.access_token == self.refused
 
     def tokens(self) -> list[tuple[str, str]]:
-        """As they were loaded, by kind; others come of the first."""
+        """The loaded tokens by kind, the refresh token first: it can create others."""
         kept = self._state.get("tokens") or {}
         kinds = ("refresh_token", "access_token")
         return [(kind, kept[kind]) for kind in kinds if kept.get(kind)]
@@ -390,7 +392,7 @@ class _Stored:
         await self._save(client=_dumped(client_info))
 
     async def note(self, **news: Any) -> None:
-        """What belongs to a sign-in that is under way."""
+        """Stores values of a sign-in that is in progress."""
         await self._save(**news)
 
     def _remember_servers(self) -> None:
@@ -420,7 +422,7 @@ def _dumped(model: Any) -> Any:
 
 
 def _read(model: type[Model], value: Mapping[str, Any] | None) -> Model | None:
-    """None where nothing is stored, or what an older release stored otherwise."""
+    """The stored value; None if there is none, or in the format of an older release."""
     try:
         return None if value is None else model.model_validate(value)
     except ValidationError:

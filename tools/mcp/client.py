@@ -1,7 +1,7 @@
-"""MCP servers as turns use them: a session each, opened when it is first needed.
+"""Sessions with MCP servers, one for each server and event loop, and calls of tools.
 
-A session belongs to the event loop that it was opened in. `close_all` ends those of the
-running loop; whoever drains the loop calls it.
+A session is opened when it is first needed and belongs to the event loop that it was
+opened in. `close_all` closes those of the running loop; call it when draining the loop.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _closing: set[asyncio.Task[None]] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpCall:
-    """One call of a server's tool. It is held back unless its digest is the tool's."""
+    """A call of a server's tool; refused unless the tool still has the same digest."""
 
     server: Server
-    tool: str  # the server's own name
+    tool: str  # the server's name for the tool
     digest: str = ""  # of the definition that staff approved; "" for any
-    pin: Pin | None = None  # says whether any process has seen another definition
+    pin: Pin | None = None  # detects changes that other processes have seen
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         if self.pin:
@@ -43,7 +43,7 @@ class McpCall:
 def tool_of(
     server: Server, definition: Definition, name: str = "", pin: Pin | None = None
 ) -> Tool:
-    """As a turn uses it, pinned to this definition. Nothing is asked of the server."""
+    """The tool as a turn uses it, pinned to this definition. Sends no request."""
     return Tool(
         name=name or namespaced(server.name, definition.name),
         description=definition.description,
@@ -58,7 +58,8 @@ def tool_of(
 
 
 def session_of(server: Server) -> Session:
-    """The running loop's; one for another server of the same name is closed."""
+    """The running loop's session; replaces one for a server of the same name that has
+    changed."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
     session = sessions.get(server.name)
     if session is None or session.server != server:
@@ -70,7 +71,7 @@ def session_of(server: Server) -> Session:
 
 @asynccontextmanager
 async def short_session(server: Server) -> AsyncGenerator[Session, None]:
-    """One that nobody shares and that ends with the block: to test a connection."""
+    """A separate session that closes at the end of the block, to test a connection."""
     session = Session(server)
     try:
         yield session
@@ -79,7 +80,7 @@ async def short_session(server: Server) -> AsyncGenerator[Session, None]:
 
 
 async def close_all() -> None:
-    """Ends all sessions of the running loop, and the calls in them."""
+    """Closes all sessions of the running loop, which ends the calls in them."""
     sessions = _sessions.pop(asyncio.get_running_loop(), {})
     await asyncio.gather(*(session.close() for session in sessions.values()))
     loop = asyncio.get_running_loop()

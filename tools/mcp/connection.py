@@ -1,6 +1,6 @@
-"""Opens the SDK's client for a server. Loads the SDK; import it where needed.
+"""Connection to an MCP server with the SDK's client. Loads the SDK: import it late.
 
-Protocol revisions are the SDK's: it asks for the newest and takes what the server has.
+The SDK negotiates the protocol revision: it requests the newest that it knows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tools.mcp.spec import Server
 from tools.registry import Answer
 
 MAX_PAGES = 100  # of a listing
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds until a lost stream is asked for again
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a lost stream is reopened
 
-#: Given the parameters of an `elicitation/create`, as they come.
+#: Receives the parameters of an `elicitation/create`, unchanged.
 Ask = Callable[[Mapping[str, Any]], Awaitable[Answer]]
 
-# The SDK's log quotes what servers and people said.
+# The SDK's log messages quote data of servers and users.
 for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
     logging.getLogger(_name).propagate = False
@@ -42,10 +42,10 @@ for _name in ("mcp", "client"):
 async def connection(
     server: Server, health: Health, ask: Ask, changed: Callable[[], None]
 ) -> AsyncGenerator[Client, None]:
-    """A client that has shaken hands. To be left by the task that entered it.
+    """A client after the handshake. The task that enters the block must leave it.
 
-    `ask` is given the server's questions and `changed` is called when the server says
-    that its tools changed. Raises whatever the SDK does, often in groups.
+    `ask` answers the server's questions; `on_tools_changed` is called when the server
+    says that its tools changed. Raises the SDK's exceptions, often in groups.
     """
 
     async def asked(
@@ -64,20 +64,21 @@ async def connection(
         client_info=types.Implementation(name="parley", version=_version()),
         elicitation_callback=asked,
         message_handler=heard,
-        cache=None,  # the session keeps the listing, and knows when it is stale
+        cache=None,  # `Session` caches the listing
     )
     async with client:
         yield client
 
 
 async def watch(client: Client, changed: Callable[[], None]) -> None:
-    """Hear of changed tools where the server tells only those who listen.
+    """Subscribes to tool changes, on servers that report them only to subscribers.
 
-    Until it is cancelled. A server that breaks off may have changed meanwhile.
+    Runs until it is cancelled. After a lost connection it reports a change, because the
+    tools may have changed meanwhile.
     """
     tools = client.server_capabilities.tools
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return  # it tells on the session's own stream
+        return  # it notifies on the session's own stream
     pause = FIRST_PAUSE
     while tools and tools.list_changed:
         try:
@@ -92,7 +93,7 @@ async def watch(client: Client, changed: Callable[[], None]) -> None:
 
 
 async def listed(client: Client, server: Server) -> tuple[Definition, ...]:
-    """All pages, without the tools that staff do not allow."""
+    """Lists the server's tools, all pages, without those that staff do not allow."""
     found: dict[str, Definition] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -144,5 +145,5 @@ async def _over_http(server: Server, health: Health) -> AsyncIterator[Any]:
 def _version() -> str:
     try:
         return version("parley")
-    except PackageNotFoundError:  # it runs from its folder
+    except PackageNotFoundError:  # not installed as a package
         return "0"

@@ -1,4 +1,4 @@
-"""The tools of an MCP server as it lists them, and what we call them. Pure.
+"""Definitions of an MCP server's tools, and their names in Parley. Pure.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools
 """
@@ -15,14 +15,14 @@ import orjson
 
 from tools.registry import Replay
 
-LONGEST_NAME = 64  # what every provider takes
+LONGEST_NAME = 64  # characters that every provider accepts
 _HASH = 8  # characters
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """`name` is the server's own. The schema is kept as it came, unread."""
+    """A tool as its server lists it. The schema is unchanged and not validated."""
 
     name: str
     description: str = ""
@@ -32,7 +32,7 @@ class Definition:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Definition:
-        """The inverse of `stored`. Raises KeyError."""
+        """The inverse of `as_dict`. Raises KeyError."""
         return cls(
             name=stored["name"],
             description=stored["description"],
@@ -53,25 +53,25 @@ class Definition:
 
     @property
     def digest(self) -> str:
-        """Of all that a model or our own handling of the tool depends on."""
+        """Hash of all that a model or Parley's handling of the tool depends on."""
         told = [self.description, self.parameters, self.annotations]
         text = orjson.dumps(told, option=orjson.OPT_SORT_KEYS, default=dict)
         return sha256(text).hexdigest()
 
     @property
     def readable(self) -> str:
-        """Arguments and annotations, for people."""
+        """Parameters and annotations as indented JSON, for staff."""
         told = {"parameters": self.parameters, "annotations": self.annotations}
         return orjson.dumps(told, option=orjson.OPT_INDENT_2, default=dict).decode()
 
     @property
     def reads_only(self) -> bool:
-        """As far as the server says. Staff approve it with the rest."""
+        """True if the server says so; staff approve the annotations too."""
         return self.annotations.get("readOnlyHint") is True
 
     @property
     def replay(self) -> Replay:
-        """What the server says a crash may repeat. Staff approve it with the rest."""
+        """The replay class from the server's hints, which staff approve too."""
         if self.reads_only:
             return "safe"
         return (
@@ -80,9 +80,10 @@ class Definition:
 
 
 def namespaced(server: str, tool: str) -> str:
-    """`server__tool`, as every provider takes it; for other tools another name.
+    """`server__tool`, in a form that every provider accepts.
 
-    A name that has to be mended or cut ends in a digest of what it was.
+    A name that has to be changed or cut ends in a hash of the original, so that
+    different tools have different names.
     """
     mended = f"{server}__{_ODD.sub('_', tool)}"
     if mended == f"{server}__{tool}" and len(mended) <= LONGEST_NAME:

@@ -1,12 +1,12 @@
-"""What can go wrong between us and an MCP server. Part of the tree of `tools.errors`.
+"""Errors of MCP servers. Part of the tree of `tools.errors`.
 
 * ToolError
-    * McpError              `advice` is for staff; messages are for the model
-        * NotConnected      no session could be opened
-            * SignInFailed  the authorization server gave no token
-        * ConnectionLost    the session ended while a call ran
-        * Refused           the server answered the call with an error of the protocol
-        * HeldBack          the tool is not what staff approved
+    * McpError                  `advice` is for staff; messages are for the model
+        * McpConnectFailed      no session could be opened
+            * SignInFailed      the authorization server gave no token
+        * ConnectionLost        the session ended while a call ran
+        * CallRefused           the server answered the call with a protocol error
+        * ToolNotApproved       the tool is not the one that staff approved
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the SDK and its libraries raise, as our own errors. Loads the SDK.
+"""Conversion of the SDK's exceptions to `tools.mcp.errors`. Loads the SDK.
 
-Messages of the SDK are left out where they may quote addresses or what people wrote.
+Messages of the SDK are left out if they may quote addresses or user data.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tools.errors import BrokenAnswer, ToolError
 from tools.mcp.errors import ConnectionLost, NotConnected, Refused, SignInFailed
 from tools.mcp.spec import Server
 
-MAX_TOLD = 500  # characters of a server's own words
+MAX_TOLD = 500  # characters of a server's own message
 
-#: What the SDK makes of an HTTP error that is no message of the protocol.
+#: The SDK's message for an HTTP error whose body is no protocol message.
 _NO_JSON = "Server returned an error response"
 
 
 def not_connected(exc: BaseException, server: Server, status: int = 0) -> ToolError:
-    """Why no session was opened. `status`: of the last HTTP error among the answers."""
+    """Why no session was opened. `status`: of the last HTTP error, 0 for none."""
     for each in _leaves(exc):
         match each:
             case ToolError():
@@ -56,9 +56,9 @@ def not_connected(exc: BaseException, server: Server, status: int = 0) -> ToolEr
 
 
 def failed(exc: Exception, status: int = 0) -> ToolError:
-    """Why a call brought no result, where the session was open before.
+    """Why a call in an open session failed.
 
-    `status`: of the last HTTP error among the answers.
+    `status` is that of the last HTTP error, 0 for none.
     """
     for each in _leaves(exc):
         match each:
@@ -83,7 +83,7 @@ def failed(exc: Exception, status: int = 0) -> ToolError:
                 return BrokenAnswer("the tool's server answered against the protocol.")
             case TimeoutError():
                 return Refused("the tool's server takes too long to list its tools.")
-            case RuntimeError():  # the SDK's word for a result against its own schema
+            case RuntimeError():  # the SDK raises it for a result that breaks a schema
                 return BrokenAnswer(
                     "the tool's result does not fit what its server declares."
                 )

@@ -1,4 +1,4 @@
-"""What sessions keep in a server's row, whichever process they are in."""
+"""Database access of MCP sessions: token store, status reports and approval checks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-RENEWING = timedelta(seconds=30)  # after which a process that renews is taken for dead
+RENEWING = timedelta(seconds=30)  # a claim to renew tokens expires after this
 
 
 @dataclass
 class Held:
-    """A store for as long as this object lives: while somebody is signing in."""
+    """Token store in memory, for a sign-in that is in progress."""
 
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -53,14 +53,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class RowStore:
-    """One sign-in: after another, or after signing out, it holds nothing more."""
+    """Token store for one sign-in; empty after a newer sign-in or a sign-out."""
 
     server_id: int
-    since: datetime | None  # when somebody signed in; None if nobody did
-    binding: Binding  # of the tokens, as long as the server stays where it is
+    since: datetime | None  # time of the sign-in; None if there was none
+    binding: Binding  # ties the tokens to the server's origin
 
     async def load(self) -> Mapping[str, Any]:
-        """Raises SignInFailed where the key that encrypts it is lost."""
+        """Raises SignInFailed if the tokens cannot be decrypted."""
         state: Mapping[str, Any] = await _asked(self._load)
         return state
 
@@ -112,7 +112,7 @@ class RowStore:
 
 @dataclass(frozen=True, slots=True)
 class RowNotice:
-    """Writes what sessions find out into the server's row."""
+    """Writes listings and errors of sessions to the server's row."""
 
     server_id: int
 
@@ -125,7 +125,7 @@ class RowNotice:
         await self._act(lambda row: row.notice_error(told(failure)))
 
     async def _act(self, act: Callable[[McpServer], None]) -> None:
-        """A call is not lost because nobody could write down what it found."""
+        """Updates the row. A database error is logged: the call must not fail."""
         try:
             await _asked(lambda: self._written(act))
         except DatabaseError as exc:
@@ -140,10 +140,10 @@ class RowNotice:
 
 @dataclass(frozen=True, slots=True)
 class RowPin:
-    """Reads a tool's row before each call.
+    """Checks a tool's row before each call.
 
-    A session's own listing may be minutes old; the row shows at once what the session
-    of any other process, or a test of the connection, has seen since.
+    A session's own listing may be minutes old; the row has changes that the session of
+    another process, or a connection test, has seen since.
     """
 
     pin_id: int
@@ -164,14 +164,14 @@ class RowPin:
 
 
 def told(failure: ToolError) -> str:
-    """What went wrong, and what staff can do about it."""
+    """The error message, and what staff can do about it."""
     text = str(failure)
     advice = failure.advice if isinstance(failure, FetchError | McpError) else ""
     return f"{text[:1].upper()}{text[1:]} {advice}".strip()
 
 
 async def _asked(act: Callable[[], Result]) -> Result:
-    """In any thread: that of the request whose context this is may be gone."""
+    """Runs `act` in a new thread: the thread of the request may have ended."""
     return await asyncio.to_thread(_on_a_connection_of_its_own, act)
 
 

@@ -1,4 +1,4 @@
-"""A look at what a server offers, for staff: connect, list, and close again."""
+"""Connection test of an MCP server for staff: connect, list the tools, close."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Seen = tuple[tuple[Definition, ...], dict[str, str]]
 
 
 def look(row: McpServer) -> str:
-    """Records what is found or what went wrong; returns the latter, "" for none."""
+    """Stores the listing or the error in the row. Returns the error, "" for none."""
     try:
         found, about = seen(row.spec)
     except LookupError:
@@ -35,7 +35,7 @@ def look(row: McpServer) -> str:
 
 
 def seen(server: Server) -> Seen:
-    """Its tools, and what it says of itself. Raises ToolError."""
+    """The server's tools, and its name and version. Raises ToolError."""
     return async_to_sync(_seen)(replace(server, notice=None))
 
 

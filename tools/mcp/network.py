@@ -1,8 +1,8 @@
-"""The SDK's way to the web, under the rule of `tools.guard`.
+"""HTTP transport for the MCP SDK, with the address checks of `tools.guard`.
 
-Every connection, be it to the server itself or to an authorization server that it
-names, is made here: names are looked up by us and all their addresses checked before
-one of them is connected to. Loads the SDK's HTTP libraries; import it where needed.
+Every connection, to the server itself or to an authorization server that it names, is
+made here: host names are resolved once and all their addresses are checked before a
+connection is opened. Loads the SDK's HTTP libraries: import it late.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from tools.http.exchange import Limits
 from tools.mcp.errors import NotConnected
 from tools.mcp.spec import Server
 
-#: Bytes of one answer, event or line. The SDK reads each in one go on the event loop.
+#: Bytes of one answer, event or line. The SDK parses each at once on the event loop.
 MAX_MESSAGE = 8 * 1024 * 1024
 _LIMITS = Limits()
 _SESSION_ID = "mcp-session-id"
 
 
 class Health:
-    """What the answers so far say of the session."""
+    """The state of a session, as far as the HTTP answers show it."""
 
     def __init__(self) -> None:
-        self.status = 0  # of the last answer that was an error
-        self.is_gone = False  # the server says that it does not know the session
-        #: Of the last answer that was cut off. The SDK only says that one ended early.
+        self.status = 0  # of the last error answer
+        self.is_gone = False  # the server does not know the session
+        #: Set if an answer was cut off; the SDK only reports that it ended early.
         self.too_large: AnswerTooLarge | None = None
 
     @property
     def is_doubtful(self) -> bool:
-        """Some servers say 400 where the standard asks for 404."""
+        """True if the session may be gone: some servers send 400 instead of 404."""
         return self.is_gone or self.status == 400
 
 
@@ -61,24 +61,24 @@ def http_client(
     auth: httpx2.Auth | None = None,
     resolve: Resolve = resolve_name,
 ) -> httpx2.AsyncClient:
-    """To be closed by the caller. Raises NotConnected where secrets are lost."""
+    """The caller must close it. Raises McpConnectFailed if secrets are lost."""
     return httpx2.AsyncClient(
         transport=GuardedTransport(server, health, resolve),
         headers={
             "User-Agent": "parley",
             **server.headers,
             **_revealed(server),
-            "Accept-Encoding": "identity",  # so that sizes are what they seem
+            "Accept-Encoding": "identity",  # the size limit counts unpacked bytes
         },
         auth=auth,
         trust_env=False,
-        # How long an answer may take is the caller's matter.
+        # Callers limit how long an answer may take.
         timeout=httpx2.Timeout(None, connect=_LIMITS.connect),
     )
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Raises FetchError and nothing else."""
+    """Transport with checked addresses and limited sizes. Raises only FetchError."""
 
     def __init__(
         self, server: Server, health: Health, resolve: Resolve = resolve_name
@@ -127,7 +127,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         self,
         host: str,
         port: int,
-        timeout: float | None = None,  # noqa: ASYNC109  (the interface's)
+        timeout: float | None = None,  # noqa: ASYNC109  (required by the interface)
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
@@ -148,9 +148,9 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """An answer's body, which may be endless only where it is a stream of events.
+    """An answer's body with limits; only an event stream may be endless.
 
-    The SDK parses a message on the event loop, so its values are counted before.
+    The SDK parses messages on the event loop, so their values are counted before.
     """
 
     def __init__(self, answer: httpcore2.Response, health: Health) -> None:
@@ -192,7 +192,7 @@ def too_large() -> AnswerTooLarge:
 
 
 async def check_message(message: bytes) -> None:
-    """Raises AnswerTooLarge for more values than are parsed."""
+    """Raises AnswerTooLarge if the message has too many JSON values."""
     await run_off_loop(len(message), _check_values, message)
 
 
@@ -251,7 +251,7 @@ def _revealed(server: Server) -> dict[str, str]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turns what the libraries raise into our own errors, which tell no address."""
+    """Converts exceptions of the libraries to FetchError, without addresses."""
     try:
         yield
     except FetchError:

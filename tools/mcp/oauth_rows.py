@@ -1,4 +1,4 @@
-"""OAuth of a row: what we are known by, and what the sign-in of a person brought."""
+"""Abstract model with the OAuth client and the sign-in of an MCP server."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ class OAuthClient(SecretRow):
         if is_machine and not self.oauth_client_id:
             _wrong_in("oauth_client_id", _("Enter the id of the client."))
         if (is_machine or self.oauth_secret) and not self.oauth_issuer:
-            # The server could else have the secret sent to wherever it likes.
+            # Without an issuer the MCP server could direct the secret to any host.
             _wrong_in("oauth_issuer", _("Name the authorization server."))
         if is_machine and not self.oauth_secret:
             _wrong_in("oauth_secret", _("Enter the secret of this client."))
 
     def oauth_origin(self, url: str) -> str:
-        """Of a client and its tokens: the authorization server's and the server's own,
-        which names the former where staff do not."""
+        """The origins that OAuth secrets are bound to: the MCP server's, which names
+        the authorization server unless staff do, and the issuer's."""
         origins = [canonical_origin(url), canonical_origin(self.oauth_issuer)]
         return " ".join(filter(None, origins))
 
@@ -139,7 +139,7 @@ class OAuthClient(SecretRow):
 
     @property
     def has_run_out(self) -> bool:
-        """Somebody must sign in again."""
+        """True if the tokens have expired and cannot be renewed."""
         until = self.signed_in_until
         return bool(until and not self.sign_in_renews and until < timezone.now())
 
@@ -148,7 +148,7 @@ class OAuthClient(SecretRow):
         self._set(**values, signed_in_by=user)
 
     def sign_out(self) -> None:
-        """Forgets the tokens; `tools.mcp.sign_out` revokes them too."""
+        """Deletes the stored tokens; `tools.mcp.sign_out` also revokes them."""
         self._set(
             sign_in="",
             signed_in_at=None,
@@ -164,12 +164,12 @@ class OAuthClient(SecretRow):
         self.save(update_fields=list(values))
 
 
-#: Tokens are renewed without anybody being sent anywhere and back.
+#: A placeholder: renewing tokens does not use the redirect URI.
 NOWHERE = "https://nowhere.invalid/"
 
 
 def sign_in_columns(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a store is given to keep, as columns."""
+    """The state of a token store as columns of the row."""
     tokens, expires_at = state.get("tokens") or {}, state.get("expires_at")
     until = None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
     return {

@@ -1,4 +1,4 @@
-"""What staff approved of a server's tools, against what the server lists now. Pure."""
+"""Comparison of a server's approved tools with the tools that it lists now. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tools.mcp.definitions import Definition
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A tool that is no longer what was approved."""
+    """A tool whose definition differs from the approved one."""
 
     pinned: Definition
     listed: Definition
 
     @property
     def parts(self) -> list[tuple[str, list[Line]]]:
-        """Those that are not the same, each line by line."""
+        """The parts that differ, each with its diff lines."""
         both = [
             (part, _text(getattr(self.pinned, part)), _text(getattr(self.listed, part)))
             for part in ("description", "parameters", "annotations")
@@ -43,7 +43,7 @@ class Comparison:
 def compare(
     pinned: Mapping[str, Definition], listed: Iterable[Definition]
 ) -> Comparison:
-    """Both by the server's own names, each in its own order."""
+    """Matches the tools by the server's own names and keeps the order of each side."""
     found = {definition.name: definition for definition in listed}
     both = [(old, found[name]) for name, old in pinned.items() if name in found]
     return Comparison(

@@ -1,8 +1,7 @@
-"""A session with a program over its pipes: a message a line, bounded as over HTTP.
+"""Stdio transport for MCP servers: one message on each line, limited as over HTTP.
 
-The SDK's own way there takes a line whatever its length, joins it anew with every piece
-that comes, and parses it on the event loop whatever it holds. Loads the SDK; import it
-where needed.
+The SDK's own stdio transport accepts lines of any length, joins them again with every
+chunk, and parses them on the event loop without a limit. Loads the SDK: import it late.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#stdio
 """
@@ -27,9 +26,9 @@ from tools.errors import AnswerTooLarge
 from tools.mcp.network import MAX_MESSAGE, Health, check_message, too_large
 from tools.mcp.spec import Program
 
-FLUSH_GRACE = 0.5  # seconds for messages that are on their way, in and out
-END_GRACE = 2.0  # seconds that it has to end once its input has, and after SIGTERM
-_POLL = 0.01  # seconds between two looks whether it has ended
+FLUSH_GRACE = 0.5  # seconds for pending messages, in and out
+END_GRACE = 2.0  # seconds that the program has after stdin's end, and after SIGTERM
+_POLL = 0.01  # seconds between checks whether the program has ended
 _PIECE = 16 * 1024  # bytes of one read
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
@@ -39,9 +38,9 @@ Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 @asynccontextmanager
 async def over_pipes(program: Program, health: Health) -> AsyncGenerator[Any, None]:
-    """The SDK's two streams of messages, while the program runs. Raises OSError."""
+    """Runs the program; yields the SDK's two message streams. Raises OSError."""
     process = await _started(program)
-    # No await until the tasks are there: a cancellation would leave it running.
+    # No await before the tasks start: a cancellation would leave the program running.
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     flushed, heard = anyio.Event(), anyio.Event()
@@ -58,26 +57,26 @@ async def over_pipes(program: Program, health: Health) -> AsyncGenerator[Any, No
                     await flushed.wait()
                 await _end(process, 0 if health.too_large else END_GRACE)
                 with anyio.move_on_after(FLUSH_GRACE):
-                    await heard.wait()  # unless another program holds the pipe
+                    await heard.wait()  # another program may hold the pipe
             group.cancel_scope.cancel()
 
 
 async def _started(program: Program) -> Process:
-    # What it writes to stderr may quote what people wrote.
-    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  (it never blocks)
+    # The program's stderr is discarded, because it may quote user data.
+    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230  (/dev/null never blocks)
         return await anyio.open_process(
             [program.command, *program.arguments],
             env=get_default_environment() | dict(program.environment),
             stderr=nowhere,
             cwd=program.folder,
-            start_new_session=True,  # a group of its own, to be ended as a whole
+            start_new_session=True,  # its own process group, to kill all of it
         )
 
 
 async def _hear(
     process: Process, incoming: Incoming, health: Health, heard: anyio.Event
 ) -> None:
-    """What the program says, until it says no more or too much."""
+    """Passes the program's messages on, until its output ends or one is too large."""
     try:
         async with incoming, aclosing(_lines(process)) as lines:
             async for line in lines:
@@ -86,8 +85,8 @@ async def _hear(
     except AnswerTooLarge as exc:
         health.too_large = exc
     except _GONE:
-        pass  # our own end, or the program's
-    # A program that cannot write reads nothing, the end of its input neither.
+        pass  # the session or the program has ended
+    # Keep reading: a program that blocks on a full pipe would not see stdin's end.
     with suppress(anyio.EndOfStream, *_GONE):
         while True:
             await _piece(process)
@@ -95,7 +94,7 @@ async def _hear(
 
 
 async def _lines(process: Process) -> AsyncGenerator[bytes, None]:
-    """Those that are not blank. Raises AnswerTooLarge."""
+    """Yields the lines that are not blank. Raises AnswerTooLarge."""
     begun: list[bytes] = []
     size = 0
     async for piece in _pieces(process):
@@ -121,12 +120,12 @@ async def _pieces(process: Process) -> AsyncIterator[bytes]:
 
 async def _piece(process: Process) -> bytes:
     assert process.stdout
-    await anyio.lowlevel.checkpoint()  # there may always be something
+    await anyio.lowlevel.checkpoint()  # lets other tasks run if data is always ready
     return await process.stdout.receive(_PIECE)
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
-    """What cannot be read is the session's to tell."""
+    """The parsed message; for an invalid one the exception, which the SDK handles."""
     try:
         return SessionMessage(
             types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -145,13 +144,13 @@ async def _tell(
                 text = told.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.stdin.send(text.encode() + b"\n")
     except _GONE:
-        incoming.close()  # nobody is to wait for an answer
+        incoming.close()  # the program is gone: end all waits for answers
     finally:
         flushed.set()
 
 
 async def _end(process: Process, grace: float) -> None:
-    """Of the program and of all it started, in the order that the protocol asks."""
+    """Ends the program and its child processes, in the order that MCP requires."""
     assert process.stdin
     with suppress(*_GONE):
         await process.stdin.aclose()
@@ -161,8 +160,8 @@ async def _end(process: Process, grace: float) -> None:
 
 
 async def _has_ended(process: Process, within: float) -> bool:
-    """Not `wait`, which waits for whoever else holds its pipes as well."""
+    """Polls `returncode`, because `wait` also waits until the pipes are closed."""
     with anyio.move_on_after(within):
-        while process.returncode is None:  # noqa: ASYNC110  (nothing tells)
+        while process.returncode is None:  # noqa: ASYNC110  (no event exists)
             await anyio.sleep(_POLL)
     return process.returncode is not None

@@ -1,6 +1,6 @@
-"""The MCP servers that are programs of ours, as settings name them.
+"""MCP servers that Parley starts as programs, as the settings name them.
 
-`settings.MCP_STDIO_SERVERS` is what a file in the usual form says under "mcpServers":
+`settings.MCP_STDIO_SERVERS` has the form of "mcpServers" in MCP configuration files:
 `{"time": {"command": "mcp-server-time", "args": [], "env": {}, "cwd": "/srv"}}`.
 """
 
@@ -16,14 +16,14 @@ from tools.mcp.spec import MAX_SERVER_NAME, SERVER_NAME, Program
 
 
 def programs() -> dict[str, Program]:
-    """By the server's name. Raises ValueError where settings are wrong."""
+    """The programs by server name. Raises ValueError if the settings are invalid."""
     return read_programs(getattr(settings, "MCP_STDIO_SERVERS", None) or {})
 
 
 def parse_programs(text: str) -> dict[str, Any]:
-    """The servers that a file names, checked; for the settings.
+    """Parses and checks the text of a configuration file, for the settings.
 
-    Raises ValueError with what is wrong, and never a variable's value.
+    Raises ValueError; its message never has the value of a variable.
     """
     try:
         document = json.loads(text)

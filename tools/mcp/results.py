@@ -1,6 +1,6 @@
-"""What an MCP tool returned, as the parts that a model reads. Pure.
+"""Conversion of MCP tool results to text or content parts. Pure.
 
-In: the `CallToolResult` as it comes over the wire. Out: text, or content parts.
+In: the `CallToolResult` in its wire format. Out: text, or content parts.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result
 """
@@ -19,12 +19,12 @@ from tools.errors import ToolError
 
 Part = dict[str, Any]
 
-#: Images that models are shown; others are told of.
+#: Images that models can read; other types are only described.
 _SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 def result_of(result: Mapping[str, Any]) -> str | list[Part]:
-    """Raises ToolError with what the tool says went wrong."""
+    """Raises ToolError with the tool's own message if the tool reports an error."""
     parts = [part for block in result.get("content") or () for part in _parts(block)]
     if "structuredContent" in result:
         parts += _structured(result["structuredContent"], parts)
@@ -72,7 +72,7 @@ def _link(block: Mapping[str, Any]) -> str:
 
 
 def _resource(resource: Mapping[str, Any]) -> Iterator[Part]:
-    """A text with its address before it; a file as such, where models read it."""
+    """The URI, then the content: text, an image, or a file if models can read it."""
     yield _text(f"[Resource: {resource['uri']}]")
     media_type = resource.get("mimeType") or "application/octet-stream"
     if "text" in resource:
@@ -88,7 +88,7 @@ def _resource(resource: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _structured(value: Any, parts: list[Part]) -> list[Part]:
-    """Nothing where a text says the same, as the standard advises servers to do."""
+    """The structured content as a part; none if a text repeats it, as MCP advises."""
     said = _unwrapped(value)
     texts = [part["text"] for part in parts if part["type"] == "input_text"]
     if any(text == said or _says(text, value, said) for text in texts):
@@ -101,8 +101,8 @@ def _structured(value: Any, parts: list[Part]) -> list[Part]:
 
 
 def _unwrapped(value: Any) -> Any:
-    """What a tool of FastMCP returned: it wraps all but objects, and tells the bare
-    value as text."""
+    """The value without FastMCP's wrapper: FastMCP wraps all results but objects in
+    {"result": …} and repeats the bare value as text."""
     if isinstance(value, dict) and value.keys() == {"result"}:
         return value["result"]
     return value

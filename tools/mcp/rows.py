@@ -1,7 +1,7 @@
-"""MCP servers and the tools that staff approved of them, as rows.
+"""Models of MCP servers and of their approved tools.
 
-A server of streamable HTTP is made by staff. One that is a program comes from settings
-(`tools.mcp.programs`): its row only says what is allowed of it.
+Staff add servers that speak streamable HTTP. Servers that are programs come from the
+settings (`tools.mcp.programs`); staff only set their permissions.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ LONGEST_TIMEOUT = 300  # seconds
 
 class McpServerQuerySet(models.QuerySet["McpServer"]):
     def sync(self) -> None:
-        """A row, switched off, for each program of settings; those without one are
-        marked."""
+        """Creates missing rows, disabled, for the programs in the settings and marks
+        rows whose program is gone."""
         named = programs()
         rows = self.filter(is_program=True)
         known = set(self.values_list("name", flat=True))
@@ -176,7 +176,7 @@ class McpServer(SecretHeaders, OAuthClient):
             raise_wrong_in("hosted", [problem])
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """With its tools, which are nothing without it."""
+        """Deletes the server and its tools."""
         Tool.objects.filter(Q(mcp__server=self) | Q(mcp_server=self)).delete()
         return super().delete(*args, **kwargs)
 
@@ -202,7 +202,7 @@ class McpServer(SecretHeaders, OAuthClient):
 
     @property
     def spec(self) -> Server:
-        """As it is connected to. Raises LookupError where its program is gone."""
+        """The values for a connection. Raises LookupError if its program is gone."""
         common: dict[str, Any] = {
             "name": self.name,
             "label": self.label,
@@ -223,7 +223,7 @@ class McpServer(SecretHeaders, OAuthClient):
             **common,
         )
 
-    # What it lists
+    # Listing
 
     @transaction.atomic
     def record_listing(
@@ -237,7 +237,7 @@ class McpServer(SecretHeaders, OAuthClient):
     def notice_listing(
         self, found: Collection[Definition], about: Mapping[str, str]
     ) -> None:
-        """What a session was told: written down where it is news."""
+        """Stores a session's listing if it differs, and clears an error."""
         if self.listing != [definition.stored for definition in found]:
             logger.warning("MCP server %s lists other tools than before", self.name)
             self.record_listing(found, about)
@@ -253,7 +253,7 @@ class McpServer(SecretHeaders, OAuthClient):
             self.record_error(error)
 
     def _mark(self) -> None:
-        """Says at each approved tool how it differs from what is listed."""
+        """Updates on each approved tool how it differs from the listing."""
         comparison = self.comparison
         changed = [change.listed.name for change in comparison.changed]
         gone = [definition.name for definition in comparison.gone]
@@ -267,7 +267,7 @@ class McpServer(SecretHeaders, OAuthClient):
 
     @property
     def comparison(self) -> Comparison:
-        """What is approved against what was listed last."""
+        """The approved tools compared with the last listing."""
         pinned = {each.remote_name: each.pinned for each in self.tools.all()}
         return compare(pinned, map(Definition.read, self.listing))
 
@@ -275,8 +275,11 @@ class McpServer(SecretHeaders, OAuthClient):
 
     @transaction.atomic
     def approve(self, names: Collection[str], user: Any) -> list[Tool]:
-        """Pins these of the last listing as they are; those that are gone from it are
-        removed. Returns the tools that are there now. Raises ValidationError."""
+        """Approves these tools as the last listing defines them, and deletes those of
+        them that it no longer has. Returns the approved tools.
+
+        Raises ValidationError.
+        """
         comparison = self.comparison
         approved = [
             *comparison.new,
@@ -311,13 +314,13 @@ class McpServer(SecretHeaders, OAuthClient):
         tool.save()
         return tool
 
-    # Handed to providers
+    # Calls by providers
 
     def host(self) -> None:
-        """Brings the tool that stands for the whole server in line with the switch.
+        """Creates, updates or deletes the hosted tool that stands for this server.
 
-        It holds no secrets: those are added when a request is made. Raises
-        ValidationError where its name is taken.
+        The hosted tool has no secrets: they are added when a request is made. Raises
+        ValidationError if its name is taken.
         """
         if not self.hosted:
             if tool := self.hosted_tool:
@@ -340,7 +343,7 @@ class McpServer(SecretHeaders, OAuthClient):
         self.save(update_fields=["hosted_tool"])
 
     def declared(self) -> dict[str, Any] | None:
-        """What a provider is told. None while nothing is approved."""
+        """The definition that a provider receives; None if it may call no tool."""
         tool = self.hosted_tool
         if not (self.enabled and self.hosted and tool and tool.definition):
             return None
@@ -360,7 +363,7 @@ class McpServer(SecretHeaders, OAuthClient):
 
 
 class McpTool(models.Model):
-    """A server's tool as staff approved it: what a model is told, and what runs."""
+    """A server's tool as staff approved it."""
 
     class Difference(models.TextChoices):
         CHANGED = "changed", _("changed, held back")
@@ -382,7 +385,7 @@ class McpTool(models.Model):
     )
 
     class Meta:
-        default_permissions = ()  # those of its tool and its server
+        default_permissions = ()  # the permissions of its tool and its server apply
         ordering = ["remote_name"]
         verbose_name = _("MCP tool")
         constraints = [
@@ -399,7 +402,7 @@ class McpTool(models.Model):
         return Definition.read(self.definition)
 
     def offered(self) -> registry.Tool | None:
-        """As approved; the server is not asked. None where it is not ours to call."""
+        """The approved tool; None if Parley must not call it. Sends no request."""
         server = self.server
         if not server.enabled or server.hosted:
             return None
@@ -416,7 +419,8 @@ class McpTool(models.Model):
 
     @property
     def runs_at_providers(self) -> bool:
-        """Whether a provider may be told of it: it asks nobody before it calls."""
+        """True if a provider may call it: unchanged, and needs no approval, for which
+        providers do not ask."""
         asks = self.tool.approval or self.tool.usual_approval(
             reads_only=self.pinned.reads_only
         )
@@ -427,7 +431,8 @@ _MISSING = "Write the address of the server."
 
 
 def _parted(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The bearer token, which providers take by itself, and all other headers."""
+    """The bearer token, which providers take as a separate field, and the other
+    headers."""
     token, others = "", {}
     for name, value in headers.items():
         scheme, _, rest = value.partition(" ")

@@ -1,10 +1,10 @@
-"""A server's session, held open by one task of its own.
+"""MCP session that a dedicated owner task opens, keeps open and closes.
 
-The SDK's client is bound to the task that opens it, and falls as a whole when one of
-its connections does. So a task opens it when the first call comes, waits, and closes it
-when it is told to, when nobody has called for a while, or when it fell; calls run in
-the tasks of their callers. Who comes next finds it closed and opens it again: at once
-if it had worked, else after a pause that grows.
+The SDK's client must be closed by the task that opened it, and fails as a whole when
+one of its connections fails. So an owner task opens it for the first call and closes it
+on request, after IDLE_TIMEOUT without a call, or after a failure; calls run in their
+callers' tasks. The next call opens a closed session again: at once if it had worked,
+else after a pause that doubles with each failure.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:  # it loads the SDK
 logger = logging.getLogger(__name__)
 
 IDLE = 5 * 60.0  # seconds without a call after which a session is closed
-FRESH = 5 * 60.0  # seconds for which a listing holds, unless the server says otherwise
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between two tries to connect
-END_GRACE = 10.0  # seconds that a session has for its end
+FRESH = 5 * 60.0  # seconds for which a listing is valid, unless the server changes it
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
+END_GRACE = 10.0  # seconds that a session has to close
 
 Result = TypeVar("Result")
 
-#: Whose call is being sent. The SDK answers a server's question in the context of the
-#: call that it belongs to, where the transport knows which that is.
+#: The context of the call that is being sent. The SDK handles a server's question in
+#: the context of the call that it belongs to, if the transport knows that call.
 _caller: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
     "caller", default=None
 )
@@ -50,21 +50,21 @@ _caller: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
 
 @dataclass(eq=False)
 class _Open:
-    """A client that is connected, and what became of it."""
+    """A connected client and its state."""
 
     client: Client
     health: Health
     owner: asyncio.Task[None]
-    end: asyncio.Event = field(default_factory=asyncio.Event)  # set: it shall close
-    fall: ToolError | None = None  # why it closed by itself
+    end: asyncio.Event = field(default_factory=asyncio.Event)  # set to close it
+    fall: ToolError | None = None  # why it failed
     listing: tuple[Definition, ...] | None = None
     listed_at: float = 0.0
 
 
 class Session:
-    """Of one event loop. `close` it, or its task outlives its use.
+    """A session with one server, for one event loop. The user must `close` it.
 
-    All its methods but `close` raise ToolError.
+    All methods but `close` raise ToolError.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Session:
         self._idle: asyncio.TimerHandle | None = None
         self._failures = 0
         self._retry_at = 0.0
-        self._last_failure: ToolError | None = None  # of the last try to connect
-        self._changes = 0  # how often the server said that its tools changed
-        self._changes_listed = 0  # as many when it listed them last
-        self._news = asyncio.Event()  # set: it said so, and was not asked since
+        self._last_failure: ToolError | None = None  # of the last attempt to connect
+        self._changes = 0  # number of change notifications from the server
+        self._changes_listed = 0  # value of `_changes` at the last listing
+        self._news = asyncio.Event()  # set by a change notification
         self._is_closed = False
 
     @property
@@ -89,16 +89,15 @@ class Session:
         return self._owner is not None and not self._owner.done()
 
     async def tools(self) -> tuple[Definition, ...]:
-        """Those that staff allow, as the server lists them."""
+        """The tools that staff allow, as the server lists them."""
         return await self._run(self._listing, Context())
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context, digest: str = ""
     ) -> Any:
-        """What the tool returned, as a tool of ours would return it.
+        """Calls the tool; returns what a Python tool would return.
 
-        With a digest it must be that of the tool's definition, or the call is held
-        back.
+        Raises ToolNotApproved if `digest` is not that of the tool's current definition.
         """
         if not self.server.allows(tool):
             raise HeldBack("the staff no longer allow this tool.")
@@ -111,7 +110,7 @@ class Session:
         return result_of(await self._run(asked, context))
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
-        """The contents of a resource, as they come over the wire."""
+        """The contents of a resource, in their wire format."""
 
         async def asked(opened: _Open) -> list[dict[str, Any]]:
             result = await opened.client.read_resource(uri)
@@ -130,7 +129,7 @@ class Session:
         return await self._run(told, Context())
 
     async def close(self) -> None:
-        """Ends what runs and opens nothing any more."""
+        """Closes the session for good and ends its calls."""
         self._is_closed = True
         if self._idle:
             self._idle.cancel()
@@ -138,7 +137,7 @@ class Session:
             self._let_go()
             await _ended(self._owner)
 
-    # A call, which runs in the task of its caller
+    # Calls, which run in the tasks of their callers
 
     async def _run(
         self, act: Callable[[_Open], Awaitable[Result]], context: Context
@@ -150,7 +149,7 @@ class Session:
             except ToolError:
                 if not opened.health.is_gone:
                     raise
-            # The server did not know the session, so it did nothing for the call.
+            # The server did not know the session, so it has not run the call.
             return await self._tried(act, await self._connected())
 
     async def _tried(
@@ -166,7 +165,7 @@ class Session:
             raise failure from exc
 
     async def _failure(self, exc: Exception, opened: _Open) -> ToolError:
-        """What went wrong. Sees to it that a broken session is not used again."""
+        """The error of a failed call. Closes a broken session."""
         from tools.mcp.failures import failed
 
         failure = failed(exc, opened.health.status)
@@ -181,7 +180,7 @@ class Session:
 
     @contextmanager
     def _busy(self, context: Context) -> Iterator[None]:
-        """While anybody calls, the session is not idle."""
+        """Keeps the session from idling out during a call."""
         if self._idle:
             self._idle.cancel()
         self._callers.append(context)
@@ -213,15 +212,15 @@ class Session:
         self._news.set()
 
     async def _follow(self) -> None:
-        """What the server changes is seen by staff before anybody calls it."""
+        """Lists the tools again after each change, so that staff see it early."""
         while self.server.notice:
             await self._news.wait()
             self._news.clear()
-            with suppress(ToolError):  # it is in the log, and told to who calls next
+            with suppress(ToolError):  # it is logged, and the next call raises it
                 await self.tools()
 
     async def _verify(self, opened: _Open, tool: str, digest: str) -> None:
-        """Raises HeldBack unless the server lists the tool under this digest."""
+        """Raises ToolNotApproved unless the listed tool has this digest."""
         cached = opened.listing
         listing = await self._listing(opened)
         if listing is cached and digest not in {each.digest for each in listing}:
@@ -244,13 +243,14 @@ class Session:
         raise HeldBack
 
     async def _question(self, question: Mapping[str, Any]) -> Answer:
-        """Put to the person whose call it belongs to, or to nobody."""
+        """Asks the user whose call the question belongs to; with several possible
+        calls, nobody."""
         if (context := _caller.get()) is None:
             waiting = [each for each in self._callers if each.ask]
             context = waiting[0] if len(waiting) == 1 else None
         return await ask(self.server, context, question)
 
-    # The owner
+    # The owner task
 
     async def _connected(self) -> _Open:
         while self._owner and self._is_ending():
@@ -261,12 +261,12 @@ class Session:
             self._refuse_in_pause()
             loop = asyncio.get_running_loop()
             self._opened = loop.create_future()
-            # In a context of its own: what it starts belongs to no caller.
+            # An empty context, so that the owner's tasks belong to no caller.
             self._owner = loop.create_task(
                 self._own(self._opened), context=contextvars.Context()
             )
         assert self._opened
-        # Shielded: others may wait for it when this caller is cancelled.
+        # Shielded, because other callers may wait for the same future.
         return await asyncio.shield(self._opened)
 
     def _is_ending(self) -> bool:
@@ -293,10 +293,10 @@ class Session:
             if failure and self.server.notice:
                 await self.server.notice.failed(failure)
         finally:
-            ready.cancel()  # unless it has its result
+            ready.cancel()  # no effect if it already has a result
 
     async def _hold(self, ready: asyncio.Future[_Open], health: Health) -> None:
-        """From the handshake to the end."""
+        """Connects, then waits until the session shall close."""
         from tools.mcp.connection import connection, watch
 
         owner = asyncio.current_task()
@@ -316,7 +316,7 @@ class Session:
     def _note(
         self, exc: Exception, ready: asyncio.Future[_Open], health: Health
     ) -> ToolError | None:
-        """Why no session was opened; None where one was, and fell."""
+        """Records the failure; returns it if no session was opened, else None."""
         from tools.mcp.failures import not_connected
 
         failure = not_connected(exc, self.server, health.status)
@@ -331,7 +331,7 @@ class Session:
         )
         if not ready.done():
             ready.set_exception(failure)
-            ready.exception()  # so that it counts as seen if its caller is gone
+            ready.exception()  # marks it as retrieved, if the caller is gone
         return failure
 
     def _refuse_in_pause(self) -> None:
@@ -376,7 +376,7 @@ def _progress(progress: float, total: float | None, message: str | None) -> str:
 
 
 def _lost(failure: ToolError) -> ToolError:
-    """The reason for which a session fell, in words for those who had a call in it."""
+    """The failure of a session as an error for the calls in it."""
     return ConnectionLost(
         f"the connection to the tool's server was lost ({_kind(failure)}); what the"
         " call began may still take effect."
@@ -393,7 +393,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 async def _ended(owner: asyncio.Task[None]) -> None:
-    """Wait for an owner that was told to end; it is not waited for for ever."""
+    """Waits for an owner task to end, and cancels it after END_GRACE seconds."""
     if (await asyncio.wait([owner], timeout=END_GRACE))[1]:
         owner.cancel()
         await asyncio.wait([owner], timeout=END_GRACE)

@@ -1,8 +1,8 @@
-"""Staff sign in at an MCP server: they are sent to its authorization server and back.
+"""OAuth sign-in of staff at an MCP server, in two requests.
 
-The SDK's flow waits for the person in the frame that sent them out. Ours ends there,
-for they may come back to another process: `begin` keeps what the rest needs, `finish`
-goes through the discovery again and gives the code to the same authorization server.
+The SDK's flow waits in memory for the redirect back. Here the redirect may reach
+another process: `begin` stores the flow's state, `finish` repeats the discovery and
+exchanges the code at the same authorization server.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
 """
@@ -27,12 +27,12 @@ from tools.mcp.rows import McpServer
 from tools.mcp.sign_in_rows import McpSignIn
 from tools.mcp.spec import AuthorizationCode, CameBack, Redirected, Server
 
-MAX_TOLD = 200  # characters of an authorization server's own words
+MAX_TOLD = 200  # characters of an authorization server's own message
 
 
 @dataclass
 class _Page:
-    """Where the SDK would send the person, with a proof that outlives this process."""
+    """The page that the SDK would open, with a PKCE verifier that can be stored."""
 
     server: Server
     url: str = ""
@@ -48,7 +48,7 @@ class _Page:
         except ToolError as exc:
             self.refused = exc
             raise
-        # The verifier that belongs to the SDK's challenge ends with its frame.
+        # The SDK's own verifier exists only in its running flow.
         pkce = PKCEParameters.generate()
         asked = {"code_challenge": pkce.code_challenge}
         self.url, self.state = str(page.update_query(asked)), page.query["state"]
@@ -57,7 +57,7 @@ class _Page:
 
 
 def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
-    """The address at which `user` signs in. Raises ToolError."""
+    """Begins a sign-in; returns the URL where `user` signs in. Raises ToolError."""
     held = Held(_known_client(row, redirect_uri))
     spec = row.spec
     page = _Page(spec)
@@ -80,10 +80,10 @@ def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
 def finish(
     row: McpServer, user: Any, secrets: Mapping[str, Any], came: Mapping[str, str]
 ) -> None:
-    """`came`: the query that the person came back with; `secrets`: what `begin` kept.
+    """Exchanges the code, stores the tokens and lists the tools with them.
 
-    The tokens are kept, and the tools listed with them; what goes wrong there is
-    recorded. Raises SignInFailed where there are no tokens.
+    `query` is that of the redirect back, `secrets` is what `begin` stored. An error of
+    the listing is stored in the row. Raises SignInFailed if there are no tokens.
     """
     if error := came.get("error"):
         raise SignInFailed(_denied(error, came.get("error_description", "")))
@@ -115,7 +115,7 @@ def _signing_in(spec: Server, redirect_uri: str, held: Held, **changes: Any) -> 
 
 
 def _known_client(row: McpServer, redirect_uri: str) -> dict[str, Any]:
-    """That which an earlier sign-in registered, if it may come back to this address."""
+    """The client that an earlier sign-in registered, if it has this redirect URI."""
     oauth = row.oauth()
     assert isinstance(oauth, AuthorizationCode)
     client = async_to_sync(oauth.store.load)().get("client") or {}
@@ -123,7 +123,7 @@ def _known_client(row: McpServer, redirect_uri: str) -> dict[str, Any]:
 
 
 async def _checked_page(text: str, server: Server) -> URL:
-    """The guard's rule for a page that only the person's browser opens."""
+    """Applies the address checks of `tools.guard` to a page for the user's browser."""
     url = checked_url(text)
     addresses = await lookup(url, server.networks, Limits(), resolve_name)
     if url.scheme != "https" and any(map(is_public, addresses)):

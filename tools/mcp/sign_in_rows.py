@@ -1,4 +1,4 @@
-"""Sign-ins that are under way: somebody was sent to an authorization server."""
+"""Model of OAuth sign-ins that are in progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class McpSignInQuerySet(models.QuerySet["McpSignIn"]):
     def begin(
         self, server: McpServer, user: Any, state: str, secrets: Mapping[str, Any]
     ) -> McpSignIn:
-        """In the place of what this person began before. `secrets` is JSON."""
+        """Stores a sign-in; replaces an earlier one of this user. `secrets` is JSON."""
         self.filter(expires_at__lt=timezone.now()).delete()
         row, _made = self.update_or_create(
             server=server,
@@ -39,7 +39,8 @@ class McpSignInQuerySet(models.QuerySet["McpSignIn"]):
         return row
 
     def take(self, state: str, user: Any) -> tuple[McpServer, dict[str, Any]]:
-        """Once. Raises SignInFailed where this person began none, or long ago."""
+        """Removes and returns a sign-in. Raises SignInFailed if this user has none with
+        this state, or if it has expired."""
         rows = self.filter(state=_digest(state), user=user)
         row = rows.select_related("server").first()
         if row is None or not rows.filter(pk=row.pk).delete()[0]:

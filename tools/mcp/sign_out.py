@@ -1,4 +1,4 @@
-"""Staff sign out of an MCP server: its tokens are forgotten, and revoked.
+"""Sign-out of an MCP server: deletes its tokens and revokes them.
 
 Source: https://www.rfc-editor.org/rfc/rfc7009
 """
@@ -22,9 +22,10 @@ TIME_TO_REVOKE = 10.0  # seconds
 
 
 def sign_out(row: McpServer) -> bool:
-    """Forgets the tokens, whatever becomes of them where they come from.
+    """Deletes the tokens in any case, then revokes them at the authorization server.
 
-    False where nothing can be revoked there. Raises ToolError where it was not.
+    False if there is nothing to revoke or no revocation endpoint. Raises ToolError if
+    revoking failed.
     """
     spec = row.spec
     try:
@@ -58,7 +59,7 @@ async def _send_all(spec: Server) -> bool:
     from tools.mcp.network import GuardedTransport, Health
 
     transport = GuardedTransport(spec, Health())
-    # Without the headers of the MCP server: this one is another.
+    # Without the MCP server's headers: this is the authorization server.
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
         requests = await revocations(spec)
         answers = [await client.send(request) for request in requests]

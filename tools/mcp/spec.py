@@ -1,4 +1,4 @@
-"""An MCP server as it is connected to: plain values, from a row or from settings."""
+"""Connection values of an MCP server, from a row or from settings, and protocols."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from llm.addresses import Network
 from tools.errors import ToolError
 from tools.mcp.definitions import Definition
 
-#: A server's name begins the names of its tools and is parted from theirs by "__".
+#: The name of a server's tool in Parley is the server's name, "__" and the tool's name.
 SERVER_NAME = re.compile(r"\A[A-Za-z][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*\Z")
 MAX_SERVER_NAME = 30  # characters
 DEFAULT_TIMEOUT = 30.0  # seconds
 
 
 class Sealed(Protocol):
-    """A secret that is opened where it is sent, and nowhere before."""
+    """A secret that is decrypted only when it is sent."""
 
     def reveal(self) -> str:
         """Raises `llm.encrypted.SecretUnavailable`."""
@@ -26,22 +26,22 @@ class Sealed(Protocol):
 
 
 class TokenStore(Protocol):
-    """Keeps what a sign-in brought, as JSON, for all sessions that use it."""
+    """Stores the tokens of a sign-in, as JSON, for all sessions that use them."""
 
     async def load(self) -> Mapping[str, Any]: ...
 
     async def save(self, state: Mapping[str, Any]) -> None: ...
 
     async def claim(self) -> bool:
-        """For whoever is about to renew the token, as many servers take a refresh
-        token once. False while somebody else is at it."""
+        """Claims the right to renew the token, because many servers accept a refresh
+        token only once. False while another process renews it."""
         ...
 
     async def release(self) -> None: ...
 
 
 class Notice(Protocol):
-    """Told what sessions find out, so that staff can see it."""
+    """Receives listings and errors of sessions, so that staff can see them."""
 
     async def listed(
         self, found: Sequence[Definition], about: Mapping[str, str]
@@ -53,37 +53,37 @@ class Notice(Protocol):
 
 
 class Pin(Protocol):
-    """The stored approval of one tool, which all processes share."""
+    """The approval of one tool, which all processes share."""
 
     async def check(self, digest: str) -> None:
-        """Raises HeldBack where a tool of this digest is not what staff approved."""
+        """Raises ToolNotApproved unless staff approved the tool with this digest."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A server that is a program of ours, spoken to over its standard streams.
+    """An MCP server that Parley starts as a program and talks to over stdio.
 
-    It runs as we do and may do all that we may: it comes from settings only.
+    It runs with all of Parley's permissions, so it can come only from settings.
     """
 
     command: str
     arguments: tuple[str, ...] = ()
-    #: Added to the few variables that every program gets, such as PATH and HOME.
+    #: Added to the few variables that every program receives, such as PATH and HOME.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
-    """OAuth for machines: what we are known by at the server's authorization server.
+    """OAuth client credentials for the server's authorization server.
 
     Source: https://modelcontextprotocol.io/extensions/auth/oauth-client-credentials
     """
 
     client_id: str
-    #: Whom the credentials are for. They are sent nowhere else, wherever the MCP server
-    #: may point.
+    #: The only authorization server that receives the credentials, whichever server the
+    #: MCP server names.
     issuer: str
     client_secret: Sealed | None = None
     private_key: Sealed | None = None  # PEM; signs an assertion in place of a secret
@@ -93,7 +93,7 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redirected:
-    """What the authorization server sent a person's browser back with."""
+    """The authorization response, from the redirect back."""
 
     code: str
     state: str | None = None
@@ -102,10 +102,9 @@ class Redirected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameBack:
-    """What came back to a page of ours that a process before this one had sent out.
+    """The authorization response of a flow that began in another request or process.
 
-    The code is given to the authorization server that the person was sent to, or to
-    nobody.
+    The code is sent only to the token endpoint that was known when the flow began.
     """
 
     code: str = field(repr=False)
@@ -116,21 +115,21 @@ class CameBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationCode:
-    """OAuth with a person who agrees in a browser, once.
+    """OAuth authorization code flow: a person agrees once in a browser.
 
-    `visit` is given the page to open and returns what came back; `came_back` is that
-    where it is there already. Without either a session that needs a person fails and
-    says so.
+    `visit` receives the page to open and returns the authorization response;
+    `came_back` is a response that has already arrived. Without either, a session that
+    needs a person raises SignInFailed.
     """
 
     redirect_uri: str
     store: TokenStore
     client_id: str = ""  # of a client that is registered already; "" to register one
     client_secret: Sealed | None = None
-    issuer: str = ""  # whom that client is registered with
+    issuer: str = ""  # where that client is registered
     scope: str = ""
     client_name: str = "Parley"
-    #: Where a description of this client is published; "" to register it anew.
+    #: URL of this client's published metadata; "" to register a client.
     metadata_url: str = ""
     visit: Callable[[str], Awaitable[Redirected]] | None = None
     came_back: CameBack | None = None
@@ -138,20 +137,20 @@ class AuthorizationCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Two equal ones share a session; of two unequal ones with one name the latter
-    takes the place of the former."""
+    """The values of a connection. Equal values share a session; a session with a server
+    of the same name but other values is replaced."""
 
     name: str  # fits SERVER_NAME
     url: str = field(default="", repr=False)  # of streamable HTTP
     program: Program | None = field(default=None, repr=False)  # in place of a URL
-    label: str = ""  # what people see
+    label: str = ""  # for users
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_headers: Sealed | None = field(default=None, repr=False)  # a JSON object
     oauth: ClientCredentials | AuthorizationCode | None = field(
         default=None, repr=False
     )
-    allowed_tools: frozenset[str] | None = None  # by the server's names; None: all
-    networks: tuple[Network, ...] = ()  # private ones that it may lie in
+    allowed_tools: frozenset[str] | None = None  # by the server's names; None for all
+    networks: tuple[Network, ...] = ()  # private networks that it may be in
     timeout: float = DEFAULT_TIMEOUT  # seconds, for connecting and for listing
     notice: Notice | None = field(default=None, repr=False)
 

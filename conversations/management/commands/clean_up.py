@@ -14,7 +14,7 @@ class Command(BaseCommand):
         " The server does this once a day by itself. Safe beside it, and to be started"
         " again when broken off."
     )
-    requires_system_checks = []  # the tests run them
+    requires_system_checks = []  # the test suite runs the checks
 
     def handle(self, **options: Any) -> None:
         erased: Counter[str] = sum(clean_up(), Counter())

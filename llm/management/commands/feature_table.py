@@ -1,7 +1,7 @@
-"""Which provider takes what: asked of the code itself, for docs/fidelity.md.
+"""Print the table of providers and features for docs/fidelity.md.
 
-Each feature is a request with and without it, on the way that every request goes: what
-the model can, then what its wire format can say. Nothing is sent.
+For each feature a request with it and one without it are encoded like any request:
+adapted to the model's capabilities, then written in its wire format. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _PDF = _shown(
 _QUESTION = user_message("Hello")
 _LATE = [_QUESTION, message("assistant", "Hi."), message("developer", "Be brief.")]
 
-#: By name: what is asked for, and what it is asked beside.
+#: By name: the request fields of the feature, and the other fields that it needs.
 FEATURES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "tools": (_TOOLS, {}),
     "must call": ({"tool_choice": "required"}, _TOOLS),
@@ -95,7 +95,7 @@ FEATURES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "cache key": ({"prompt_cache_key": "k"}, {}),
     "user id": ({"safety_identifier": "u"}, {}),
 }
-#: Hints that change no answer; where a provider has no word for them nothing is lost.
+#: Hints that do not change the answer, so a provider without them loses nothing.
 HINTS = frozenset({"cache key", "user id"})
 _IN_FIRST_TABLE = 13
 
@@ -108,7 +108,7 @@ class Command(BaseCommand):
 
 
 def tables() -> str:
-    """Markdown: wire formats of providers down, features across; in two halves."""
+    """Two Markdown tables: a row per provider and wire format, a column per feature."""
     ways, names = list(_ways()), list(FEATURES)
     halves = names[:_IN_FIRST_TABLE], names[_IN_FIRST_TABLE:]
     return "\n\n".join([_table(ways, half) for half in halves] + [MEANING])
@@ -122,10 +122,11 @@ def _table(ways: Sequence[tuple[str, Route]], features: Sequence[str]) -> str:
 
 
 def _ways() -> Iterator[tuple[str, Route]]:
-    """Every provider by its usual wire, and by the others that are no variants."""
+    """Each provider with its default wire format and with its other formats, except
+    for variants of the same format."""
     for provider in all_providers().values():
         if provider.base_url.startswith("self:"):
-            continue  # the demo takes everything
+            continue  # the demo accepts every option
         usual = next(iter(provider.codecs))
         for name in provider.codecs:
             if name == usual or name in ("openai_chat", "openai_responses"):
@@ -136,14 +137,14 @@ def _ways() -> Iterator[tuple[str, Route]]:
 def _route(provider: Provider, codec_name: str) -> Route:
     codec = provider.codecs[codec_name]
     model = provider.default_model or "some-model"
-    # Of the host and its wire; what one model lacks, another may have.
+    # The capabilities of the host and its wire format, not of a single model.
     can = capabilities_of(provider.name, "", wire=codec.name)
     endpoint = Endpoint(provider=provider, codec=codec, route="1:1")
     return Route(endpoint=endpoint, model=model, name=model, capabilities=can.told())
 
 
 def answer(route: Route, feature: str) -> str:
-    """How `feature` fares on this way: one of the words above."""
+    """How this route handles `feature`: one of the constants above, such as NEAR."""
     asked, beside = FEATURES[feature]
     if feature == "image by URL" and not _follows(route):
         return FETCHED
@@ -156,7 +157,7 @@ def answer(route: Route, feature: str) -> str:
     lost = [what for what in lost if what not in known]
     if body == plain:
         if feature == "effort none" and route.capabilities.get("reasoning") is False:
-            return YES  # it does not reason
+            return YES  # a model without reasoning
         if lost:
             return DROPPED
         return UNNEEDED if feature in HINTS else SILENT
@@ -166,7 +167,7 @@ def answer(route: Route, feature: str) -> str:
 def _written(
     route: Route, fields: Mapping[str, Any], *, ignore_invalid: bool = False
 ) -> tuple[bytes, Sequence[str]]:
-    """The body, and what is reported of it. Raises BadRequest."""
+    """The encoded body and the degraded options. Raises BadRequest."""
     request = Request(model=route.model, **fields)
     adaptation = Adaptation(
         request, route, form=form_of(request), ignore_invalid=ignore_invalid

@@ -1,7 +1,7 @@
-"""Write down the price list of the installed `genai-prices`: llm/data/prices.jsonl.
+"""Write the prices of the installed package `genai-prices` to llm/data/prices.jsonl.
 
-A package of the development environment. What it says in a way that is not known here
-is refused, so that no price is lost in silence.
+The package is a development dependency. Unknown kinds of prices and conditions raise an
+error, so that no price is lost silently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from genai_prices.data import providers
 
 from llm.price_list import DATA
 
-#: Of ours, by theirs. All else is counted in units that our calls do not tell.
+#: Our names by theirs. Other prices have units that `ModelCall` does not record.
 NAMES = {
     "input_mtok": "input",
     "cache_read_mtok": "cached_input",
@@ -38,7 +38,7 @@ class Command(BaseCommand):
 
 
 def written() -> bytes:
-    """A line a host, each followed by a line for each of its models."""
+    """JSON lines: one for each host, followed by one for each of its models."""
     lines: list[Any] = [{"source": f"genai-prices {version('genai-prices')}"}]
     for provider in providers:
         lines.append(_host(provider))

@@ -1,7 +1,7 @@
-"""A recorded stream as a client of another API would get it, on the standard output.
+"""Convert a recorded stream to another API's format on standard output.
 
-The file is what a provider streamed, byte for byte, or a recording as
-`replay_recordings` reads them.
+The file has the bytes of a provider's stream, or a recording that `replay_recordings`
+can read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llm.relay import SOURCES, TARGETS, Relay, relay
 
 class Command(BaseCommand):
     help = "Write a provider's recorded stream as another API would stream it."
-    requires_system_checks = ()  # it serves no page and reads no row
+    requires_system_checks = ()  # the command uses neither URLs nor the database
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help='"-" for the standard input')

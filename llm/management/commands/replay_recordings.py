@@ -1,8 +1,8 @@
-"""Recorded provider traffic through the real client and codecs.
+"""Replay recorded provider traffic through the real client and codecs.
 
-Each recording is served over HTTP on loopback, its body cut at random places, asked for
-with `llm.client.stream`, and what came out is written in the recordings' own words, so
-that it can be compared with what the vendor's SDK made of the same bytes.
+Each recording is served over HTTP on loopback, with its body cut at random offsets, and
+requested with `llm.client.stream`. The result is written in the recordings' vocabulary,
+so that it can be compared with the result of the vendor's SDK for the same bytes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from llm.wire.response import ResponseBuilder
 Recording = dict[str, Any]
 Result = dict[str, Any]
 
-#: A recording's `api`: our codec's name, and a provider that has it where the recorded
-#: one has no file here. An api whose codec does not exist is skipped.
+#: By a recording's `api`: the codec's name, and a provider with this codec for
+#: recordings of unknown providers. An api without a codec is skipped.
 APIS = {
     "chat": ("openai_chat", "openai_compatible"),
     "responses": ("openai_responses", "openai"),
     "messages": ("anthropic", "anthropic"),
     "generateContent": ("gemini", "gemini"),
 }
-#: The api of lists of models. They are read by their shape, whatever the codec.
+#: The api of model lists. Their format is detected from the body, without a codec.
 LISTS = "models"
 _PIECES = (1, 2, 3, 7, 19, 64, 300, 1400)  # bytes
-#: What the connection itself says; the recorded length and coding are another's.
+#: Headers of the recorded connection, which do not apply to the replayed one.
 _HOP_HEADERS = frozenset(
     {
         "connection",
@@ -58,7 +58,7 @@ _HOP_HEADERS = frozenset(
         "upgrade",
     }
 )
-#: Fields in which a provider hides what only itself can read.
+#: Fields with signatures or encrypted data that only the provider can read.
 _PROOFS = frozenset(
     {
         "encrypted_content",
@@ -69,13 +69,13 @@ _PROOFS = frozenset(
         "thoughtSignature",
     }
 )
-_CALLS = ("function_call", "custom_tool_call")  # ours to run
+_CALLS = ("function_call", "custom_tool_call")  # which the client runs
 _PROOF_BLOCKS = frozenset({"reasoning.encrypted", "redacted_thinking"})
 
 
 class Command(BaseCommand):
     help = "Send recorded provider traffic through the client and write what came out."
-    requires_system_checks = ()  # it serves no page and reads no row
+    requires_system_checks = ()  # the command uses neither URLs nor the database
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, help="of recordings, a JSON file each")
@@ -103,7 +103,7 @@ class Command(BaseCommand):
 def recordings(
     folder: Path, *, provider: str | None = None, api: str | None = None
 ) -> Iterator[Recording]:
-    """The recordings of a folder, by name; all of them unless narrowed."""
+    """The recordings of a folder, sorted by file name; optionally filtered."""
     for path in sorted(folder.glob("*.json")):
         if path.name == "INDEX.json":
             continue
@@ -116,7 +116,7 @@ def recordings(
 
 
 def codec_of(recording: Recording) -> Endpoint | None:
-    """How the recorded provider is asked; None where we do not speak its format."""
+    """The endpoint of the recorded provider; None if its format is not supported."""
     name, fallback = APIS.get(recording["api"], ("", ""))
     providers = all_providers()
     for kind in (recording["provider"], fallback):
@@ -143,7 +143,7 @@ def body_of(recording: Recording) -> bytes:
 
 
 def pieces(body: bytes, chance: random.Random) -> Iterator[bytes]:
-    """`body` cut anywhere: inside a character, a line end, a word of the format."""
+    """`body` cut at random offsets, also inside characters, line ends and keywords."""
     start = 0
     while start < len(body):
         end = start + chance.choice(_PIECES)
@@ -220,7 +220,7 @@ def request_of(recording: Recording) -> Request:
 
 @asynccontextmanager
 async def _served(by_id: Mapping[str, Recording], seed: int) -> AsyncIterator[str]:
-    """The address below which each recording answers at its id, whatever is asked."""
+    """Serve each recording under `/<its id>`, whatever the request; yield the URL."""
 
     async def answer(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -231,7 +231,7 @@ async def _served(by_id: Mapping[str, Recording], seed: int) -> AsyncIterator[st
             chance = random.Random(f"{seed} {recording['id']}")
             await _send(writer, recording, chance)
         except ConnectionError:
-            pass  # an answer that is an error need not be read to its end
+            pass  # the client may close an error response early
         finally:
             writer.close()
 
@@ -257,16 +257,16 @@ async def _send(
         await writer.drain()
         await asyncio.sleep(0)  # let the reader see the cut
     if not recording.get("cut"):
-        writer.write(b"0\r\n\r\n")  # without it the answer breaks off
+        writer.write(b"0\r\n\r\n")  # without it the response is incomplete
     await writer.drain()
 
 
-# What came out
+# Results
 
 
 @dataclass(slots=True)
 class Transcript:
-    """One call as our side understood it, in the recordings' words."""
+    """The decoded result of one call, in the recordings' vocabulary."""
 
     builder: ResponseBuilder
     error: LLMError | None = None
@@ -299,7 +299,8 @@ class Transcript:
         }
 
     def _refusal(self) -> str:
-        """Its words. Anthropic has none in its content; ours are of `stop_details`."""
+        """The refusal's text; "" for Anthropic, whose SDK has none in the content (our
+        decoder takes it from `stop_details`)."""
         finish = self.builder.finish
         if finish and finish.raw == "refusal":
             return ""
@@ -366,19 +367,19 @@ def _proofs(raw: Any) -> int:
 
 
 def _is_sealed(kind: str) -> bool:
-    """Content that we cannot read; it proves nothing."""
+    """Whether the content is encrypted but no proof."""
     return kind == "compaction" or kind.endswith("_tool_result")
 
 
 def _finish(finish: FinishDelta | None) -> str | None:
-    """Why the answer ended; None where the prompt was refused and there is none."""
+    """Why the answer ended; None if the provider blocked the prompt."""
     if finish is None or (finish.raw or "").startswith(PROMPT_BLOCKED):
         return None
     return finish.raw
 
 
 def _usage(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The vendor's own numbers, not our canonical ones."""
+    """The vendor's own token counts, not the canonical ones."""
     if raw is None:
         return None
     if "totalTokenCount" in raw:  # Google's

@@ -1,7 +1,7 @@
-"""Read recorded conversations as our items and write them again for the same provider.
+"""Decode recorded conversations to items and encode them for the same provider.
 
-What the assistant said becomes items by the decoder of the codec, as if it had just
-answered; the rest is read by `llm.wire.facades`. Both bodies are then compared in their
+The codec's decoder converts the assistant's messages to items, as if they had just
+arrived; `llm.wire.facades` reads the rest. Both bodies are then compared in their
 normal form (`llm.management.normal_form`).
 """
 
@@ -30,13 +30,13 @@ from llm.wire.facades import chat, generate_content, messages, responses
 from llm.wire.items import Issuer
 from llm.wire.request import Request
 
-#: Of Anthropic: a file that its code execution finds.
+#: Anthropic's content block for a file for its code execution tool.
 _UPLOAD = "container_upload"
 
 
 class Command(BaseCommand):
     help = "Read recorded conversations as items, write them again, and compare."
-    requires_system_checks = ()  # it serves no page and reads no row
+    requires_system_checks = ()  # the command uses neither URLs nor the database
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, help="of recordings, a JSON file each")
@@ -61,12 +61,12 @@ class Command(BaseCommand):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Differences that are right, where all three match, and why."""
+    """Expected differences: those that match `api`, `path` and `applies`."""
 
     reason: str
     api: str
-    path: str  # a pattern
-    applies: Callable[[Any], bool]  # to a host of this codec
+    path: str  # a regular expression
+    applies: Callable[[Any], bool]  # whether it applies to this codec
 
 
 RULES = (
@@ -87,15 +87,15 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    path: str  # "+" we add it, "-" we leave it out, else what stands there is another
-    reason: str = ""  # why that is right; "" where it is not
+    path: str  # "+": only in ours; "-": only in the recording; else the values differ
+    reason: str = ""  # why the difference is expected; "" if it is not
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}" if self.reason else self.path
 
 
 def compared(recording: Recording) -> Iterator[Difference]:
-    """What differs between a recorded request and what we make of it."""
+    """The differences between a recorded request and its round trip."""
     body, changed = sayable(recording["api"], recording["request"]["json"])
     yield from changed
     codec = _codec(recording)
@@ -111,7 +111,7 @@ def compared(recording: Recording) -> Iterator[Difference]:
 
 
 def sayable(api: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[Difference]]:
-    """A copy without what we never say on purpose, and what that was."""
+    """A copy without the parts that Parley never sends on purpose, and those parts."""
     body = copy.deepcopy(body)
     if api == "messages":
         return body, list(_drop_uploads(body))
@@ -132,7 +132,10 @@ def _drop_uploads(body: dict[str, Any]) -> Iterator[Difference]:
 
 
 def _drop_lost_reasoning(body: dict[str, Any]) -> Iterator[Difference]:
-    """What follows it must not have an id either: that id means both."""
+    """Drop reasoning without content, and the ids of the items that follow it.
+
+    Such an id refers to the item and its reasoning together.
+    """
     kept, anchored = [], True
     for number, item in enumerate(body["input"]):
         if item.get("type") != "reasoning":
@@ -163,7 +166,7 @@ def _stream_background(body: dict[str, Any]) -> Iterator[Difference]:
 
 
 def conversations(chosen: Iterable[Recording]) -> Iterator[Recording]:
-    """Those whose request has something that the assistant said before."""
+    """Recordings whose request has earlier messages or calls of the assistant."""
     for recording in chosen:
         body = (recording.get("request") or {}).get("json")
         if recording["api"] in APIS and isinstance(body, dict) and _has_history(body):
@@ -180,7 +183,7 @@ def _has_history(body: Mapping[str, Any]) -> bool:
 
 
 def read(recording: Recording, body: dict[str, Any]) -> Request:
-    """The recorded request as ours. Raises LLMError."""
+    """The recorded request as a `Request`. Raises LLMError."""
     endpoint, codec = codec_of(recording), _codec(recording)
     assert endpoint
     model = recording["model"] or "unknown"

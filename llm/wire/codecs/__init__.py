@@ -1,3 +1,3 @@
-"""A file a wire format."""
+"""The codecs: one file, or group of files, for each wire format."""
 
 from __future__ import annotations

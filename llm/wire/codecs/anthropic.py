@@ -1,14 +1,14 @@
 """The Messages API: Anthropic's own, and that of hosts that copied it.
 
 In: a `Request` becomes the JSON body of `POST {base}/v1/messages`; the conversation is
-written in `anthropic_messages`, tools in `anthropic_tools`. Out: the answer, streamed
-or whole, becomes deltas (`anthropic_decoder`). What a model of which generation takes
-is in `anthropic_models`.
+encoded in `anthropic_messages`, tools in `anthropic_tools`. Out: the answer, streamed
+or complete, becomes deltas (`anthropic_decoder`). The differences between models are in
+`anthropic_models`.
 
-Two versions of the API are published, and a request names the one it means. Since
-2026-10-21 sampling is gone for every model; the earlier one still has it for models up
-to the 4.6th. All else that differs is what we never send: documents said by the
-assistant, citations in a user's text.
+Two versions of the API are published, and a request names the one it uses. Since
+2026-10-21 no model takes sampling parameters; the earlier version still accepts them
+for models up to version 4.6. The other differences concern what we never send:
+documents in assistant messages, citations in a user's text.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -40,17 +40,18 @@ from llm.wire.request import Request
 VERSION = "2026-10-21"
 VERSION_WITH_SAMPLING = "2023-06-01"
 
-#: A longer answer must be streamed, or the connection is given up before it is there.
+#: A longer answer must be streamed, or the connection times out before it arrives.
 MAX_UNSTREAMED = 21_333  # tokens
 MIN_BUDGET = 1024  # tokens
-_BUDGETS = {"minimal": MIN_BUDGET, "low": 2048, "medium": 8192}  # else:
+_BUDGETS = {"minimal": MIN_BUDGET, "low": 2048, "medium": 8192}  # every other effort:
 _LARGEST_BUDGET = 16_384
-_TIERS = {"auto": "auto", "priority": "auto"}  # else only the standard one
+_TIERS = {"auto": "auto", "priority": "auto"}  # others use the standard tier
 
 _MCP = "mcp-client-2025-11-20"
 _COMPACTION = "compact-2026-01-12"
 _FALLBACK = "server-side-fallback-2026-07-01"
-#: Betas by what asks for them: a field of the body, a tool's type, a block sent back.
+#: Betas by what requires them: a field of the body, a tool's type, a block that is sent
+#: back.
 _BETAS: dict[Any, str] = {
     "compaction": _COMPACTION,
     "computer_20250124": "computer-use-2025-01-24",
@@ -65,7 +66,7 @@ _BETAS: dict[Any, str] = {
     "mcp_tool_use": _MCP,
     "mcp_toolset": _MCP,
 }
-#: What this API has no word for.
+#: Options that this API does not have.
 _UNHEARD = (
     "frequency_penalty",
     "metadata",
@@ -81,15 +82,16 @@ _JSON_BY_SCHEMA = "Answer with JSON and nothing else. It must match this JSON Sc
 class AnthropicCodec:
     name: str = "anthropic"
     version: str = VERSION
-    caches: bool = True  # mark the prefix that the next request will repeat
+    caches: bool = True  # mark the prefix that the next request will repeat for caching
 
     def path(self, request: Request) -> str:
         return "/v1/messages"
 
     def headers(self, request: Request) -> dict[str, str]:
-        """What a request needs besides the key's header.
+        """Request headers besides the API key's.
 
-        `extra["betas"]` names betas that nothing else in the request gives away.
+        `extra["betas"]` names betas that cannot be derived from the rest of the
+        request.
         """
         betas = sorted({*_betas(request), *request.extra.get("betas", ())})
         told = {"anthropic-version": self.version}
@@ -101,7 +103,7 @@ class AnthropicCodec:
         return {name: v for name, v in body.items() if v is not None} | extra
 
     def degraded(self, request: Request) -> list[str]:
-        """The options that are only approximated or cannot be said at all."""
+        """The options that are only approximated or cannot be expressed."""
         return sorted(set(_Body(request, self).degraded))
 
     def decoder(self) -> AnthropicDecoder:
@@ -114,13 +116,13 @@ class AnthropicCodec:
         return classify(status, headers, body)
 
     def follows(self, part: Mapping[str, Any], url: str) -> bool:
-        """Anthropic fetches images and PDF, over https."""
+        """Anthropic fetches images and PDF files, over https."""
         is_pdf = url.partition("?")[0].lower().endswith(".pdf")
         return url.startswith("https://") and (is_pdf or part["type"] == "input_image")
 
 
 class _Body:
-    """The fields of one request's body, and what was `degraded` on the way."""
+    """The fields of one request's body, and the `degraded` options."""
 
     def __init__(self, request: Request, codec: AnthropicCodec) -> None:
         self.degraded: list[str] = []
@@ -195,7 +197,8 @@ class _Body:
         }
 
     def _form(self) -> dict[str, Any] | str | None:
-        """The answer's form, or, where it cannot be asked for, words that ask."""
+        """The answer's format, or, where the API cannot enforce it, a text that asks
+        for it."""
         form = (self._request.text or {}).get("format") or {}
         if form.get("type") == "json_object":
             return _JSON_ONLY
@@ -228,7 +231,8 @@ class _Body:
         return self._think_within(effort)
 
     def _think_freely(self) -> dict[str, Any]:
-        # Unasked, the summary is left out, and thinking is silence to those who wait.
+        # By default the summary is omitted, and users see nothing while the model
+        # thinks.
         return {"type": "adaptive", "display": "summarized"}
 
     def _think_not(self) -> dict[str, Any] | None:
@@ -243,7 +247,7 @@ class _Body:
         return None
 
     def _think_within(self, effort: str) -> dict[str, Any] | None:
-        """A budget, which is part of the answer's length."""
+        """Thinking with a budget of tokens, which is part of the answer's length."""
         budget = _BUDGETS.get(effort, _LARGEST_BUDGET)
         budget = min(budget, self._max_tokens - MIN_BUDGET)
         if (
@@ -256,9 +260,10 @@ class _Body:
         return {"type": "enabled", "budget_tokens": budget}
 
     def _is_past_thinking(self) -> bool:
-        """True where calls of a turn that began without thinking have been answered.
+        """True if calls have been answered in a turn that began without thinking.
 
-        With a budget, such a turn would have to begin with a block that is not there.
+        With a budget, such a turn would have to begin with a thinking block, which does
+        not exist.
         """
         begun: list[dict[str, Any]] = []
         for message in self._input.messages:
@@ -295,7 +300,7 @@ class _Body:
         if not self._samples():
             self.degraded += told
             return {}
-        if len(told) == 2:  # one at most
+        if len(told) == 2:  # the API takes one at most
             del told["top_p"]
             self.degraded.append("top_p")
         if told.get("temperature", 0) > 1:
@@ -334,7 +339,7 @@ def _betas(request: Request) -> Iterator[str]:
 
 
 def _telling(request: Request) -> Iterable[Any]:
-    """The words in a request that may need a beta."""
+    """The names and types in a request that may need a beta."""
     yield from request.extra
     for tool in request.tools:
         yield tool.get("type")
@@ -344,7 +349,7 @@ def _telling(request: Request) -> Iterable[Any]:
 
 
 def _blocks(request: Request, items: Iterable[Item]) -> frozenset[str]:
-    """The types of those that go back as they came."""
+    """The types of the blocks that are sent back unchanged."""
     proofs = [proof for item in items if isinstance(proof := request.proof(item), dict)]
     return frozenset(
         block["type"] for proof in proofs for block in proof.get("content") or ()

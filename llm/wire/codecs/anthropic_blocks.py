@@ -1,4 +1,4 @@
-"""One content block of an answer while it comes in pieces, and what an answer counts.
+"""Streamed content blocks and usage counts of the Messages API.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -18,24 +18,24 @@ from llm.wire.mending import mended
 
 @dataclass(slots=True)
 class Block:
-    """A content block as far as it has come; `raw` is what goes back."""
+    """A content block as far as it has arrived; `raw` is what is sent back."""
 
-    key: int  # of the item that it belongs to
+    key: int  # of the item that the block belongs to
     raw: dict[str, Any]
     pieces: list[str] = field(default_factory=list)  # of its text, thinking or JSON
-    is_whole: bool = True  # nothing came that we cannot put together
+    is_whole: bool = True  # False after a delta of unknown type
 
     @property
     def text(self) -> str:
         return mended("".join(self.pieces))
 
     def tell(self, text: str) -> TextDelta:
-        """One more piece of its text."""
+        """Append a piece of text and return its delta."""
         self.pieces.append(text)
         return TextDelta(self.key, text)
 
     def input(self) -> dict[str, Any] | None:
-        """The input that came in pieces; None where it is no whole object."""
+        """The input that came in pieces; None if it is not a complete object."""
         try:
             given = orjson.loads(self.text)
         except orjson.JSONDecodeError:
@@ -53,12 +53,12 @@ class Block:
 
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
-    """Anthropic's counts in canonical meaning; its own object stays in `raw`."""
+    """Anthropic's counts in canonical meaning; the original object stays in `raw`."""
     read = count(usage, "input_tokens")
     cached = count(usage, "cache_read_input_tokens")
     written = count(usage, "cache_creation_input_tokens")
     return UsageDelta(
-        # `input_tokens` are only those behind the last cache breakpoint.
+        # `input_tokens` counts only the tokens after the last cache breakpoint.
         input_tokens=None if read is None else read + (cached or 0) + (written or 0),
         output_tokens=count(usage, "output_tokens"),
         cached_tokens=cached,

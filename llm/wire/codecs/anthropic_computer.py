@@ -1,12 +1,12 @@
-"""What Claude does on a screen, in the actions of the Responses API.
+"""Claude's computer actions as actions of the Responses API.
 
-In: a `tool_use` block of the toolset "computer". Out: a `computer_call` item, for the
-client to carry out and to answer by a screenshot. What goes back to Anthropic is the
-block itself, so that nothing is lost on the way; actions that the Responses API has no
-word for are told as `parley:<Anthropic's name>`, with Anthropic's own fields.
+In: a `tool_use` block of the toolset "computer". Out: a `computer_call` item, which the
+client carries out and answers with a screenshot. The original block is sent back to
+Anthropic, so nothing is lost. Actions that the Responses API does not have become
+`parley:<Anthropic's name>` with Anthropic's own fields.
 
-A click of the wheel is told as 100 pixels. A coordinate that is left out is where the
-pointer is.
+A click of the wheel counts as 100 pixels. A missing coordinate means the pointer's
+position.
 
 Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/computer-use-tool
 """
@@ -43,7 +43,7 @@ _MEMBERS = frozenset(
     }
 )
 _BUTTONS = {"left_click": "left", "right_click": "right", "middle_click": "wheel"}
-_WHEEL = 100  # pixels of a click
+_WHEEL = 100  # pixels of one click of the wheel
 _DIRECTIONS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 _MOST_REPEATS = 100
 
@@ -53,7 +53,7 @@ def is_action(block: Mapping[str, Any]) -> bool:
 
 
 def acted(block: Mapping[str, Any]) -> Item:
-    """The call of a block whose input is whole."""
+    """The `computer_call` item of a block whose input is complete."""
     given = block.get("input") or {}
     action = _action(block["name"], given)
     item: Item = {
@@ -114,5 +114,5 @@ def _held(given: Mapping[str, Any]) -> Action:
 
 
 def _keys(text: Any) -> list[str]:
-    """ "ctrl+s" are two keys; a "+" by itself is one."""
+    """The keys of a combination: "ctrl+s" are two; a "+" by itself is one."""
     return [key for key in str(text or "").split("+") if key] or ["+"]

@@ -1,14 +1,15 @@
-"""Messages answers: events, or one whole message, in; deltas out.
+"""Decoder of Messages answers: events, or one complete message, to deltas.
 
-Theory of operation: a message is a list of content blocks, each begun, lengthened and
-ended. Most blocks are an item of their own. Neighbouring text blocks, into which
+Theory of operation: a message is a list of content blocks, each of which starts, grows
+and ends. Most blocks are an item of their own. Neighbouring text blocks, into which
 citations split a sentence, are one message; a hosted tool's call and its result are one
-receipt; and a block that shows nothing (where a fallback model took over, say) rides
-with the item before it, or with the first one. Each item's proof is its blocks as they
-came, so the proofs of all items, one after another, are the answer's `content`.
+receipt; and a block without visible content (the switch to a fallback model, for
+example) is added to the proof of the item before it, or of the first one. Each item's
+proof is its original blocks, so the proofs of all items, one after another, are the
+answer's `content`.
 
-Usage counts are totals, of which the last that is not null counts. How it ended is said
-with the last event, or at the end of the bytes if they tell why it ended.
+Usage counts are totals, of which the last that is not null counts. The finish reason is
+emitted with the last event, or at the end of the bytes if the stop reason has arrived.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -50,7 +51,7 @@ from llm.wire.deltas import (
 from llm.wire.items import Item
 from llm.wire.sse import ServerSentEvent
 
-#: Of a turn that goes on as soon as its content is sent back.
+#: The stop reason of a turn that continues once its content is sent back.
 PAUSED = "pause_turn"
 
 _FINISH: dict[str, FinishReason] = {
@@ -61,11 +62,11 @@ _FINISH: dict[str, FinishReason] = {
     "refusal": "content_filter",
 }
 _REFUSED = "The model declined to answer this request."
-_REFUSAL = "refusal"  # the key of its item
+_REFUSAL = "refusal"  # the key of the refusal's item
 
 
 class AnthropicDecoder:
-    """One call's answer. The index of an item's first block names it."""
+    """Decodes one answer. An item's key is the index of its first block."""
 
     __slots__ = (
         "_blocks",
@@ -85,15 +86,15 @@ class AnthropicDecoder:
     )
 
     def __init__(self) -> None:
-        self._blocks: dict[int, Block] = {}  # not ended yet, by index
+        self._blocks: dict[int, Block] = {}  # open blocks, by index
         self._message: int | None = None  # key of the message being written
-        self._length = 0  # characters of it, in blocks that have ended
+        self._length = 0  # characters of its ended blocks
         self._spoke = False
         self._receipts: dict[str, tuple[int, Item]] = {}  # without a result, by call id
-        self._latest: int | None = None  # the item that blocks ride with
-        self._kept: list[dict[str, Any]] = []  # its blocks
-        self._carried: list[dict[str, Any]] = []  # those before the first item
-        self._unread: list[int] = []  # calls whose input is no object
+        self._latest: int | None = None  # the item whose proof takes further blocks
+        self._kept: list[dict[str, Any]] = []  # blocks of its proof
+        self._carried: list[dict[str, Any]] = []  # blocks before the first item
+        self._unread: list[int] = []  # calls whose input is not an object
         self._container: str | None = None
         self._usage: dict[str, Any] = {}
         self._stop: str | None = None
@@ -103,12 +104,12 @@ class AnthropicDecoder:
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error inside the stream."""
         if self._ended or event.data.startswith(b"[DONE]"):
-            return ()  # routers end with what is no event of this format
+            return ()  # routers end with a line that is not part of this format
         data = _json(event)
         type = data.get("type")
         if type == "content_block_delta":
             delta = data["delta"]
-            if delta["type"] == "text_delta":  # nearly all there is: no detours
+            if delta["type"] == "text_delta":  # the usual delta, without detours
                 block, text = self._blocks[data["index"]], delta.get("text") or ""
                 block.pieces.append(text)
                 return (TextDelta(block.key, text),) if text else ()
@@ -119,7 +120,7 @@ class AnthropicDecoder:
         return tell(self, data) if tell else ()
 
     def plain(self, data: Any) -> tuple[str, Callable[[str], Delta]] | None:
-        """As `codec.Plain`."""
+        """See `codec.PlainTextMatcher`."""
         match data:
             case {
                 "type": "content_block_delta",
@@ -130,7 +131,7 @@ class AnthropicDecoder:
         return None
 
     def close(self) -> Iterator[Delta]:
-        """Raises ProviderDown where the answer is not whole."""
+        """Raises ProviderDown if the answer is not complete."""
         if self._ended:
             return
         if self._stop is None:
@@ -138,7 +139,8 @@ class AnthropicDecoder:
         yield from self._finish()
 
     def answer(self, body: dict[str, Any]) -> Iterator[Delta]:
-        """A whole message. Raises LLMError for an error in its place."""
+        """Decode a complete message. Raises LLMError if the body is an error
+        instead."""
         content = body.get("content")
         if body.get("type") == "error" or (content is None and "error" in body):
             raise classify_error(body)
@@ -182,7 +184,7 @@ class AnthropicDecoder:
         "content_block_stop": _block_stopped,
         "message_delta": _message_changed,
         "message_stop": _stopped,
-        # The rest (ping, and types yet to come) says nothing we keep.
+        # Other events (ping, and future types) hold no data that we use.
     }
 
     # Blocks
@@ -205,7 +207,7 @@ class AnthropicDecoder:
                 yield ToolCallDelta(index, raw["id"], raw["name"])
 
     def _piece(self, block: Block, delta: dict[str, Any]) -> Iterator[Delta]:
-        """One delta of a block; a type we do not know leaves the block not whole."""
+        """Decode a block's delta; after one of unknown type the block is not whole."""
         raw = block.raw
         match delta["type"]:
             case "text_delta":
@@ -241,7 +243,7 @@ class AnthropicDecoder:
                 yield from self._text(block)
             case "thinking":
                 raw["thinking"] = block.text
-                if raw.get("signature"):  # without one it is not taken back
+                if raw.get("signature"):  # a block without signature would be refused
                     yield self._own(block)
                 yield CloseDelta(block.key)
             case "redacted_thinking":
@@ -259,7 +261,7 @@ class AnthropicDecoder:
                 yield from self._shown(block, listed(raw))
             case "compaction":
                 yield from self._shown(block, compacted(raw))
-            case "fallback":  # another model goes on from here
+            case "fallback":  # another model continues from here
                 yield StartDelta(model=(raw.get("to") or {}).get("model") or "")
                 yield from self._ride(block)
             case _ if block.is_whole and not block.pieces:
@@ -267,7 +269,7 @@ class AnthropicDecoder:
 
     def _text(self, block: Block) -> Iterator[Delta]:
         if not (text := block.text):
-            return  # opens no message and is refused when it comes back
+            return  # it opens no message, and would be refused when it is sent back
         self._spoke = True
         start, self._length = self._length, self._length + len(text)
         for given in block.raw.get("citations") or ():
@@ -277,7 +279,7 @@ class AnthropicDecoder:
         if self._latest == block.key:
             self._kept.append(block.raw)
         else:
-            self._keep(block)  # told when the message is whole
+            self._keep(block)  # emitted when the message is complete
 
     def _end_message(self) -> Iterator[Delta]:
         key, self._message = self._message, None
@@ -288,20 +290,21 @@ class AnthropicDecoder:
         yield CloseDelta(key)
 
     def _call(self, block: Block) -> Iterator[Delta]:
-        """A call of ours. Why one cannot be read, only the end of the answer tells."""
+        """A client's call. Only the end of the answer tells why an input is
+        unreadable."""
         if block.text:
             given = block.input()
             if given is None:
                 self._unread.append(block.key)
                 return
             block.raw["input"] = given
-        elif given := block.raw.get("input"):  # all of it came at the start
+        elif given := block.raw.get("input"):  # the complete input came at the start
             yield ToolCallDelta(block.key, arguments=orjson.dumps(given).decode())
         yield self._own(block)
         yield CloseDelta(block.key)
 
     def _act(self, block: Block) -> Iterator[Delta]:
-        """What the client is to do on a screen; nothing of one that was cut short."""
+        """A computer action for the client; nothing if its input was cut off."""
         if block.text:
             given = block.input()
             if given is None:
@@ -330,7 +333,7 @@ class AnthropicDecoder:
         yield ItemDelta(key, answered(receipt, block.raw), done=True)
 
     def _shown(self, block: Block, item: Item) -> Iterator[Delta]:
-        """An item that is done as it comes."""
+        """Emit an item that is complete at once."""
         yield ItemDelta(block.key, item)
         yield self._own(block)
         yield ItemDelta(block.key, item, done=True)
@@ -338,7 +341,7 @@ class AnthropicDecoder:
     # Proofs
 
     def _keep(self, block: Block) -> None:
-        """`block` begins an item's proof."""
+        """Make `block` the beginning of an item's proof."""
         self._latest = block.key
         self._kept, self._carried = [*self._carried, block.raw], []
 
@@ -392,9 +395,12 @@ class AnthropicDecoder:
         yield FinishDelta(self._reason(), self._stop)
 
     def _end_unread(self) -> Iterator[Delta]:
-        """Input that cannot be read is the model's mistake where the host has ended
-        the answer: its call is whole, and its output says so. Anywhere else it was cut
-        short."""
+        """Close calls with unreadable input.
+
+        If the host has ended the answer by itself, this is the model's mistake: the
+        call counts as complete, and its output will report the error. Otherwise the
+        call was cut off.
+        """
         complete = bool(self._stop) and self._reason() in ENDED
         for key in self._unread:
             yield CloseDelta(key, complete=complete)

@@ -1,10 +1,9 @@
-"""Canonical items in, the `system` and `messages` of a request out.
+"""Encoder of canonical items as the `system` and `messages` of a request.
 
-What the assistant did between two others' words is one message, and so is what came
-between two of the assistant's: first the outputs of its calls, all of them and in their
-order, then the rest. Items with a proof of this issuer go back as the blocks they were
-made of. Without one, text and calls are rebuilt, and thinking and the receipts of
-hosted tools stay out.
+Neighbouring items of the assistant become one message, and so do those of the user:
+first the outputs of calls, all of them and in the calls' order, then the rest. Items
+with a proof of this issuer are sent back as their original blocks. For other items text
+and calls are rebuilt; thinking and the receipts of hosted tools are left out.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -38,27 +37,28 @@ _GO_ON = "Go on."
 
 
 def wire_name(name: str) -> str:
-    """A tool's name as it is taken, in history too."""
+    """A tool's name in the characters that the API allows; also used for the
+    history."""
     return _NO_NAME.sub("_", name)[:_MAX_NAME] or "_"
 
 
 class MessagesInput:
-    """`system`, `messages`, the `container` to go on in, and what was `degraded`."""
+    """`system`, `messages`, the `container` to continue in, and `degraded` options."""
 
     def __init__(self, request: Request, *, system_messages: bool) -> None:
         self.system: list[Block] = []
         self.messages: list[Message] = []
         self.container: str | None = None
         self.degraded: list[str] = []
-        self.is_cut = False  # a hosted call without a result stays out
+        self.is_cut = False  # a hosted call without a result was left out
         self._request = request
         self._system_messages = system_messages
         self._assistant: list[Block] = []
         self._results: list[Block] = []
         self._user: list[Block] = []
-        self._notes: list[str] = []  # system messages that wait for the turn's end
-        self._uses: dict[str, Block] = {}  # by our call id, the latest
-        self._taken: set[str] = set()  # call ids on the wire
+        self._notes: list[str] = []  # system messages that wait for the end of the turn
+        self._uses: dict[str, Block] = {}  # tool_use blocks by our call id
+        self._taken: set[str] = set()  # call ids that the messages use
         self._unanswered: dict[str, Block] = {}  # the last assistant's calls, by id
         if request.instructions.strip():
             self.system.append(text_block(request.instructions))
@@ -68,13 +68,13 @@ class MessagesInput:
         self._finish()
 
     def ids(self) -> set[str]:
-        """Of calls, and of what they are named by."""
+        """Ids of calls, and the ids by which results refer to them."""
         blocks = [block for message in self.messages for block in message["content"]]
         named = [block.get(name) for block in blocks for name in ("id", "tool_use_id")]
         return {id for id in named if id}
 
     def cache(self, *, is_single: bool) -> None:
-        """Mark where the prefix ends that later requests will repeat."""
+        """Mark the end of the prefix that later requests will repeat."""
         if self.system:
             self.system[-1] = {**self.system[-1], **CACHED}
         if is_single and not self._request.tools:
@@ -94,7 +94,7 @@ class MessagesInput:
             case "reasoning":
                 self._say(blocks)
             case "custom_tool_call" if item["call_id"] not in self._answered:
-                pass  # xAI's own
+                pass  # a call of xAI's own tool
             case "function_call" | "custom_tool_call":
                 self._say(self._call(item, blocks))
             case "computer_call" if _calls(blocks):
@@ -142,14 +142,14 @@ class MessagesInput:
             self._blur(content)
 
     def _blur(self, content: Any) -> None:
-        """Images are seen in one way here, whatever detail was asked for."""
+        """Note that Anthropic ignores the `detail` of images."""
         parts = () if isinstance(content, str) else content
         if any(part.get("detail") not in (None, "auto") for part in parts):
             self.degraded.append("input")
 
     def _instruct(self, text: str) -> None:
-        """In front it belongs to the prompt, later it is a message of its own where
-        the model heeds one."""
+        """Add an instruction: at the beginning to the system prompt, later as a system
+        message if the model supports it, else as user text."""
         if not (self.messages or self._assistant or self._user or self._results):
             self.system.append(text_block(text))
             return
@@ -173,8 +173,8 @@ class MessagesInput:
         return blocks
 
     def _free_id(self, id: str) -> str:
-        """`id` as it is taken, and not yet: some hosts count their calls anew with
-        every answer."""
+        """`id`, or a new one if it is invalid or in use: some hosts restart their
+        numbering with every answer."""
         wanted, count = id, 0
         while id in self._taken or not is_portable_call_id(id):
             digest = hashlib.sha256(f"{wanted} {count}".encode(errors="replace"))
@@ -187,14 +187,14 @@ class MessagesInput:
         self._end_assistant()
         use = self._uses.get(item["call_id"])
         if use is None or use["id"] not in self._unanswered:
-            self._user += blocks  # its call is gone; what it found is still true
+            self._user += blocks  # its call was left out; the result is still useful
             return
         self._results.append(_result(use, blocks))
 
     # Turns
 
     def _say(self, blocks: Iterable[Block]) -> None:
-        """What the assistant said. Its empty text would be refused."""
+        """Add the assistant's blocks, without empty text, which would be refused."""
         if said := [block for block in blocks if not _is_empty(block)]:
             self._end_user()
             self._assistant += said
@@ -202,7 +202,7 @@ class MessagesInput:
     def _end_assistant(self) -> None:
         said, self._assistant = self._assistant, []
         while said and said[-1]["type"] in _THOUGHTS:
-            said.pop()  # it led to nothing; a message must not end with it
+            said.pop()  # thinking without an answer; a message must not end with it
         if not said:
             return
         if not self.messages:
@@ -213,7 +213,7 @@ class MessagesInput:
     def _end_user(self) -> None:
         content = [*self._all_results(), *self._user]
         notes, self._notes, self._user = self._notes, [], []
-        if notes and not content:  # a system message stands behind a user's
+        if notes and not content:  # a system message must follow a user message
             content, notes = [_wrapped("\n\n".join(notes))], []
         if content:
             self.messages.append({"role": "user", "content": content})
@@ -222,7 +222,7 @@ class MessagesInput:
             self.messages.append({"role": "system", "content": told})
 
     def _all_results(self) -> list[Block]:
-        """One for each call, in their order."""
+        """A result for each call, in the calls' order."""
         by_id = {result["tool_use_id"]: result for result in self._results}
         results = [by_id.get(id) or _missing(u) for id, u in self._unanswered.items()]
         self._results, self._unanswered = [], {}
@@ -239,8 +239,9 @@ class MessagesInput:
             self.messages.append({"role": "user", "content": [text_block(_GO_ON)]})
 
     def _drop_unresolved(self) -> None:
-        """A hosted call without a result may stand last, or before nothing but the
-        results of our own; anywhere else it would be refused."""
+        """Remove hosted calls without a result where they would be refused: anywhere
+        but in the last message, or before one that holds nothing but results of client
+        tools."""
         resolved = {
             block["tool_use_id"]
             for message in self.messages
@@ -262,8 +263,11 @@ class MessagesInput:
 
 
 def earlier(request: Request, *, system_messages: bool) -> Told | None:
-    """What is past, as it stands before others. None where the `SENTINEL` would not
-    stand alone, or something is missing that what follows could bring."""
+    """The encoded prefix of the conversation.
+
+    None if the `SENTINEL` would not be a message of its own, or a hosted call lacks a
+    result that the next items may contain.
+    """
     wire = MessagesInput(request, system_messages=system_messages)
     *messages, last = wire.messages
     if last["content"] != [text_block(text_of(SENTINEL))] or wire.is_cut:
@@ -303,7 +307,7 @@ def _result(use: Block, blocks: list[Block]) -> Block:
     if blocks:  # an empty result has no content at all
         result["content"] = blocks
     first = blocks[0].get("text", "") if blocks else ""
-    if first.startswith(("Error:", "ERROR:")):  # as our outputs tell of a failure
+    if first.startswith(("Error:", "ERROR:")):  # our marker of a failure
         result["is_error"] = True
     if toolset := use.get("toolset_name"):
         result["toolset_name"] = toolset
@@ -329,6 +333,6 @@ def _is_results(message: Message) -> bool:
 
 
 def _is_paused(message: Message) -> bool:
-    """True where Anthropic's own tools were at work when the answer ended."""
+    """True if Anthropic's own tools were running when the answer ended."""
     kind = message["content"][-1]["type"]
     return kind in _HOSTED_CALLS or kind.endswith("_tool_result")

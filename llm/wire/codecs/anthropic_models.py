@@ -1,11 +1,11 @@
-"""What each Claude model takes: the few rules that its API does not tell.
+"""Capabilities of Claude models that the API does not report.
 
-`GET /v1/models` tells capabilities and limits, but not which models refuse a forced
-tool, sampling or a system message between the turns, and a request must be legal
-without having asked. A model is known by its name, however a host spells it
-("anthropic/claude-haiku-4.5", "us.anthropic.claude-opus-5-5-v1:0"). One that is newer
-than this table is taken for the strictest of those in it; what is no Claude at all
-speaks the format as it once was.
+`GET /v1/models` reports capabilities and limits, but not which models refuse a forced
+tool, sampling or a system message between the turns, and a request must be valid
+without a lookup. A model is recognised by its name in any host's spelling
+("anthropic/claude-haiku-4.5", "us.anthropic.claude-opus-5-5-v1:0"). An unknown Claude
+model gets the strictest rules; a model that is no Claude gets those of the early
+format.
 
 Source: https://platform.claude.com/docs/en/about-claude/models/overview
 """
@@ -20,19 +20,19 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What one model takes."""
+    """The parameters that one model takes."""
 
     thinking: frozenset[str] = frozenset()  # the legal values of `thinking.type`
-    thinks: bool = False  # unless told not to
+    thinks: bool = False  # by default
     efforts: tuple[str, ...] = ()  # of `output_config.effort`, weakest first
     forced_tools: Literal["always", "unless_thinking", "never"] = "always"
-    samples: bool = False  # takes temperature or top_p, while it does not think
+    samples: bool = False  # takes temperature or top_p while it does not think
     system_messages: bool = False  # between the turns
-    structured: bool = True  # takes a JSON Schema for its answer
+    structured: bool = True  # can hold its answer to a JSON Schema
     max_output: int = 8192  # tokens
 
     def effort(self, wanted: str) -> str:
-        """The legal effort nearest to `wanted`; "" where the model knows none."""
+        """The valid effort nearest to `wanted`; "" if the model has no efforts."""
         if not self.efforts or wanted in self.efforts:
             return wanted if self.efforts else ""
         return self.efforts[0 if wanted in ("none", "minimal") else -1]
@@ -42,7 +42,7 @@ _ADAPTIVE = frozenset({"adaptive"})
 _OPTIONAL = frozenset({"adaptive", "disabled"})
 _BUDGET = frozenset({"enabled", "disabled"})
 
-#: The fifth generation thinks unasked.
+#: The fifth generation thinks by default.
 _ALWAYS = Traits(
     thinking=_ADAPTIVE,
     thinks=True,
@@ -53,7 +53,7 @@ _ALWAYS = Traits(
 _UNFORCED = replace(_ALWAYS, forced_tools="never")
 _BY_DEFAULT = replace(_ALWAYS, thinking=_OPTIONAL)
 _ON_REQUEST = replace(_BY_DEFAULT, thinks=False)
-#: Before it, thinking has a budget of tokens.
+#: Earlier generations have a budget of tokens for thinking.
 _BUDGETED = Traits(
     thinking=_BUDGET, forced_tools="unless_thinking", samples=True, max_output=64_000
 )
@@ -61,16 +61,16 @@ _EARLY = Traits(samples=True, structured=False)
 _UNKNOWN = replace(_UNFORCED, max_output=64_000)
 _NO_CLAUDE = replace(_EARLY, thinking=_BUDGET)
 
-_EXACTLY = r"(?!-?\d(?!\d))"  # "opus-5", with a date perhaps, but not "opus-5-5"
+_EXACTLY = r"(?!-?\d(?!\d))"  # "opus-5", possibly with a date, but not "opus-5-5"
 
-#: By the name after "claude-"; the first that matches counts.
+#: By the name after "claude-"; the first match counts.
 _MODELS: tuple[tuple[str, Traits], ...] = (
     (r"(fable|mythos)-5-[12]", _UNFORCED),
     (rf"(fable|mythos)-5{_EXACTLY}", _ALWAYS),
     (r"opus-5-5", _UNFORCED),
     (rf"opus-5{_EXACTLY}", _BY_DEFAULT),
     (r"sonnet-5-5", replace(_UNFORCED, thinking=_ADAPTIVE | {"between_tools"})),
-    # It takes a system message between the turns, and does not heed it.
+    # It accepts a system message between the turns but ignores it.
     (rf"sonnet-5{_EXACTLY}", replace(_BY_DEFAULT, system_messages=False)),
     (r"haiku-5-5", _BY_DEFAULT),
     (r"opus-4-8", _ON_REQUEST),

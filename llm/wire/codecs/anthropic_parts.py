@@ -1,4 +1,4 @@
-"""The parts of a message or of a tool's output, as content blocks.
+"""Parts of messages and tool outputs as Anthropic's content blocks.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -27,7 +27,7 @@ def text_block(text: str) -> Block:
 
 
 def blocks_of(content: str | Sequence[Part]) -> list[Block]:
-    """Raises BadRequest for what Anthropic cannot be sent."""
+    """Raises BadRequest for parts that Anthropic does not support."""
     if isinstance(content, str):
         content = [{"type": "input_text", "text": content}]
     return [block for part in content for block in _blocks(part)]
@@ -106,7 +106,7 @@ def _named(part: Part) -> str:
 
 
 def _data(url: str) -> tuple[str, str]:
-    """The media type of a data URL and what it holds, in base64."""
+    """The media type of a data URL, and its content in base64."""
     head, _, data = url.removeprefix("data:").partition(",")
     kind, *parameters = head.split(";")
     if "base64" not in parameters:

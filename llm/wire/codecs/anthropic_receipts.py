@@ -1,10 +1,9 @@
-"""What Anthropic's own tools did, as items that any client can read.
+"""Receipts: results of Anthropic's own tools as items that any client can read.
 
 In: the block of a call that ran at the provider (`server_tool_use`, `mcp_tool_use`) and
 the block of its result. Out: one item for both, in the shape that the Responses API has
-for it. It is a receipt: nobody runs it, and what goes back to Anthropic are the blocks
-themselves. Tools for which there is no such shape are told as `mcp_call` of the server
-"anthropic".
+for it. Nobody runs a receipt, and the original blocks are sent back to Anthropic. Tools
+without such a shape become an `mcp_call` of the server "anthropic".
 
 Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools
 """
@@ -22,9 +21,9 @@ Block = dict[str, Any]
 
 
 def called(block: Block) -> Item:
-    """The call, not answered yet."""
+    """The receipt of a call without a result."""
     name, given = block.get("name", ""), block.get("input") or {}
-    if server := block.get("server_name"):  # whatever its tools are called
+    if server := block.get("server_name"):  # an MCP server's tool may have any name
         return _other(server, name, given)
     match name:
         case "web_search":
@@ -37,7 +36,7 @@ def called(block: Block) -> Item:
 
 
 def answered(item: Item, result: Block) -> Item:
-    """The call with its result."""
+    """The receipt with the call's result."""
     content = result.get("content")
     failure = _failure(result)
     told = {"status": "failed"} if failure else {}
@@ -53,13 +52,13 @@ def answered(item: Item, result: Block) -> Item:
 
 
 def uncalled(result: Block) -> Item:
-    """For a result whose call stands in the response before (after a pause)."""
+    """The receipt of a result whose call is in an earlier response (after a pause)."""
     name = str(result["type"]).removesuffix("_tool_result")
     return called({"name": name, "input": {}})
 
 
 def listed(block: Block) -> Item:
-    """The tools of an MCP server, as they were found."""
+    """The item that lists the tools of an MCP server."""
     tools = [
         {
             "name": tool.get("name") or "",
@@ -83,7 +82,7 @@ def compacted(block: Block) -> Item:
 
 
 def citation(given: Mapping[str, Any], start: int, end: int) -> dict[str, Any] | None:
-    """An annotation in the Responses shape, on the characters from `start` to `end`.
+    """An annotation in the Responses shape, for the characters from `start` to `end`.
 
     Anthropic cites for a whole text block. Pages become `url_citation`, the user's own
     documents `file_citation`.
@@ -131,7 +130,7 @@ def _other(server: str, name: str, given: Any) -> Item:
 
 
 def _command(given: Mapping[str, Any]) -> str:
-    """What a shell was told, or an editor: "view" with a path and more."""
+    """The command of a shell, or the JSON of an editor's action."""
     if set(given) <= {"command", "restart"}:
         return str(given.get("command") or "")
     return orjson.dumps(given).decode()
@@ -152,7 +151,7 @@ def _source(hit: dict[str, Any]) -> dict[str, Any]:
 
 
 def _printed(content: Any) -> str:
-    """What a program printed, or an editor showed."""
+    """The output of a program, or the text that an editor returned."""
     if not isinstance(content, dict):
         return ""
     printed = [content.get(name) for name in ("stdout", "stderr", "content")]

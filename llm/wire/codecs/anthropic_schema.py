@@ -1,8 +1,8 @@
-"""JSON Schema as Anthropic takes it: for any tool, and for what is held to its schema.
+"""Conversion of JSON Schema for Anthropic's tools, strict tools and structured answers.
 
 A plain tool may have any schema whose root is an object. Strict tools and structured
-answers are compiled into a grammar, which knows few keywords, closes every object and
-has an allowance for each request.
+answers are compiled into a grammar, which supports few keywords, closes every object
+and has limits for each request.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
@@ -18,8 +18,8 @@ import orjson
 from llm.wire.schema import Schema, cut_down
 
 MAX_STRICT = 20  # schemas in one request
-MAX_OPTIONAL = 24  # properties that are not required, in all of them together
-MAX_UNIONS = 16  # `anyOf` and lists of types, likewise
+MAX_OPTIONAL = 24  # properties that are not required, in all schemas together
+MAX_UNIONS = 16  # `anyOf` and lists of types, in all schemas together
 
 _KEYWORDS = frozenset(
     {
@@ -56,14 +56,14 @@ _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 @dataclass(slots=True)
 class Allowance:
-    """What one request's schemas have used of what their grammar may have."""
+    """How much of the grammar's limits one request's schemas have used."""
 
     schemas: int = 0
     optional: int = 0
     unions: int = 0
 
     def admits(self, schema: Schema) -> bool:
-        """True, and counted in, where `schema` still fits."""
+        """Count `schema` in if it fits; returns whether it does."""
         optional, unions = self.optional, self.unions
         for part in _parts(schema):
             optional += len(part.get("properties") or ()) - len(
@@ -77,9 +77,9 @@ class Allowance:
 
 
 def closed(schema: Mapping[str, Any]) -> Schema | None:
-    """`schema` as a grammar; None where it has objects of unknown properties.
+    """`schema` for a grammar; None if it has objects with arbitrary properties.
 
-    Those, and what recurs, would be closed to everything but an empty object.
+    Such objects, and recursive schemas, would accept nothing but an empty object.
     """
     cut = cut_down(schema, _KEYWORDS)
     if any(_is_open(part) for part in _parts(cut)):
@@ -89,10 +89,10 @@ def closed(schema: Mapping[str, Any]) -> Schema | None:
 
 
 def object_schema(schema: Mapping[str, Any]) -> Schema:
-    """`schema` with an object for its root, as every tool must have it.
+    """`schema` with an object as its root, which every tool requires.
 
-    Alternatives there become one object with the properties of all; what that loses
-    is told in the description.
+    Alternatives at the root become one object with the properties of all; the lost
+    constraints are added to the description.
     """
     told = _resolved(dict(schema))
     lost = {name: told.pop(name) for name in _ALTERNATIVES if name in told}
@@ -158,7 +158,7 @@ def _united(told: Schema, variants: list[Schema], name: str) -> Schema:
 
 
 def _resolved(schema: Schema) -> Schema:
-    """A root that only points into its own definitions becomes what it points to."""
+    """Replace a root that is only a reference by its target."""
     seen: set[Any] = set()
     while (pointer := schema.pop("$ref", None)) is not None and pointer not in seen:
         seen.add(pointer)
@@ -173,7 +173,7 @@ def _looked_up(root: Schema, variant: Any) -> Schema:
 
 
 def _at(root: Schema, pointer: str) -> Schema:
-    """What "#/$defs/Name" points to; {} for anything that is not there."""
+    """The target of "#/$defs/Name"; {} if there is none."""
     found: Any = root
     for step in pointer.removeprefix("#").strip("/").split("/"):
         found = found.get(step) if isinstance(found, dict) else None

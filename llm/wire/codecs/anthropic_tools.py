@@ -1,8 +1,8 @@
-"""Tools, their schemas and the choice among them, as Anthropic takes them.
+"""Encoder of tools and `tool_choice` for Anthropic.
 
-Functions become tools of ours; some hosted tools of the Responses API have a
-counterpart (web search, code, MCP servers and the screen); and what is written in
-Anthropic's own words (`web_search_20260318`) goes as it is.
+Functions become custom tools; some hosted tools of the Responses API have a counterpart
+(web search, code, MCP servers and the screen); tools in Anthropic's own format
+(`web_search_20260318`) are sent unchanged.
 
 Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
 """
@@ -30,7 +30,7 @@ from llm.wire.hosted_tools import (
 CODE_EXECUTION = "code_execution"
 
 _NATIVE = re.compile(r"[a-z_0-9]+_20\d{6}|mcp_toolset|custom")
-#: What a choice of a hosted tool names.
+#: Names of hosted tools in a `tool_choice`.
 _HOSTED_NAMES = {"web_search": "web_search", "code_interpreter": CODE_EXECUTION}
 _CHOICES = {"required": "any"}
 _FREE_TEXT = {
@@ -43,7 +43,7 @@ _NO_INPUT: dict[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(slots=True)
 class Tools:
-    """The `tools` and `mcp_servers` of a request, and what was `degraded`."""
+    """The `tools` and `mcp_servers` of a request, and its `degraded` options."""
 
     tools: list[dict[str, Any]] = field(default_factory=list)
     servers: list[dict[str, Any]] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Tools:
                 refuse_container(tool)
                 return {"type": "code_execution_20250825", "name": CODE_EXECUTION}
             case "computer_use":
-                # It measures the screen by the screenshots that it is sent.
+                # Claude takes the screen's size from the screenshots.
                 return {"type": "computer_toolset_20260801"}
             case "mcp":
                 return self._server(tool)
@@ -95,7 +95,7 @@ class Tools:
         return {**_ours(tool, strict), "strict": True}
 
     def _web_search(self, tool: Tool) -> dict[str, Any]:
-        # The basic one: later ones filter with code, and not on every model.
+        # The basic version: later ones filter with code, and not every model has them.
         told: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
         search = Search.of(tool)
         if search.allowed:
@@ -133,9 +133,9 @@ class Tools:
 def chosen(
     choice: str | Mapping[str, Any] | None, tools: Sequence[Tool]
 ) -> tuple[dict[str, Any] | None, Sequence[Tool]]:
-    """The `tool_choice` in Anthropic's words, and the tools it leaves to choose from.
+    """The `tool_choice` in Anthropic's format, and the tools that it allows.
 
-    Raises BadRequest for a choice that it does not have.
+    Raises BadRequest for a choice that Anthropic does not have.
     """
     if choice is None:
         return None, tools

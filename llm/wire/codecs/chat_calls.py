@@ -1,8 +1,9 @@
-"""The tool calls of a Chat Completions answer, told apart although hosts blur them.
+"""Assembly of the tool calls in a Chat Completions answer.
 
-In: the entries of `tool_calls`, whole or in pieces. Out: their deltas. The index may be
-missing, shared by all or begin at 1; the id may be empty, repeated, a number or come
-with every piece; the arguments may be whole, an object, null, or cut short.
+In: the entries of `tool_calls`, complete or in pieces. Out: their deltas. Hosts differ:
+the index may be missing, the same for all calls or begin at 1; the id may be empty,
+repeated, a number or part of every piece; the arguments may be complete, an object,
+null, or cut off.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import orjson
 from llm.errors import BadResponse
 from llm.wire.deltas import CloseDelta, Delta, ItemDelta, ProofDelta, ToolCallDelta
 
-#: Of one answer. Each entry may go on with any of them, so all are looked at.
+#: Limit for one answer: each piece is compared with all calls so far.
 MAX_CALLS = 1_000
-#: Fields of an entry that must go back as they are; Gemini's, and LiteLLM's name.
+#: Fields of an entry that must be sent back unchanged; Gemini's, and LiteLLM's name.
 _OPAQUE = ("extra_content", "provider_specific_fields")
 
 
@@ -46,9 +47,12 @@ class Calls:
         return all(call.is_whole() for call in self._calls)
 
     def close(self, *, ended: bool) -> Iterator[Delta]:
-        """Arguments that cannot be read are the model's mistake where the host has
-        `ended` the answer: their call is whole, and its output says so. Anywhere else
-        they were cut short."""
+        """Close the calls.
+
+        Unreadable arguments of an answer that the host has `ended` by itself are the
+        model's mistake: the call counts as complete, and its output will report the
+        error. Otherwise the call was cut off.
+        """
         for call in self._calls:
             if call.custom:
                 yield call.custom_item()
@@ -56,7 +60,7 @@ class Calls:
                 yield CloseDelta(call.key, complete=False)
 
     def _find(self, piece: _Piece) -> _Call | None:
-        """The call that `piece` goes on with; None where it begins a new one."""
+        """The call that `piece` continues; None if it begins a new one."""
         candidates = [
             call
             for call in self._calls
@@ -67,7 +71,7 @@ class Calls:
         last = candidates[-1]
         if piece.id:
             return self._find_by_id(piece, candidates)
-        # Without ids, only a call that is whole can be followed by another.
+        # Without ids, a new call can begin only after the last one is complete.
         new = piece.name and last.name and last.is_followed_by(piece)
         return None if new else last
 
@@ -76,13 +80,13 @@ class Calls:
             if call.id == piece.id:
                 return call
         last = candidates[-1]
-        # Cerebras and Mistral give every call the index 0, and an id of its own.
+        # Cerebras and Mistral give every call the index 0 and its own id.
         new = piece.index is None or (last.id and piece.name)
         return None if new else last
 
 
 class _Piece:
-    """One entry of `tool_calls`, whatever its host left out."""
+    """One entry of `tool_calls`, with defaults for missing fields."""
 
     __slots__ = ("arguments", "custom", "id", "index", "name", "raw")
 
@@ -103,7 +107,7 @@ class _Piece:
 
 
 class _Call:
-    """A call as far as it has come."""
+    """A call as far as it has arrived."""
 
     __slots__ = ("arguments", "custom", "id", "index", "key", "name", "raw", "told")
 
@@ -114,18 +118,18 @@ class _Call:
         self.custom = False
         self.arguments: list[str] = []
         self.raw: dict[str, Any] = {}
-        self.told = False  # its name
+        self.told = False  # its name has been emitted
 
     def add(self, piece: _Piece) -> Iterator[Delta]:
         first = not self.told
         self.id = self.id or piece.id
-        self.name = self.name or piece.name  # some repeat it, nobody splits it
+        self.name = self.name or piece.name  # some hosts repeat it, none splits it
         self.custom = self.custom or piece.custom
         self.raw |= piece.raw
         if piece.arguments:
             self.arguments.append(piece.arguments)
         if self.custom:
-            return  # told whole, at the end
+            return  # emitted as a whole, at the end
         self.told = bool(self.name)
         if first:
             yield ToolCallDelta(self.key, self.id, self.name, piece.arguments)
@@ -136,7 +140,7 @@ class _Call:
             self.raw = {}
 
     def is_whole(self) -> bool:
-        """Whether the arguments can be run: a JSON text, or none at all."""
+        """Whether the arguments can be run: they are JSON, or empty."""
         text = "".join(self.arguments).strip()
         return self.custom or not text or _is_json(text)
 

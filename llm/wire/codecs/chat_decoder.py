@@ -1,14 +1,14 @@
-"""Chat Completions answers: chunks, or one whole message, in; deltas out.
+"""Decoder of Chat Completions answers: chunks, or one complete message, to deltas.
 
-Theory of operation: everything of choice 0 is said as it comes, under the key of the
-text, of the reasoning or of its call. What a host wants back unchanged is gathered in
-`_raw` and told as one proof when the reasoning is over. Three things wait for the end,
-because hosts say them early, twice, wrongly or never: why it finished, which calls were
-cut short, and whether the answer is whole.
+Theory of operation: choice 0 is emitted as it arrives, under the key of the text, of
+the reasoning or of the call. Fields that the host wants back unchanged are collected in
+`_raw` and emitted as one proof when the reasoning is over. Three things wait for the
+end, because hosts send them early, twice, wrongly or never: the finish reason, which
+calls were cut off, and whether the answer is complete.
 
-Each rule here is some host's habit: `finish_reason` may be "stop" with tool calls, may
-come twice or with more text after it; usage may sit in any chunk, or in all of them; an
-error may come in any shape beside anything.
+Each rule here handles some host's behaviour: `finish_reason` may be "stop" with tool
+calls, may come twice or with more text after it; usage may be in any chunk, or in all
+of them; an error may have any shape and come with other fields.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming
 """
@@ -58,9 +58,10 @@ from llm.wire.sse import ServerSentEvent
 TEXT, REASONING = "text", "reasoning"
 _TELL = partial(TextDelta, TEXT)
 
-#: Keys of a delta that are plain text, or nothing.
+#: Keys of a delta that holds plain text, or nothing.
 _PLAIN = frozenset({"content", "role", "token_id"})
-#: What is gathered in pieces to go back whole; "content" are Mistral's thinking parts.
+#: Fields that arrive in pieces and are sent back complete; "content" holds Mistral's
+#: thinking parts.
 _PIECED = {*BLOCKS, "content"}
 
 _FINISH: dict[str, FinishReason] = {
@@ -71,15 +72,15 @@ _FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "sensitive": "content_filter",
 }
-#: Reasons that mean the answer failed although the stream ends in order.
+#: Reasons that mean that the answer failed although the stream ended normally.
 _FAILED = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
 
 
 class ChatDecoder:
-    """One call's answer. `echo` names the field that gets plain reasoning back.
+    """Decodes one answer. `echo` names the field in which plain reasoning is sent back.
 
     With `think_tags`, an answer that begins with "<think>" is read as reasoning up to
-    "</think>": servers without a reasoning parser pass such text on as it is.
+    "</think>": servers without a reasoning parser send such text unchanged.
     """
 
     __slots__ = (
@@ -102,18 +103,18 @@ class ChatDecoder:
     def __init__(self, *, echo: str = "", think_tags: bool = False) -> None:
         self._echo = echo
         self._tags = ThinkTags() if think_tags else None
-        self._start: StartDelta | None = StartDelta()  # None: all told
-        self._in_text = False  # text was the last thing said
-        self._calls: Calls | None = None  # None: none was made
-        self._raw: dict[str, Any] = {}  # what goes back with the next proof
+        self._start: StartDelta | None = StartDelta()  # None: both known
+        self._in_text = False  # the last delta was text
+        self._calls: Calls | None = None  # None without calls
+        self._raw: dict[str, Any] = {}  # fields of the next proof
         self._thought: list[str] | None = None
         self._annotations: Sequence[dict[str, Any]] = ()
         self._sources: Sequence[Any] = ()
         self._finish: str | None = None
-        self._native: str | None = None  # the upstream's own reason
+        self._native: str | None = None  # the upstream's own finish reason
         self._done = False
         self._garbled = b""
-        self._has_answer = False  # text, a refusal or a call, however little
+        self._has_answer = False  # any text, refusal or call has arrived
 
     def feed(self, event: ServerSentEvent) -> Iterable[Delta]:
         """Raises LLMError for an error inside the stream."""
@@ -132,7 +133,7 @@ class ChatDecoder:
             raise classify_error(chunk)
         if not isinstance(chunk, dict):
             if isinstance(chunk, str):
-                self._garbled = event.data or b"?"  # forgiven where nothing follows
+                self._garbled = event.data or b"?"  # an error if more follows
             return ()
         text = self._plain_text(chunk) if self._in_text else None
         if text is None:
@@ -142,14 +143,14 @@ class ChatDecoder:
         return (TextDelta(TEXT, text),) if text else ()
 
     def plain(self, data: Any) -> tuple[str, Callable[[str], Delta]] | None:
-        """As `codec.Plain`."""
+        """See `codec.PlainTextMatcher`."""
         if not self._in_text or not isinstance(data, dict):
             return None
         text = self._plain_text(data)
         return None if text is None else (text, _TELL)
 
     def close(self) -> Iterator[Delta]:
-        """Raises ProviderDown where the answer is not whole."""
+        """Raises ProviderDown if the answer is not complete."""
         yield from self._flush_tags()
         yield from self._cite()
         yield from self._prove()
@@ -165,7 +166,8 @@ class ChatDecoder:
         yield FinishDelta(self._reason(), self._finish)
 
     def answer(self, body: dict[str, Any]) -> Iterator[Delta]:
-        """A whole `chat.completion`. Raises LLMError for an error in its place."""
+        """Decode a complete `chat.completion`. Raises LLMError if it is an error
+        instead."""
         self._raise_error(body)
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices:
@@ -181,7 +183,7 @@ class ChatDecoder:
     # Chunks
 
     def _plain_text(self, chunk: dict[str, Any]) -> str | None:
-        """The text of a chunk that says nothing else; None for any other chunk."""
+        """The text of a chunk that holds nothing else; None for any other chunk."""
         choices = chunk.get("choices")
         if (
             not choices
@@ -210,13 +212,13 @@ class ChatDecoder:
         yield from self._head(chunk)
         for choice in chunk.get("choices") or ():
             if choice.get("index"):
-                continue  # only the first of n answers is ours
-            # `message` repeats the whole text at Perplexity; only `delta` is new.
+                continue  # of n choices only the first is used
+            # Perplexity's `message` repeats the whole text; only `delta` is new.
             yield from self._message(choice.get("delta") or {})
             self._native = _reason_of(choice, "native_finish_reason") or self._native
             if reason := _reason_of(choice, "finish_reason"):
                 self._finish = reason
-                yield FinishDelta(self._reason(), reason)  # so far
+                yield FinishDelta(self._reason(), reason)  # provisional
 
     def _raise_error(self, body: dict[str, Any]) -> None:
         groq = body.get("x_groq")
@@ -228,7 +230,7 @@ class ChatDecoder:
             raise classify_error(body)
 
     def _head(self, body: dict[str, Any]) -> Iterator[Delta]:
-        """Who answers, what it costs, what it cites."""
+        """Response id and model, usage, and sources."""
         if self._start is not None:
             yield from self._begin(body)
         usage = body.get("usage")
@@ -241,7 +243,8 @@ class ChatDecoder:
             self._sources = sources  # the same list in every chunk
 
     def _begin(self, body: dict[str, Any]) -> Iterator[Delta]:
-        """The first id and model that are not empty; Azure's first chunk has none."""
+        """Emit the first id and model that are not empty; Azure's first chunk has
+        none."""
         assert self._start is not None
         known = self._start
         start = StartDelta(
@@ -252,7 +255,7 @@ class ChatDecoder:
             yield start
         self._start = None if start.response_id and start.model else start
 
-    # What the assistant says
+    # The assistant's output
 
     def _message(self, message: dict[str, Any]) -> Iterator[Delta]:
         yield from self._reasoning(message)
@@ -275,7 +278,7 @@ class ChatDecoder:
             yield from self._annotated(annotations)
 
     def _content(self, content: Any, extra: Any) -> Iterator[Delta]:
-        if isinstance(content, dict):  # Cloudflare parses structured output for us
+        if isinstance(content, dict):  # Cloudflare parses structured output
             content = orjson.dumps(content).decode()
         if isinstance(content, str):
             if isinstance(extra, dict) and (extra.get("google") or {}).get("thought"):
@@ -304,7 +307,8 @@ class ChatDecoder:
         self._annotations = ()
 
     def _begin_text(self) -> Iterator[Delta]:
-        """What comes between two texts waits, so that the message stays one."""
+        """Begin text; a proof between two texts is held back, so that they stay one
+        message."""
         if not self._in_text:
             yield from self._prove()
             self._in_text = True
@@ -340,7 +344,7 @@ class ChatDecoder:
             yield from self._think(text, kind)
 
     def _opaque(self, extra: Any) -> Iterator[Delta]:
-        """Gemini's signature beside its text."""
+        """Gemini's signature, beside its text."""
         if not isinstance(extra, dict):
             return
         if not (extra.get("google") or {}).get("thought_signature"):
@@ -351,7 +355,7 @@ class ChatDecoder:
             self._raw["extra_content"] = extra
 
     def _prove(self) -> Iterator[Delta]:
-        """Tell what must go back, before something else begins."""
+        """Emit the collected proof before another item begins."""
         if not self._raw and not (self._echo and self._thought):
             return
         raw, self._raw = self._raw, {}
@@ -381,7 +385,7 @@ class ChatDecoder:
                 self._annotations = [*self._annotations, told]
 
     def _cite(self) -> Iterator[Delta]:
-        """Perplexity's and xAI's sources; they stand for the answer as a whole."""
+        """Sources of Perplexity and xAI, which apply to the answer as a whole."""
         if not self._in_text:
             return
         for source in self._sources:
@@ -414,14 +418,14 @@ class ChatDecoder:
         yield from self._calls.feed(entry)
 
     def _legacy(self, function: dict[str, Any]) -> Iterator[Delta]:
-        """The one call of the days before tools; Snowflake sends an empty one."""
+        """The single call of the API before tools; Snowflake sends an empty one."""
         if function.get("name") or function.get("arguments"):
             yield from self._call({"index": "legacy", "function": function})
 
     def _reason(self) -> FinishReason:
         raw = self._finish or ""
         if self._native and self._calls and not self._calls.are_whole():
-            # OpenRouter: "tool_calls" over arguments that the length has cut.
+            # OpenRouter reports "tool_calls" though the length limit cut the arguments.
             raw = self._native if _finish(self._native) == "length" else raw
         return _finish(raw) or ("tool_calls" if self._calls else "stop")
 
@@ -436,7 +440,7 @@ def _is_answer(delta: Delta) -> bool:
 
 
 def _forgiven(event: ServerSentEvent) -> Any:
-    """The data as JSON after all, or as the text that it is."""
+    """The data as JSON if a lenient parser can read it, else as text."""
     try:
         return event.json()
     except ValueError:
@@ -444,7 +448,7 @@ def _forgiven(event: ServerSentEvent) -> Any:
 
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
-    """A host's `usage` in canonical meaning; its own object stays in `raw`."""
+    """A host's `usage` in canonical meaning; the original object stays in `raw`."""
     into = usage.get("prompt_tokens_details")
     out = usage.get("completion_tokens_details")
     read, written = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
@@ -456,13 +460,14 @@ def usage_of(usage: dict[str, Any]) -> UsageDelta:
     )
     reasoned = _first(count(out, "reasoning_tokens"), count(usage, "reasoning_tokens"))
     if read is not None and cached and cached > read:
-        read += cached  # Grok on Azure counts them apart
+        read += cached  # Grok on Azure counts cached tokens separately
     total = count(usage, "total_tokens")
     if written is not None and total is None and reasoned and reasoned > written:
-        written += reasoned  # counted apart, and no total says so
+        written += reasoned  # reasoning is counted separately, and there is no total
     elif written is not None and total is not None:
-        # xAI counts reasoning apart, Gemini's copy of this API does not tell it at all.
-        # Mistral counts what it heard apart from the prompt: that was not written.
+        # xAI counts reasoning separately; Gemini's copy of this API reports it only in
+        # the total. Mistral counts audio input separately from the prompt; it is not
+        # output.
         heard = count(into, "audio_tokens") or 0
         heard = heard if heard > (read or 0) else 0
         written += max(0, total - (read or 0) - heard - written)
@@ -499,7 +504,7 @@ def _citation(given: dict[str, Any], url: str) -> dict[str, Any]:
 
 
 def _reason_of(choice: dict[str, Any], name: str) -> str | None:
-    """What is no text is a reason too, and an unknown one."""
+    """The reason as text; a value of another type counts as an unknown reason."""
     value = choice.get(name)
     return None if value is None else str(value or "")
 

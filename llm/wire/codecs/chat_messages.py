@@ -1,9 +1,9 @@
-"""Canonical items in, the `messages` of Chat Completions out.
+"""Encoder of canonical items as the `messages` of Chat Completions.
 
-Everything the assistant did between two others' words becomes one message: its text,
-its calls and, where they go back to their maker, its proofs. The outputs follow in the
-order of the calls. A tool message carries only text, so pictures that a tool returned
-come in a user's message behind the last output.
+Neighbouring items of the assistant become one message: its text, its calls and, for the
+same issuer, its proofs. The outputs follow in the order of the calls. A tool message
+can hold only text, so images of a tool are put into a user message after the last
+output.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -41,7 +41,7 @@ _TEXT_FILE = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
 
 
 def messages(request: Request, codec: OpenAIChatCodec) -> list[Message]:
-    """Raises BadRequest for what this host cannot be told."""
+    """Raises BadRequest for items that this host does not support."""
     if (earlier := told(request, codec, partial(_earlier, codec))) is None:
         return _Writer(request, codec).all()
     new = _Writer(new_of(request), codec).all()
@@ -51,13 +51,14 @@ def messages(request: Request, codec: OpenAIChatCodec) -> list[Message]:
 
 def _earlier(codec: OpenAIChatCodec, request: Request) -> Told | None:
     *messages, _ = _Writer(request, codec).all()
-    # What a host wants in front does not stay in its place.
+    # Merged system messages are moved to the front, so a prefix would not stay
+    # unchanged.
     is_moved = codec.merge_system and has_late_instructions(request.items)
     return None if is_moved else Told(written(messages))
 
 
 def wire_call_id(call_id: str, length: int | None = None) -> str:
-    """`call_id` as this host takes it; the same always gives the same."""
+    """`call_id` in a form that this host takes; the result is deterministic."""
     digest = hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
     if length is not None:
         fits = len(call_id) == length and call_id.isalnum() and call_id.isascii()
@@ -69,7 +70,7 @@ def wire_call_id(call_id: str, length: int | None = None) -> str:
 
 @dataclass(slots=True)
 class _Assistant:
-    """The assistant's message as it is being put together."""
+    """An assistant message under construction."""
 
     texts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -86,9 +87,9 @@ class _Assistant:
 
     def message(self) -> Message | None:
         if not self.texts and not self.calls:
-            return None  # a thought that led to nothing
+            return None  # reasoning without an answer
         content: Any = "\n\n".join(self.texts) or None
-        if not self.proofs and not self.calls:  # nearly all that is said
+        if not self.proofs and not self.calls:  # the usual case
             return {"role": "assistant", "content": content}
         proofs = dict(self.proofs)
         if thinking := proofs.pop("content", None):  # Mistral's parts
@@ -105,11 +106,11 @@ class _Writer:
         self._request = request
         self._codec = codec
         self._messages: list[Message] = []
-        self._system: list[str] = []  # gathered for hosts that want one, in front
+        self._system: list[str] = []  # for hosts with one system message, in front
         self._assistant: _Assistant | None = None
         self._answered = answered_calls(request.items)
         self._must_think = _must_think(request, codec)
-        self._order: dict[str, int] = {}  # of the calls now being answered
+        self._order: dict[str, int] = {}  # position of each call that is being answered
         self._outputs: list[Message] = []
         self._pictures: list[Part] = []
 
@@ -128,7 +129,7 @@ class _Writer:
                 if raw := self._proof(item):
                     self._turn().prove(raw)
             case "custom_tool_call" if item["call_id"] not in self._answered:
-                pass  # xAI's own
+                pass  # a call of xAI's own tool
             case "function_call" | "custom_tool_call":
                 self._turn().calls.append(self._call(item))
             case "function_call_output" | "custom_tool_call_output":
@@ -159,7 +160,7 @@ class _Writer:
     # The assistant
 
     def _turn(self) -> _Assistant:
-        """The message that what the assistant did now belongs to."""
+        """The assistant message that the current item belongs to."""
         if self._outputs or self._pictures:
             self._end_turn()
         if self._assistant is None:
@@ -230,7 +231,8 @@ class _Writer:
         self._outputs.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def _output_text(self, parts: Sequence[Part]) -> str:
-        """The words; a picture is shown later, and its place is marked."""
+        """The text of an output; images follow later, and a label marks their
+        position."""
         lines: list[str] = []
         for part in parts:
             told = self._part(part)
@@ -251,11 +253,11 @@ class _Writer:
         )
 
     def _content(self, content: str | Sequence[Part]) -> str | list[Part]:
-        """A plain string where there is only text: some hosts take nothing else."""
+        """A string if there is only text, because some hosts take nothing else."""
         if isinstance(content, str):
             return content
         if len(content) == 1 and content[0]["type"] not in _MEDIA:
-            return _plain(content[0])  # as nearly always
+            return _plain(content[0])  # the usual case
         parts = [self._part(part) for part in content]
         if all(part["type"] == "text" for part in parts):
             return "\n".join(part["text"] for part in parts)
@@ -289,7 +291,7 @@ class _Writer:
         name, data = part.get("filename") or "file", part.get("file_data") or ""
         if self._codec.files and part.get("file_id"):
             return {"type": "file", "file": {"file_id": part["file_id"]}}
-        if (text := _text_file(data)) is not None:  # which every host can read
+        if (text := _text_file(data)) is not None:  # text, which every host can read
             return {"type": "text", "text": f"{name}:\n\n{text}"}
         if self._codec.files and data:
             return {"type": "file", "file": {"filename": name, "file_data": data}}
@@ -297,7 +299,8 @@ class _Writer:
 
 
 def _must_think(request: Request, codec: OpenAIChatCodec) -> bool:
-    """DeepSeek refuses messages without thoughts, others' too; an empty one will do."""
+    """DeepSeek refuses assistant messages without reasoning, even other models'; an
+    empty string suffices."""
     effort = (request.reasoning or {}).get("effort")
     return codec.reasoning_echo == "reasoning_content" and effort != "none"
 
@@ -313,7 +316,7 @@ def _plain(part: Part) -> str:
 
 
 def _arguments(text: str) -> str:
-    """What a chat template can parse: strict hosts refuse anything else."""
+    """Arguments as a valid JSON object, because strict chat templates parse them."""
     try:
         whole = isinstance(json.loads(text or "{}"), dict)
     except ValueError:
@@ -322,7 +325,7 @@ def _arguments(text: str) -> str:
 
 
 def _text_file(data_url: str) -> str | None:
-    """The text of a data URL that holds one; None for anything else."""
+    """The text in a data URL of a text type; None for anything else."""
     head, comma, data = data_url.partition(",")
     if not comma or not _TEXT_FILE.match(head.removeprefix("data:")):
         return None

@@ -1,4 +1,4 @@
-"""The many places and shapes in which Chat Completions hosts put a model's thinking."""
+"""The fields and shapes in which Chat Completions hosts send a model's reasoning."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 from llm.wire.mending import mended
 
-#: Fields for plain text. Hosts who fill two of them repeat themselves.
+#: Fields for plain text. A host that fills two of them repeats the same text.
 THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
-#: Fields that must go back as they are; Copilot's and Venice's.
+#: Fields that must be sent back unchanged; Copilot's and Venice's.
 OPAQUE = ("reasoning_opaque", "reasoning_encrypted")
-#: The same as lists of blocks; OpenRouter's (Vercel's, Snowflake's) and LiteLLM's.
+#: The same as lists of blocks: OpenRouter (Vercel, Snowflake) and LiteLLM.
 BLOCKS = ("reasoning_details", "thinking_blocks")
 THINKING = frozenset({*THOUGHTS, *OPAQUE, *BLOCKS})
 
 
 def thought_of(message: dict[str, Any]) -> tuple[str, Literal["text", "summary"]]:
-    """What a message or delta says of the thinking, and whether in summary."""
+    """The reasoning text in a message or delta, and whether it is a summary."""
     text = ""
     for name in THOUGHTS:
         if (value := message.get(name)) and (text := words(value)):
@@ -30,7 +30,7 @@ def thought_of(message: dict[str, Any]) -> tuple[str, Literal["text", "summary"]
 
 
 def blocks_of(message: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Its reasoning blocks, each with the name of its field."""
+    """The reasoning blocks of a message, each with the name of its field."""
     return [
         (name, block)
         for name in BLOCKS
@@ -41,7 +41,7 @@ def blocks_of(message: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def words(value: Any) -> str:
-    """Text that may be a string, an object that holds one, or a list of either."""
+    """The text in a string, in an object, or in a list of either."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -52,9 +52,11 @@ def words(value: Any) -> str:
 
 
 def joined(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pieces of reasoning blocks as the whole blocks that the host wants back.
+    """Join pieces of reasoning blocks into the complete blocks that the host wants
+    back.
 
-    A piece lengthens the last block of its type and index; encrypted blocks come whole.
+    A piece extends the last block of its type and index; encrypted blocks are never
+    split.
     """
     blocks: list[list[dict[str, Any]]] = []
     for piece in pieces:
@@ -67,7 +69,8 @@ def joined(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class ThinkTags:
-    """Splits "<think>…</think>" at the head of an answer off, however it is cut."""
+    """Splits "<think>…</think>" off the beginning of an answer that arrives in
+    pieces."""
 
     __slots__ = ("_held", "_state")
 
@@ -76,7 +79,7 @@ class ThinkTags:
         self._state: Literal["before", "inside", "gap", "after"] = "before"
 
     def feed(self, text: str) -> Iterator[tuple[bool, str]]:
-        """Pieces of the text, each with whether it is thinking."""
+        """Pieces of the text, each with whether it is reasoning."""
         text, self._held = self._held + text, ""
         if self._state == "before":
             head = text.lstrip()
@@ -112,7 +115,7 @@ def _goes_on(last: dict[str, Any], piece: dict[str, Any]) -> bool:
 
 
 def _block(pieces: list[dict[str, Any]]) -> dict[str, Any]:
-    """One block: its words put together, of all else the last that is not empty."""
+    """One block: the texts joined, and the last non-empty value of other fields."""
     block = dict(pieces[0])
     if len(pieces) == 1:
         return block
@@ -124,7 +127,7 @@ def _block(pieces: list[dict[str, Any]]) -> dict[str, Any]:
         values = [piece[name] for piece in pieces if piece.get(name)]
         if all(isinstance(value, str) for value in values) and values:
             block[name] = mended("".join(values))
-        elif values:  # Mistral's lists of texts
+        elif values:  # Mistral's lists of text parts
             block[name] = [{"type": "text", "text": words(values)}]
     return block
 

@@ -1,7 +1,7 @@
-"""What Groq's own tools did, as canonical receipts.
+"""Receipts of Groq's own tools as canonical items.
 
-In: an entry of `executed_tools`, which comes twice in a stream: begun, and with its
-output. Out: an item that any client can read. It never goes back.
+In: an entry of `executed_tools`, which a stream sends twice: when the tool begins, and
+with its output. Out: an item that any client can read. It is never sent back.
 
 Source: https://console.groq.com/docs/compound/built-in-tools
 """
@@ -20,7 +20,7 @@ _PAGE = frozenset({"visit", "visit_website", "browser.open", "browser.find"})
 
 
 def executed(entry: Mapping[str, Any]) -> tuple[Item, bool]:
-    """The receipt, and whether it is whole."""
+    """The receipt, and whether it is complete."""
     kind, output = str(entry.get("type") or ""), entry.get("output")
     given = _arguments(entry.get("arguments"))
     whole = output is not None

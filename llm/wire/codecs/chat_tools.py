@@ -1,7 +1,7 @@
-"""Tools that hosts of Chat Completions run themselves. Each host has its own words.
+"""Encoder of hosted tools for hosts of Chat Completions, each in its own format.
 
-In: a hosted tool in the words of the Responses API. Out: entries of `tools`, or fields
-of the body; `Hosted` gathers both.
+In: a hosted tool in the format of the Responses API. Out: entries of `tools`, or fields
+of the body; `HostedToolFields` collects both.
 
 Source: https://openrouter.ai/docs/guides/features/server-tools/web-search
 Source: https://console.groq.com/docs/tool-use/built-in-tools
@@ -21,7 +21,7 @@ from llm.wire.hosted_tools import (
     refuse_container,
 )
 
-#: Whose words. "options" are OpenAI's `web_search_options`, as Meta takes them.
+#: The host's format. "options" is OpenAI's `web_search_options`, which Meta uses.
 Dialect = Literal["", "groq", "openrouter", "options", "perplexity"]
 
 _GROQ = {"web_search": "browser_search", "code_interpreter": "code_interpreter"}
@@ -29,16 +29,16 @@ _GROQ = {"web_search": "browser_search", "code_interpreter": "code_interpreter"}
 
 @dataclass(slots=True)
 class Hosted:
-    """What hosted tools of one request add to its body."""
+    """The fields that a request's hosted tools add to its body."""
 
     dialect: Dialect
     model: str
     tools: list[dict[str, Any]] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
-    is_degraded: bool = False  # a wish went unheard
+    is_degraded: bool = False  # an optional setting was ignored
 
     def add(self, tool: Tool) -> None:
-        """Raises BadRequest for what the host does not have."""
+        """Raises BadRequest for a tool that the host does not have."""
         kind, type = kind_of(tool), str(tool.get("type"))
         match self.dialect:
             case "openrouter" if type.startswith("openrouter:"):
@@ -70,7 +70,7 @@ class Hosted:
         self.tools.append({**entry, "parameters": told} if told else entry)
 
     def _perplexity(self, search: Search) -> None:
-        """It searches unasked; only how is told."""
+        """Perplexity always searches; only the options are sent."""
         options: dict[str, Any] = {}
         if search.size:
             options["search_context_size"] = search.size
@@ -92,7 +92,7 @@ class Hosted:
         self.fields["web_search_options"] = options
 
     def _compound(self, kind: str, tool: Tool) -> None:
-        """A system of several models, which has its tools beside `tools`."""
+        """Groq's compound system, which lists its tools outside of `tools`."""
         custom = self.fields.setdefault("compound_custom", {"tools": {}})
         custom["tools"].setdefault("enabled_tools", []).append(kind)
         if kind == "code_interpreter":

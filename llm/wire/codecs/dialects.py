@@ -1,7 +1,7 @@
-"""What hosts of more than one wire format cannot be told, and what comes nearest.
+"""Conversions for hosts that lack a feature of the Responses API.
 
-In: tools, choices and schemas as the Responses API has them. Out: the same, with less
-in them.
+In: tools, choices and schemas in the format of the Responses API. Out: the nearest
+equivalent that such a host takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Choice = str | Mapping[str, Any] | None
 
 
 def offered(tools: Sequence[Tool], choice: Choice) -> list[Tool]:
-    """The tools that `choice` leaves, for hosts where only the model may choose."""
+    """The tools that `choice` allows, for hosts without `tool_choice`."""
     if choice == "none":
         return []
     if not isinstance(choice, Mapping):
@@ -43,7 +43,7 @@ def _is_meant(tool: Tool, choice: Mapping[str, Any]) -> bool:
 
 
 def has_late_instructions(items: Sequence[Item]) -> bool:
-    """Whether instructions stand behind what somebody has said."""
+    """Whether instructions follow any other item."""
     both = folded(items, "late instructions", _has_late_instructions, or_)
     return bool(both)
 
@@ -59,7 +59,7 @@ def _has_late_instructions(items: Sequence[Item]) -> bool:
 
 
 def has_detail(items: Sequence[Item]) -> bool:
-    """Whether an image is to be seen in some detail of the caller's choice."""
+    """Whether an image has a `detail` other than the default."""
     return holds(items, "detail", _has_detail)
 
 

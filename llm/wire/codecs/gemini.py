@@ -1,9 +1,9 @@
 """generateContent: Gemini's own API, and the same on Vertex AI.
 
 In: a `Request` becomes the JSON body of `POST {base}/models/{model}:generateContent`,
-or of `:streamGenerateContent?alt=sse`; the conversation is written in
-`gemini_contents`. Out: the answer, streamed or whole, becomes deltas
-(`gemini_decoder`). What a model of which family takes is in `gemini_models`.
+or of `:streamGenerateContent?alt=sse`; the conversation is encoded in
+`gemini_contents`. Out: the answer, streamed or complete, becomes deltas
+(`gemini_decoder`). The differences between models are in `gemini_models`.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -40,12 +40,12 @@ Tool = Mapping[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeminiCodec:
     name: str = "gemini"
-    vertex: bool = False  # models have publishers there, and requests may have labels
+    vertex: bool = False  # models have publishers, and requests may have labels
 
     def path(self, request: Request) -> str:
         model = quote(self._model_path(request.model), safe="/:@")
         if request.stream:
-            # Without `alt` it would be one JSON array, told in pieces.
+            # Without `alt` the stream is one JSON array.
             return f"/{model}:streamGenerateContent?alt=sse"
         return f"/{model}:generateContent"
 
@@ -69,7 +69,7 @@ class GeminiCodec:
         return _with_extra({k: v for k, v in body.items() if v}, request.extra)
 
     def degraded(self, request: Request) -> list[str]:
-        """What was asked for and is only approximated, or left out; by option."""
+        """The options that are only approximated or left out."""
         model, effort = request.model, (request.reasoning or {}).get("effort")
         fixed = gemini_models.version(model) >= gemini_models.FIXED_SAMPLING
         lost = {
@@ -91,7 +91,7 @@ class GeminiCodec:
         return GeminiDecoder()
 
     def decode(self, body: bytes) -> list[Delta]:
-        """Raises LLMError, as `feed` does; a list of chunks is an answer too."""
+        """Raises LLMError, as `feed` does. A list of chunks is accepted too."""
         decoder = GeminiDecoder(goes_on=False)
         return [*decoder.said(json_of(body)), *decoder.close()]
 
@@ -99,8 +99,8 @@ class GeminiCodec:
         return classify(status, headers, body)
 
     def follows(self, part: Mapping[str, Any], url: str) -> bool:
-        """Google fetches what it is shown the address of, also its own and YouTube's,
-        over https."""
+        """Google fetches files by their address, including its own and YouTube's, over
+        https."""
         return not url.startswith("http://")
 
     # The address
@@ -122,7 +122,7 @@ class GeminiCodec:
         others = [t for t in tools if t["type"] != "function"]
         theirs = [hosted(tool, vertex=self.vertex) for tool in others]
         if request.tool_choice == "none":
-            theirs = []  # the mode NONE holds Google's own tools back no more than AUTO
+            theirs = []  # the mode NONE does not keep Google's own tools from running
         if functions and any(map(runs_there, theirs)) and not _mixes(request):
             raise BadRequest(
                 f"The model {request.model!r} takes functions or Google's own tools,"
@@ -141,7 +141,8 @@ class GeminiCodec:
             config["functionCallingConfig"] = calling
         mixed = functions and any(map(runs_there, tools))
         if not self.vertex and (replayed or mixed):
-            # Google's own tools beside functions, or their parts from earlier.
+            # For Google's own tools beside functions, or for their parts in the
+            # history.
             config["includeServerSideToolInvocations"] = True
         return config
 
@@ -204,7 +205,8 @@ def _mixes(request: Request) -> bool:
 
 
 def _labels(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Those that Google Cloud takes: short, in lower case, beginning with a letter."""
+    """The labels that Google Cloud accepts: short, lower case, beginning with a
+    letter."""
     return {
         key: value
         for key, value in (metadata or {}).items()
@@ -213,7 +215,8 @@ def _labels(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _with_extra(body: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The extras have the last word; inside `generationConfig` and the like too."""
+    """Merge the extras into the body, also inside `generationConfig` and other
+    objects."""
     for name, value in extra.items():
         match body.get(name), value:
             case dict() as ours, Mapping():
@@ -234,7 +237,8 @@ def _declared(tool: Tool) -> dict[str, Any]:
 
 
 def _allowed_tools(request: Request) -> Sequence[Tool]:
-    """All of them; only those allowed, where the model cannot be told so."""
+    """The tools to send: only the allowed ones if the model knows no such
+    restriction."""
     if _allowed_names(request) is None or _validates(request):
         return request.tools
     names, kinds = _allowed_names(request) or [], _allowed_kinds(request)
@@ -263,7 +267,7 @@ def _validates(request: Request) -> bool:
 
 
 def _calling(request: Request) -> dict[str, Any]:
-    """When to call what; {} leaves it to the model."""
+    """The `functionCallingConfig`; {} leaves the choice to the model."""
     choice, names = request.tool_choice, _allowed_names(request)
     if names is not None:
         required = isinstance(choice, Mapping) and choice.get("mode") == "required"
@@ -288,7 +292,7 @@ def _calling(request: Request) -> dict[str, Any]:
 
 
 def _is_strict(tools: Sequence[Tool]) -> bool:
-    """Gemini holds the model to all schemas or to none."""
+    """Gemini enforces the schemas of all functions or of none."""
     functions = [tool for tool in tools if tool["type"] == "function"]
     return bool(functions) and all(tool.get("strict") for tool in functions)
 

@@ -1,4 +1,4 @@
-"""Function calls as Gemini says them, whole or in pieces."""
+"""Gemini's function calls, complete or in pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from llm.errors import BadResponse
 from llm.wire.codecs.gemini_parts import Part
 
-#: How a model that was trained to write code may call what we have declared.
+#: Models that were trained to write code may add this namespace to a function's name.
 _NAMESPACE = re.compile(r"\Adefault_api[.:]")
 #: `.name`, `[0]`, `['a name']` and `["a name"]` of a JSON path.
 _STEP = re.compile(
@@ -28,21 +28,22 @@ def json_text(value: Any) -> str:
 
 
 class StreamedCall:
-    """A call whose arguments come as values at JSON paths (Vertex, when asked to).
+    """A call whose arguments arrive as values at JSON paths (Vertex, on request).
 
-    A value goes on where the last one at the same path said so.
+    A value extends the last one at the same path if that one announced more.
     """
 
     def __init__(self, part: Part) -> None:
         self._part = {k: v for k, v in part.items() if k != "functionCall"}
         call = part["functionCall"]
         self._call = {k: call[k] for k in ("id", "name") if call.get(k)}
-        self._open = ""  # path of the text that goes on
+        self._open = ""  # path of the text that will be extended
         self._pieces: list[str] = []  # of that text
         self._arguments: dict[str, Any] = {}
 
     def feed(self, part: Part) -> bool:
-        """True where this piece is the last. Raises BadResponse for a bad path."""
+        """Returns whether this piece is the last. Raises BadResponse for an invalid
+        path."""
         if signature := part.get("thoughtSignature"):
             self._part["thoughtSignature"] = signature
         call = part["functionCall"] or {}
@@ -59,7 +60,7 @@ class StreamedCall:
         return self._arguments
 
     def part(self) -> Part:
-        """The part as the model would have said it in one piece."""
+        """The part as the model would have sent it in one piece."""
         return {
             **self._part,
             "functionCall": {**self._call, "args": self.arguments},
@@ -72,7 +73,7 @@ class StreamedCall:
         if not goes_on:
             self._close_text()
             self._put(path, value)
-        # Joined when it is over: megabytes may come in pieces of a few characters.
+        # Joined at the end: megabytes may arrive in pieces of a few characters.
         self._pieces.append(value if isinstance(value, str) else "")
         self._open = path
         if not piece.get("willContinue"):
@@ -105,7 +106,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _within(place: Any, step: str | int, new: Any) -> Any:
-    """What is at `step` of `place`, `new` where nothing was."""
+    """The value at `step` of `container`, set to `new` if it is missing."""
     if isinstance(place, dict) and isinstance(step, str):
         return place.setdefault(step, new)
     if isinstance(place, list) and isinstance(step, int) and step <= len(place):

@@ -1,8 +1,8 @@
-"""Canonical items in, the `contents` of generateContent out.
+"""Encoder of canonical items as the `contents` of generateContent.
 
-What Gemini itself said goes back part by part as it came. What others said is told in
-parts of ours, without thoughts. The outputs of a round are one content of the user's,
-in the order of the calls; they name the function, so calls are remembered.
+Gemini's own answers are sent back part by part, unchanged. Other items are rebuilt,
+without reasoning. The outputs of a round are one user content, in the order of the
+calls; they name the function, so the names of calls are remembered.
 
 Source: https://ai.google.dev/api/caching#Content
 """
@@ -29,21 +29,21 @@ from llm.wire.request import Request
 
 Content = dict[str, Any]
 
-#: For a call of somebody else's: the word that Google has documented for those, in
-#: base64 as every signature ("skip_thought_signature_validator").
+#: The signature for calls that Gemini did not make: Google's documented placeholder
+#: ("skip_thought_signature_validator") in base64.
 NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
-#: A conversation begins with the user; this is said where ours does not.
+#: The first user message of a conversation that begins with the model.
 _OPENING: Part = {"text": "…"}
-#: Not for this wire.
+#: Types of items that this API does not have.
 _LEFT_OUT = RECEIPTS | {"reasoning"}
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^,]*)?),", re.IGNORECASE)
-#: Of the many kinds of text Gemini knows few by name.
+#: Text types that Gemini does not know, and that are sent as text/plain.
 _TEXT = re.compile(r"application/(x-)?(json|xml|yaml|toml|javascript|sh)\b")
-#: What an output may hold inside; anything else is shown behind it.
+#: Media types allowed inside a function's output; other media follow after it.
 _IN_OUTPUTS = frozenset(
     {"application/pdf", "image/jpeg", "image/png", "image/webp", "text/plain"}
 )
-_ERROR = "Error: "  # how the output of a tool that failed begins
+_ERROR = "Error: "  # begins the output of a tool that failed
 _SUFFIXES = {
     "aac": "audio/aac",
     "csv": "text/csv",
@@ -71,15 +71,15 @@ _SUFFIXES = {
 
 
 class Contents:
-    """`contents` and, for `systemInstruction`, what was said before anybody spoke."""
+    """`contents`, and `system` with the instructions before the first message."""
 
     def __init__(self, request: Request) -> None:
         self.system: list[str] = [request.instructions] if request.instructions else []
         self.contents: list[Content] = []
-        self.hosted = False  # Google's own tools ran earlier, and their parts go back
+        self.hosted = False  # parts of Google's own tools are among the contents
         self._request = request
         self._version = gemini_models.version(request.model)
-        self._calls: dict[str, tuple[str, str, int]] = {}  # name, Gemini's id, place
+        self._calls: dict[str, tuple[str, str, int]] = {}  # name, Gemini's id, position
         self._places = itertools.count()
         self._outputs: list[tuple[int, Part, list[Part]]] = []
         self._answered = answered_calls(request.items)
@@ -96,7 +96,7 @@ class Contents:
             case "message":
                 self._message(item)
             case "custom_tool_call" if item["call_id"] not in self._answered:
-                pass  # xAI's own
+                pass  # a call of xAI's own tool
             case "function_call" | "custom_tool_call":
                 self._rebuilt_call(item)
             case "function_call_output" | "custom_tool_call_output":
@@ -126,7 +126,8 @@ class Contents:
             self.system = []
 
     def _say(self, role: str, parts: Sequence[Part]) -> None:
-        """Neighbours of one role are one content; one without parts is refused."""
+        """Add parts; neighbours of one role are one content, and one without parts is
+        refused."""
         self._tell_outputs()
         self._append(role, parts)
 
@@ -149,7 +150,7 @@ class Contents:
             self._calls[item["call_id"]] = (name, id, next(self._places))
 
     def _rebuilt_call(self, item: Item) -> None:
-        """An id goes out with the call and its output, or with neither."""
+        """The id is sent with both the call and its output, or with neither."""
         name, call_id = item["name"], item["call_id"]
         id = call_id if is_portable_call_id(call_id) else ""
         custom = item["type"] == "custom_tool_call"
@@ -169,10 +170,11 @@ class Contents:
             self._say("user", self._parts(item["content"]))
 
     def _instruction(self, text: str) -> None:
-        """Only the beginning has a place for it; later on it is the user's text."""
+        """Add an instruction: only the beginning may be a system instruction; later
+        ones become user text."""
         if not self.contents and not self._outputs:
             self.system.append(text)
-        elif text:  # on a line of its own: texts are read as if nothing parted them
+        elif text:  # on its own line, because texts are joined without a separator
             self._say("user", [{"text": f"\n<system>\n{text}\n</system>\n"}])
 
     # Outputs
@@ -201,7 +203,7 @@ class Contents:
         return known and media.get("mimeType") in _IN_OUTPUTS
 
     def _told(self, output: str | Sequence[Part]) -> tuple[str, list[Part]]:
-        """The words of an output, and what is to be looked at."""
+        """The text of an output, and its media parts."""
         if isinstance(output, str):
             return output, []
         parts = self._parts(output)
@@ -209,7 +211,8 @@ class Contents:
         return words, [part for part in parts if "text" not in part]
 
     def _tell_outputs(self) -> None:
-        """All of a round at once; pictures that cannot be inside come behind."""
+        """Append the outputs of a round; media that cannot be inside follow after
+        them."""
         if not self._outputs:
             return
         outputs, self._outputs = sorted(self._outputs, key=lambda told: told[0]), []
@@ -244,8 +247,11 @@ class Contents:
 
 
 def earlier_contents(request: Request) -> Told | None:
-    """What is past, as it stands before others. None where the `SENTINEL` would not
-    stand alone; Gemma has its instructions inside."""
+    """The encoded prefix of the conversation.
+
+    None if the `SENTINEL` would not be a content of its own, or for Gemma, whose
+    instructions are inside the contents.
+    """
     told = Contents(request)
     *contents, last = told.contents
     is_alone = last["parts"] == [{"text": text_of(SENTINEL)}]
@@ -256,7 +262,7 @@ def earlier_contents(request: Request) -> Told | None:
 
 
 def _sign(content: Content) -> None:
-    """A round's first call must be signed, if only with the word for none."""
+    """Add the placeholder signature to a round's first call if it has none."""
     for number, part in enumerate(content["parts"]):
         if "functionCall" in part:
             if not part.get("thoughtSignature"):
@@ -274,9 +280,9 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _response(text: str) -> dict[str, Any]:
-    """An object as it is; any other output under the name that Google gives it.
+    """The output as an object: JSON objects unchanged, other text under Google's key.
 
-    `$ref` means something to Gemini in here, so an object that has one goes as text.
+    An object with `$ref` is sent as text because Gemini interprets `$ref` here.
     """
     if text.startswith(_ERROR):
         return {"error": text.removeprefix(_ERROR)}
@@ -305,7 +311,8 @@ def _file(part: Part) -> Part:
 
 
 def _media(address: str, name: str, usual: str, what: str) -> Part:
-    """What a data URL holds, or a file that Gemini fetches: its own, gs:// or https."""
+    """Inline data from a data URL, or a file that Gemini fetches: its own, gs:// or
+    https."""
     if found := _DATA_URL.match(address):
         data = address[found.end() :]
         if not found[2].lower().endswith(";base64"):

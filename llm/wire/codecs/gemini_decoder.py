@@ -1,19 +1,18 @@
-"""GenerateContentResponse chunks, or one whole answer, in; deltas out.
+"""Decoder of GenerateContentResponse: chunks, or one complete answer, to deltas.
 
-Theory of operation: a part begins an item or lengthens the one begun last. What an item
-was made of is kept, in order and as it came, and told as its proof: the proofs of all
-items, one after another, are the `parts` that Gemini wants back. So a part that makes
-nothing visible (an empty text that carries a signature, the result of a tool that
-Google ran) belongs to the item before it, whatever that is. Plain text without a
-signature is its own proof.
+Theory of operation: a part begins an item or extends the last one. The original parts
+of an item are collected in order and emitted as its proof: the proofs of all items, one
+after another, are the `parts` that Gemini wants back. Therefore a part without visible
+content (an empty text with a signature, the result of a tool that Google ran) belongs
+to the item before it. Plain text without a signature needs no proof.
 
-Four things wait for the end, because they come early, several times or never: why it
-finished, usage (cumulative, but with gaps in the middle), the sources, and whether the
-answer is whole. There is no last event: the bytes just end.
+Four things wait for the end, because they arrive early, several times or never: the
+finish reason, usage (cumulative, but with gaps in the middle), the sources, and whether
+the answer is complete. There is no last event: the bytes just end.
 
-A long answer takes several requests. One that ends as CONTINUATION ends nothing: the
-decoder keeps what is open, says what the same request must tell besides
-(`continuation`), and is fed the next answer after `go_on`.
+A long answer takes several requests. The finish reason CONTINUATION does not end the
+answer: the decoder keeps its open items, returns the fields that the next request needs
+(`continuation`), and is fed the next answer after `continue_answer`.
 
 Source: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 """
@@ -45,11 +44,11 @@ from llm.wire.deltas import (
 )
 from llm.wire.sse import ServerSentEvent
 
-#: The model wanted to call a tool and what it wrote is none: nothing to go on with.
+#: The model tried to call a tool but wrote an invalid call: there is nothing to run.
 _UNREADABLE = frozenset(
     {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"}
 )
-#: A fault too, but the calls are whole where they came: the caller can answer them.
+#: Also errors, but the calls that arrived are complete and can be answered.
 _UNWANTED = frozenset({"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
 _GOES_ON = "CONTINUATION"
 _CUT = frozenset({"MAX_TOKENS", _GOES_ON})
@@ -72,13 +71,13 @@ _FILTERED = frozenset(
         "SPII",
     }
 )
-#: Before the reason for which the prompt itself was refused; such an answer has no
+#: Prefix of the reason why the prompt itself was refused; such an answer has no
 #: finishReason.
 PROMPT_BLOCKED = "promptFeedback."
 
 
 class GeminiDecoder:
-    """One call's answer; of several candidates only the first."""
+    """Decodes one answer; of several candidates only the first."""
 
     __slots__ = (
         "_block",
@@ -100,29 +99,30 @@ class GeminiDecoder:
     )
 
     def __init__(self, *, goes_on: bool = True) -> None:
-        self._goes_on = goes_on  # False where nobody asks for the rest
-        self._key = -1  # of the item begun last
-        self._kind: Literal["", "text", "thought"] = ""  # what can go on in it
-        self._parts = Parts()  # which that item is made of
+        self._goes_on = goes_on  # False if nobody requests the rest
+        self._key = -1  # of the latest item
+        self._kind: Literal["", "text", "thought"] = ""  # of its text while it grows
+        self._parts = Parts()  # the parts of that item
         self._streamed: StreamedCall | None = None
         self._calls = 0
         self._receipts = Receipts()
         self._start = StartDelta()
         self._usage: dict[str, Any] | None = None
         self._usage_told = False
-        self._finish: dict[str, Any] | None = None  # the candidate that said why
+        self._finish: dict[str, Any] | None = None  # the candidate with the reason
         self._block = ""
         self._grounding: dict[str, Any] = {}
         self._urls: dict[str, Any] = {}
         self._citations: dict[str, Any] = {}
 
     def feed(self, event: ServerSentEvent) -> Iterator[Delta]:
-        if event.data == b"[DONE]":  # never Google's, but gateways add it
+        if event.data == b"[DONE]":  # not Google's, but some gateways add it
             return
         yield from self.said(_json(event))
 
     def said(self, data: Any) -> Iterator[Delta]:
-        """One chunk, a whole answer, or a list of chunks (without `alt=sse`)."""
+        """Decode one chunk, a complete answer, or a list of chunks (without
+        `alt=sse`)."""
         for chunk in data if isinstance(data, list) else [data]:
             if not isinstance(chunk, dict):
                 raise BadResponse(detail="What came is no JSON object.")
@@ -130,7 +130,8 @@ class GeminiDecoder:
 
     @property
     def continuation(self) -> dict[str, Any]:
-        """What the same request must say besides to be told the rest; {} for none."""
+        """Fields to add to the same request to get the rest; {} when there is no
+        rest."""
         finish = self._finish or {}
         token = finish.get("continuationToken")
         if not (self._goes_on and token and finish.get("finishReason") == _GOES_ON):
@@ -138,7 +139,7 @@ class GeminiDecoder:
         return {"continuationToken": token}
 
     def go_on(self) -> None:
-        """The next bytes are the rest of this answer."""
+        """Tell the decoder that the next bytes continue this answer."""
         self._finish, self._usage, self._usage_told = None, None, False
 
     def close(self) -> Iterator[Delta]:
@@ -172,7 +173,7 @@ class GeminiDecoder:
             name.endswith("TokenCount") for name in usage
         ):
             self._usage = usage
-            if not self._usage_told:  # whoever stops early has been told the prompt's
+            if not self._usage_told:  # for callers that stop early
                 self._usage_told = True
                 yield usage_of(usage)
 
@@ -211,8 +212,8 @@ class GeminiDecoder:
     # Items
 
     def _begin(self, kind: Literal["", "text", "thought"]) -> Iterator[Delta]:
-        """A new item; the one before it is whole."""
-        if self._streamed:  # it never said that it was over
+        """Begin a new item; the one before it is complete."""
+        if self._streamed:  # the call was never ended
             yield from self._end_streamed(complete=False)
         if self._kind:
             yield from self._prove()
@@ -235,7 +236,7 @@ class GeminiDecoder:
             yield ReasoningDelta(self._key, text, "summary")
 
     def _keep(self, part: Part) -> Iterator[Delta]:
-        """A part that only its maker reads goes with the item before it."""
+        """Add a part without visible content to the proof of the item before it."""
         if self._key < 0:
             yield from self._begin("thought")
         self._parts.add(part)
@@ -243,14 +244,15 @@ class GeminiDecoder:
             yield ProofDelta(self._key, self._parts.whole())
 
     def _whole(self, part: Part, *deltas: Delta) -> Iterator[Delta]:
-        """An item that is whole with its first part."""
+        """Emit an item that is complete with its first part."""
         yield from self._begin("")
         self._parts.add(part)
         yield from deltas
         yield ProofDelta(self._key, self._parts.whole())
 
     def _prove(self) -> Iterator[Delta]:
-        """Of a text or a thought, now that it is whole; the others have told theirs."""
+        """Emit the proof of a finished text or thought; other items already have
+        theirs."""
         if self._kind and (self._kind == "thought" or not self._parts.is_plain()):
             yield ProofDelta(self._key, self._parts.whole())
 
@@ -262,7 +264,7 @@ class GeminiDecoder:
             yield from self._go_on(part)
             return
         if not call:
-            return  # the end of a call that we have not seen
+            return  # the end of a call whose beginning is missing
         self._calls += 1
         name, id = call_name(call), call.get("id") or ""
         if "partialArgs" in call or call.get("willContinue"):
@@ -282,7 +284,7 @@ class GeminiDecoder:
             yield from self._end_streamed(complete=True)
 
     def _end_streamed(self, *, complete: bool) -> Iterator[Delta]:
-        """The arguments, put together, in one piece."""
+        """Emit the complete arguments as one delta."""
         call, self._streamed = self._streamed, None
         assert call is not None
         yield ToolCallDelta(self._key, arguments=json_text(call.arguments))
@@ -298,18 +300,18 @@ class GeminiDecoder:
 
     def _hosted_result(self, part: Part) -> Iterator[Delta]:
         found = self._receipts.end(part)
-        if found is None:  # a result of nothing that we have seen
+        if found is None:  # the result of an unknown call
             yield from self._keep(part)
             return
         key, item = found
         yield from self._keep(part)
-        # What a file search found is told with the answer's end.
+        # The results of a file search arrive at the end of the answer.
         yield ItemDelta(key, item, done=item["type"] != "file_search_call")
 
     # The end
 
     def _cite(self) -> Iterator[Delta]:
-        """The sources of the last message; an earlier one is closed and told."""
+        """Emit the sources of the last message; earlier messages are closed already."""
         if self._kind != "text":
             return
         text = self._parts.text()
@@ -326,7 +328,7 @@ class GeminiDecoder:
             yield ItemDelta(("search", number), item, done=True)
 
     def _last_words(self) -> Iterator[Delta]:
-        """What the last chunk to tell of it told of usage and of the end."""
+        """The latest usage and the finish reason."""
         if self._usage:
             yield usage_of(self._usage)
         if self._finish:
@@ -344,7 +346,8 @@ class GeminiDecoder:
         return "tool_calls" if self._calls else "stop"
 
     def _refuse_unreadable(self) -> None:
-        """Raises BadResponse where a tool was to be called and there is no call."""
+        """Raises BadResponse if the model tried to call a tool and there is no valid
+        call."""
         finish = self._finish or {}
         reason = str(finish.get("finishReason") or "")
         if reason in _UNREADABLE or (reason in _UNWANTED and not self._calls):
@@ -356,7 +359,7 @@ class GeminiDecoder:
 
 
 def usage_of(usage: dict[str, Any]) -> UsageDelta:
-    """Every field is said: what is missing is 0, and not what it was before."""
+    """All counts are set: a missing one is 0, not the earlier value."""
     prompt = count(usage, "promptTokenCount") or 0
     tools = count(usage, "toolUsePromptTokenCount") or 0
     thoughts = count(usage, "thoughtsTokenCount") or 0

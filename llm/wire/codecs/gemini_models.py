@@ -1,7 +1,7 @@
-"""What Gemini models take, read off their names: versions, thinking, limits.
+"""Gemini models' versions, thinking and limits, derived from their names.
 
-The families differ in what they refuse, and the list of models does not tell; a name
-that we do not know counts as the newest.
+The families refuse different parameters, and the list of models does not report it; an
+unknown name counts as the newest version.
 
 Source: https://ai.google.dev/gemini-api/docs/thinking
 """
@@ -15,18 +15,18 @@ Version = tuple[int, int]
 
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d.])")
 _NEWEST: Version = (99, 0)
-#: The first version that thinks; before it any thinkingConfig is refused.
+#: The first version that thinks; earlier ones refuse any thinkingConfig.
 _THINKING: Version = (2, 5)
-#: From here on there are levels; before it budgets of tokens.
+#: The first version with thinking levels; earlier ones have budgets of tokens.
 _LEVELS: Version = (3, 0)
-#: From here on the model may be told in parts of a tool's output what it looks like,
-#: and takes functions beside hosted tools and beside a JSON Schema of the answer.
+#: The first version that takes media inside a tool's output, functions beside hosted
+#: tools, and tools together with a JSON Schema for the answer.
 MULTIMODAL_OUTPUTS: Version = (3, 0)
-#: From here on a call without a signature is refused.
+#: The first version that refuses a call without a signature.
 SIGNED_CALLS: Version = (3, 0)
-#: From here on the mode VALIDATED exists.
+#: The first version with the mode VALIDATED.
 VALIDATED_CALLS: Version = (2, 5)
-#: From here on temperature, topP and topK do nothing.
+#: The first version that ignores temperature, topP and topK.
 FIXED_SAMPLING: Version = (3, 5)
 
 _BUDGETS = {  # tokens
@@ -38,7 +38,7 @@ _BUDGETS = {  # tokens
     "xhigh": 24576,
     "max": 24576,
 }
-_PRO_BUDGET = 128  # tokens; the least that 2.5 Pro takes, it cannot do without
+_PRO_BUDGET = 128  # tokens; the minimum of 2.5 Pro, which cannot turn thinking off
 _LEVEL_OF = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
@@ -51,12 +51,12 @@ _LEVEL_OF = {
 
 
 def bare_name(model: str) -> str:
-    """Without the path in front: "models/", "publishers/google/models/"."""
+    """The name without a path like "models/" or "publishers/google/models/"."""
     return model.rpartition("/")[2]
 
 
 def version(model: str) -> Version:
-    """As in the name; (0, 0) for a Gemma, the newest where the name tells none."""
+    """The version in the name; (0, 0) for a Gemma, the newest if the name has none."""
     name = bare_name(model)
     if is_gemma(name):
         return (0, 0)
@@ -70,14 +70,14 @@ def is_gemma(model: str) -> bool:
 
 
 def thinks(model: str) -> bool:
-    """False where any thinkingConfig is refused."""
+    """False if the model refuses any thinkingConfig."""
     name = bare_name(model)
     other_kinds = ("-image", "-tts", "-live", "embedding")
     return version(model) >= _THINKING and not any(kind in name for kind in other_kinds)
 
 
 def thinking_of(model: str, effort: str | None) -> dict[str, Any]:
-    """How hard to think, as this model is told it; {} where it cannot be."""
+    """The `thinkingConfig` for an effort; {} if the model takes none."""
     if effort not in _LEVEL_OF or not thinks(model):
         return {}
     if version(model) < _LEVELS:
@@ -89,7 +89,7 @@ def thinking_of(model: str, effort: str | None) -> dict[str, Any]:
 
 
 def takes_effort(model: str, effort: str | None) -> bool:
-    """True where this very effort exists, and not only the nearest one."""
+    """Whether the model has exactly this effort, and not only a near one."""
     if effort is None or not thinks(model):
         return effort in (None, "none")
     told = thinking_of(model, effort)

@@ -1,11 +1,11 @@
-"""What a function takes, as generateContent is told it.
+"""Declarations of functions' arguments for generateContent.
 
 In: the JSON Schema of a function's arguments. Out: `parameters`, in Google's subset of
-OpenAPI's schemas, which every server of this API reads; or `parametersJsonSchema`,
-which has room for more and which not all of them read, where the subset has none.
+OpenAPI's schemas, which every server of this API reads; or, for schemas beyond that
+subset, `parametersJsonSchema`, which not all servers read.
 
 The subset is narrower than its documentation: objects need properties, arrays `items`,
-strings know two formats, and what is required must be declared. Anything else is
+strings know two formats, and required properties must be declared. Anything else is
 refused with a 400.
 
 Source: https://ai.google.dev/api/caching#Schema
@@ -20,7 +20,7 @@ from llm.wire.schema import cut_down
 
 Schema = dict[str, Any]
 
-#: What `parametersJsonSchema` and `responseJsonSchema` know.
+#: Keywords that `parametersJsonSchema` and `responseJsonSchema` support.
 SCHEMA_KEYWORDS = frozenset(
     {
         "additionalProperties",
@@ -51,13 +51,13 @@ _TYPES = frozenset({"array", "boolean", "integer", "number", "object", "string"}
 
 
 class _Unsaid(Exception):
-    """OpenAPI's subset has no word for it."""
+    """The schema cannot be expressed in OpenAPI's subset."""
 
 
 def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What declares them: one field, or none where there are none.
+    """The field that declares the arguments; {} if there are none.
 
-    Raises BadRequest where the schema is too large.
+    Raises BadRequest if the schema is too large.
     """
     refers = "$ref" in parameters or "allOf" in parameters
     if not refers and not parameters.get("properties"):
@@ -70,12 +70,13 @@ def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_openapi(schema: Any) -> Schema:
-    """Raises _Unsaid."""
+    """Raises _NotInSubset."""
     if not isinstance(schema, dict):
         raise _Unsaid
     told = dict(schema)
     if told.get("additionalProperties") is False:
-        # Models put nothing in that is not declared, and we look at what they put in.
+        # Models do not add undeclared arguments, and the arguments are validated
+        # anyway.
         del told["additionalProperties"]
     if told.keys() - _OPENAPI_KEYWORDS:
         raise _Unsaid
@@ -92,7 +93,7 @@ def _in_openapi(schema: Any) -> Schema:
 
 
 def _kind(schema: Schema) -> Schema:
-    """Its type, in a word, and whether it may be null."""
+    """The `type` as one word, and `nullable`."""
     kinds = schema.get("type")
     if kinds is None and "anyOf" in schema:
         return {}
@@ -119,6 +120,6 @@ def _check(schema: Schema) -> None:
     if "format" in schema and schema["format"] not in _FORMATS.get(kind or "", ()):
         raise _Unsaid
     if not all(schema.get("enum") or ()):
-        raise _Unsaid  # null and the empty word are no words
+        raise _Unsaid  # null and "" are not allowed as values
     if not isinstance(schema.get("anyOf", []), list):
         raise _Unsaid

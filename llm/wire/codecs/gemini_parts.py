@@ -1,4 +1,4 @@
-"""The parts that an answer is made of, as they go back to Gemini."""
+"""The original parts of an answer, for sending them back to Gemini."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Part = dict[str, Any]
 
 
 class Parts:
-    """What one item is made of: pieces of one text are one part, and of a piece nothing
-    but its text is kept. A signature ends the part that it is on."""
+    """The parts of one item. Pieces of one text become one part; a signature ends the
+    part that it is on."""
 
     __slots__ = ("_texts", "_whole")
 
     def __init__(self) -> None:
         self._whole: list[Part] = []
-        self._texts: list[str] = []  # of the last part, while it may go on
+        self._texts: list[str] = []  # of the last part, while it can be extended
 
     def add(self, part: Part) -> None:
-        """An empty text without a signature says nothing."""
+        """Add a part, unless it is an empty text without a signature."""
         text, signed = part.get("text"), bool(part.get("thoughtSignature"))
         if text == "" and not signed:
             return
@@ -33,12 +33,12 @@ class Parts:
         self._texts = [] if text is None or signed else [text]
 
     def whole(self) -> list[Part]:
-        """So far. What is added later does not change it."""
+        """The parts so far, as a list that later parts do not change."""
         self._join()
         return list(self._whole)
 
     def is_plain(self) -> bool:
-        """True where the text alone says all that was said."""
+        """Whether no part has anything but text."""
         return all(part.keys() == {"text"} for part in self._whole)
 
     def text(self) -> str:
@@ -51,7 +51,7 @@ class Parts:
 
 
 def merged(parts: Iterable[Part]) -> list[Part]:
-    """`parts`, put together."""
+    """`parts`, with pieces of one text joined."""
     whole = Parts()
     for part in parts:
         whole.add(part)

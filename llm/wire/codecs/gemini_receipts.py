@@ -1,4 +1,4 @@
-"""What Google's own tools did, as canonical receipts and citations.
+"""Receipts and citations of Google's own tools as canonical items.
 
 Source: https://ai.google.dev/gemini-api/docs/google-search
 """
@@ -21,7 +21,7 @@ class Receipts:
     __slots__ = ("_files", "_open", "_told")
 
     def __init__(self) -> None:
-        self._files: list[tuple[int, Item]] = []  # searches that wait for the end
+        self._files: list[tuple[int, Item]] = []  # file searches that wait for the end
         self._open: list[tuple[int, str, Item]] = []  # key, the tool's own id, item
         self._told: set[str] = set()  # types of the items
 
@@ -34,7 +34,7 @@ class Receipts:
         return item
 
     def end(self, part: Part) -> tuple[int, Item] | None:
-        """The key and the finished item of what this is the result of."""
+        """Add a result; returns the key and the finished item of its call."""
         result = part.get("codeExecutionResult") or part.get("toolResponse") or {}
         id = result.get("id") or ""
         for entry in self._open:
@@ -49,8 +49,8 @@ class Receipts:
     def of_file_searches(
         self, grounding: dict[str, Any]
     ) -> Iterator[tuple[int | str, Item]]:
-        """Keys and finished items. The last search is told with all that was found:
-        Google does not say which found what."""
+        """Keys and finished items. All results are in the last search, because Google
+        does not report which search found them."""
         results = [_result(chunk) for chunk in _chunks(grounding) if _is_file(chunk)]
         yield from self._files[:-1]
         for key, item in self._files[-1:]:
@@ -61,7 +61,7 @@ class Receipts:
     def of_searches(
         self, grounding: dict[str, Any], urls: dict[str, Any]
     ) -> Iterator[Item]:
-        """What only the metadata tell of, because no part did."""
+        """Searches and fetched pages that only the metadata reports."""
         if "web_search_call" in self._told:
             return
         if queries := grounding.get("webSearchQueries"):
@@ -76,12 +76,13 @@ class Receipts:
 
 
 def citations(grounding: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    """`url_citation`s of `text`. Google counts in bytes of UTF-8, we in characters."""
+    """`url_citation`s of `text`. Google counts bytes of UTF-8; the result counts
+    characters."""
     chunks, data = _chunks(grounding), text.encode(errors="replace")
     for support in grounding.get("groundingSupports") or ():
         segment = support.get("segment") or {}
         if (span := _span(segment, text, data)) is None:
-            continue  # it stands in an earlier message
+            continue  # it refers to an earlier message
         for index in support.get("groundingChunkIndices") or ():
             url, title = _link(chunks[index]) if index < len(chunks) else ("", "")
             if url:
@@ -89,7 +90,7 @@ def citations(grounding: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
 
 
 def recited(metadata: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    """Sources of what was quoted at length. Vertex and Gemini name the list apart."""
+    """Sources of long quotations. Vertex and Gemini name the list differently."""
     data = text.encode(errors="replace")
     sources = metadata.get("citationSources") or metadata.get("citations")
     for source in sources or ():
@@ -100,7 +101,7 @@ def recited(metadata: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
 
 
 def image_of(part: Part) -> Item | None:
-    """The receipt of a picture that the model made."""
+    """The receipt of an image that the model created."""
     data = part.get("inlineData") or {}
     kind, _, form = (data.get("mimeType") or "").partition("/")
     if kind != "image" or not data.get("data"):
@@ -195,7 +196,7 @@ def _chunks(grounding: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _link(chunk: dict[str, Any]) -> tuple[str, str]:
-    """Address and title of a source; "" where it has no address (a stored file)."""
+    """Address and title of a source; "" if it has no address (a stored file)."""
     source: dict[str, Any] = next((v for v in chunk.values() if v), {})
     return source.get("uri") or "", source.get("title") or ""
 
@@ -205,7 +206,7 @@ def _span(segment: dict[str, Any], text: str, data: bytes) -> tuple[int, int] | 
     quoted = segment.get("text") or ""
     if data[start:end] == quoted.encode(errors="replace") or not quoted:
         return _characters(data, start), _characters(data, end)
-    # Counted from the beginning of some other part: look for the words themselves.
+    # Counted from the beginning of another part: search for the quoted text.
     found = text.find(quoted)
     return (found, found + len(quoted)) if found >= 0 else None
 

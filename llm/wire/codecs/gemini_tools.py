@@ -1,7 +1,7 @@
-"""Tools that Google runs, as generateContent takes them.
+"""Encoder of Google's own tools for generateContent.
 
-In: a tool in the words of the Responses API, or in Google's own (`google_maps`). Out:
-an entry of `tools`. Vertex AI and the Gemini API each have what the other has not.
+In: a tool in the format of the Responses API, or in Google's own (`google_maps`). Out:
+an entry of `tools`. Vertex AI and the Gemini API support different tools.
 
 Source: https://ai.google.dev/api/caching#Tool
 """
@@ -23,7 +23,7 @@ from llm.wire.hosted_tools import (
     refuse_container,
 )
 
-#: Google's own words for tools that need none more.
+#: Google's own tools without options.
 _PLAIN = {
     "code_execution": "codeExecution",
     "google_maps": "googleMaps",
@@ -34,7 +34,7 @@ _COMPARED = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<
 
 
 def hosted(tool: Tool, *, vertex: bool) -> dict[str, Any]:
-    """Raises BadRequest for what Google does not have, or not here."""
+    """Raises BadRequest for a tool that Google, or this API, does not have."""
     if name := _PLAIN.get(str(tool.get("type"))):
         return {name: {}}
     match kind_of(tool):
@@ -53,12 +53,12 @@ def hosted(tool: Tool, *, vertex: bool) -> dict[str, Any]:
 
 
 def runs_there(tool: Mapping[str, Any]) -> bool:
-    """Whether Google runs what this entry of `tools` offers."""
+    """Whether Google runs the tools of this entry of `tools`."""
     return not {"functionDeclarations", "computerUse"} & tool.keys()
 
 
 def is_degraded(tool: Tool) -> bool:
-    """Whether it holds a wish that Google has no word for."""
+    """Whether the tool has an optional setting that Google does not have."""
     if kind_of(tool) != "web_search":
         return False
     search = Search.of(tool)
@@ -86,7 +86,7 @@ def _file_search(tool: Tool) -> dict[str, Any]:
 
 
 def _filter(tool: Tool, given: Mapping[str, Any]) -> str:
-    """OpenAI's filter in Google's language of filters.
+    """OpenAI's filter as an expression in Google's filter language.
 
     Source: https://google.aip.dev/160
     """

@@ -1,9 +1,9 @@
-"""Chat Completions, as OpenAI and the many hosts that copied it speak it.
+"""Chat Completions, for OpenAI and the many hosts that copied it.
 
 In: a `Request` becomes the JSON body of `POST {base}/chat/completions`. Out: the
-answer, streamed or whole, becomes deltas (`chat_decoder`). Hosts differ in a few ways;
-each way is a field of the codec, and a host is a file in `llm/providers` that sets
-some.
+answer, streamed or complete, becomes deltas (`chat_decoder`). Each difference between
+hosts is a field of the codec, and a host is a file in `llm/providers` that sets some of
+them.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -32,7 +32,7 @@ from llm.wire.hosted_tools import is_hosted
 from llm.wire.request import Request
 from llm.wire.schema import without_refs
 
-#: What OpenAI itself takes besides; other hosts ignore these at best.
+#: Options of OpenAI that other hosts ignore at best.
 OPENAI_OPTIONS = frozenset(
     {
         "metadata",
@@ -46,53 +46,54 @@ OPENAI_OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIChatCodec:
-    """The defaults are what most hosts understand, not what OpenAI offers."""
+    """The defaults suit most hosts; they are not OpenAI's own set of features."""
 
     name: str = "openai_chat"
     path_template: str = "/chat/completions"  # may hold {model}
-    deployment: str = ""  # goes by this name there, whatever the model's is: Azure
+    deployment: str = ""  # Azure: the deployment's name, sent instead of the model's
 
     max_tokens_field: str = "max_tokens"
     seed_field: str = "seed"
-    #: How usage is asked for in a stream; {} where it comes unasked.
+    #: The options that request usage in a stream; {} if the host always sends it.
     stream_options: Mapping[str, Any] = field(
         default_factory=lambda: {"include_usage": True}
     )
-    options: frozenset[str] = frozenset()  # of OPENAI_OPTIONS, those it takes
-    drops: frozenset[str] = frozenset()  # what the host refuses or ignores
-    #: Of every request, unless the model's extras say otherwise.
+    options: frozenset[str] = frozenset()  # the supported ones of OPENAI_OPTIONS
+    drops: frozenset[str] = frozenset()  # fields that the host refuses or ignores
+    #: Fields of every request, which the model's extras override.
     defaults: Mapping[str, Any] = field(default_factory=dict)
     #: The same for models whose names begin so.
     model_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    #: "reasoning_effort"; "reasoning" for OpenRouter's object.
+    #: "reasoning_effort", or "reasoning" for OpenRouter's object.
     effort_field: str = "reasoning_effort"
-    efforts: Mapping[str, str] = field(default_factory=dict)  # ours to the host's
-    #: What is sent for the effort "none", where that is no effort: DeepSeek's switch.
+    efforts: Mapping[str, str] = field(default_factory=dict)  # canonical to the host's
+    #: Fields for the effort "none" where a separate switch turns reasoning off:
+    #: DeepSeek.
     no_reasoning: Mapping[str, Any] = field(default_factory=dict)
-    #: Field in which plain thinking goes back with its message; "" for none.
+    #: Field in which plain reasoning is sent back with its message; "" for none.
     reasoning_echo: str = ""
-    think_tags: bool = False  # thinking comes as "<think>…</think>" in the text
+    think_tags: bool = False  # reasoning arrives as "<think>…</think>" in the text
 
     system_role: str = "system"
     merge_system: bool = False  # one system message, in front (strict templates)
-    image_urls: bool = True  # images by address, besides those sent along
+    image_urls: bool = True  # images by address, besides inline images
     files: bool = False
-    #: What marks a last message of the assistant as the beginning of the answer: fields
-    #: of that message, and of the body.
+    #: Fields of the last assistant message, and of the body, that mark that message as
+    #: the beginning of the answer.
     prefill_message: Mapping[str, Any] = field(default_factory=dict)
     prefill_fields: Mapping[str, Any] = field(default_factory=dict)
-    call_id_length: int | None = None  # Mistral: 9 letters and digits, nothing else
+    call_id_length: int | None = None  # Mistral: exactly 9 letters and digits
 
-    strict_tools: bool = False  # knows `strict`
-    allowed_tools: bool = False  # knows a choice among some tools
-    takes_tool_choice: bool = True  # False where only the model may choose
-    hosted_tools: Dialect = ""  # whose words for tools that the host runs
-    #: False where `additionalProperties: false` is refused: xAI.
+    strict_tools: bool = False  # supports `strict`
+    allowed_tools: bool = False  # supports a choice among some tools
+    takes_tool_choice: bool = True  # False if only the model may choose
+    hosted_tools: Dialect = ""  # the format of hosted tools
+    #: False if the host refuses `additionalProperties: false`: xAI.
     closed_schemas: bool = True
-    inline_refs: bool = False  # write out `$ref`, which Llama's templates do not follow
+    inline_refs: bool = False  # expand `$ref`, which Llama's templates do not follow
 
-    #: What a status means here, where that is not the usual.
+    #: Overrides of the usual meaning of HTTP statuses.
     statuses: Mapping[int, type[LLMError]] = field(default_factory=dict)
 
     def path(self, request: Request) -> str:
@@ -117,7 +118,7 @@ class OpenAIChatCodec:
         return {**self._defaults(request), **known, **begun, **request.extra}
 
     def degraded(self, request: Request) -> list[str]:
-        """What was asked for and goes unheard, or is only approximated; by option."""
+        """The options that are ignored or only approximated."""
         effort, choice = (request.reasoning or {}).get("effort"), request.tool_choice
         asked = {
             "metadata": request.metadata,
@@ -155,7 +156,8 @@ class OpenAIChatCodec:
         return classify(status, headers, body, statuses=self.statuses)
 
     def follows(self, part: Mapping[str, Any], url: str) -> bool:
-        """Whether the host fetches what `part` has at `url`. Files it never does."""
+        """Whether the host fetches the content of `part` from `url`; never for
+        files."""
         return self.image_urls and part["type"] == "input_image"
 
     # The body
@@ -194,7 +196,7 @@ class OpenAIChatCodec:
         }
 
     def _form(self, request: Request) -> dict[str, Any]:
-        """How hard to think, and in which form to answer."""
+        """Reasoning effort and response format."""
         form = (request.text or {}).get("format") or {}
         answer = {"response_format": _response_format(self._schema(form))}
         effort = (request.reasoning or {}).get("effort")
@@ -242,7 +244,7 @@ class OpenAIChatCodec:
         }
 
     def _hosted(self, model: str, tools: Sequence[Mapping[str, Any]]) -> Hosted:
-        """Raises BadRequest for what the host does not have."""
+        """Raises BadRequest for a tool that the host does not have."""
         told = Hosted(self.hosted_tools, model)
         for tool in filter(is_hosted, tools):
             told.add(tool)
@@ -258,7 +260,7 @@ class OpenAIChatCodec:
         return {"type": "function", "function": self._schema(given)}
 
     def _schema(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What holds a schema, in words that this host takes."""
+        """`fields`, with any schema in them in the form that this host takes."""
         opened: Mapping[str, Any] = said if self.closed_schemas else open_schema(said)
         if not self.inline_refs:
             return opened
@@ -270,7 +272,8 @@ class OpenAIChatCodec:
     def _allowed(
         self, choice: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Any, list[Any]]:
-        """A choice among some tools; hosts that know none are shown only those."""
+        """A choice among some tools; hosts without such a choice get only those
+        tools."""
         mode = choice.get("mode", "auto")
         names = [tool["name"] for tool in choice["tools"] if "name" in tool]
         if not self.allowed_tools:
@@ -295,7 +298,7 @@ def _named(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _custom_format(tool: dict[str, Any]) -> dict[str, Any]:
-    """A grammar is nested here; on Responses it is flat."""
+    """A grammar is nested here; in the Responses API it is flat."""
     form = tool.get("format") or {}
     if form.get("type") != "grammar" or "grammar" in form:
         return tool

@@ -1,9 +1,9 @@
 """The Responses API: OpenAI's own, Azure's, xAI's and that of compatible servers.
 
 In: a `Request` becomes the JSON body of `POST {base}/responses`, stateless (`store:
-false`) unless it is answered in the background. Out: the answer, streamed or whole,
-becomes deltas (`responses_decoder`). Our canonical items have this shape already, so a
-host differs by what it takes and by little else; the codec's fields say how.
+false`) unless it runs in the background. Out: the answer, streamed or complete, becomes
+deltas (`responses_decoder`). Canonical items already have this shape, so hosts differ
+only in the features they support, which are the codec's fields.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -27,7 +27,7 @@ from llm.wire.hosted_tools import is_hosted
 from llm.wire.past import Told, new_of, told, written
 from llm.wire.request import Request
 
-#: What OpenAI takes and compatible servers may not know.
+#: Options of OpenAI that compatible servers may not know.
 OPENAI_OPTIONS = frozenset(
     {
         "metadata",
@@ -40,32 +40,33 @@ OPENAI_OPTIONS = frozenset(
         "verbosity",
     }
 )
-#: OpenAI's models that reason; the others refuse to be asked for encrypted reasoning.
+#: OpenAI's models that reason; others refuse a request for encrypted reasoning.
 OPENAI_REASONERS = re.compile(r"o\d|codex|gpt-([6-9]|5(?!.*chat))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIResponsesCodec:
-    """The wire format; the fields are what distinguishes one host's dialect."""
+    """The wire format; the fields describe one host's dialect."""
 
     name: str = "openai_responses"
-    options: frozenset[str] = frozenset()  # of OPENAI_OPTIONS, those it takes
-    #: The models to ask for `encrypted_content`, by the beginning of their names. They
-    #: are asked too when a request sets `reasoning` or carries such proofs.
+    options: frozenset[str] = frozenset()  # the supported ones of OPENAI_OPTIONS
+    #: Models that are asked for `encrypted_content`, by the beginning of their names.
+    #: Others are asked if a request sets `reasoning` or contains such proofs.
     reasoners: re.Pattern[str] | None = None
-    efforts: Mapping[str, str] = field(default_factory=dict)  # ours to the host's
+    efforts: Mapping[str, str] = field(default_factory=dict)  # canonical to the host's
     developer_role: bool = True
-    #: False where `additionalProperties: false` is refused, and strict means nothing.
+    #: False if the host refuses `additionalProperties: false`; then strict has no
+    #: effect.
     strict_schemas: bool = True
-    takes_tool_choice: bool = True  # False where only the model may choose: Meta
-    hosted_tools: Dialect = "openai"  # whose words for tools that the host runs
-    tool_results: bool = False  # tells what its tools found, when asked to
-    deployment: str = ""  # goes by this name there, whatever the model's is: Azure
+    takes_tool_choice: bool = True  # Meta: only the model may choose
+    hosted_tools: Dialect = "openai"  # the format of hosted tools
+    tool_results: bool = False  # reports the results of its tools on request
+    deployment: str = ""  # Azure: the deployment's name, sent instead of the model's
 
     def path(self, request: Request) -> str:
         if request.resumes is None:
             return "/responses"
-        # From its first event: what was kept of it is compared, and told once.
+        # Read from the first event: stored items are compared and emitted once.
         wanted = self._include(request, self._input(request))
         query = urlencode([("stream", "true"), *(("include[]", w) for w in wanted)])
         return f"/responses/{quote(request.resumes.id, safe='')}?{query}"
@@ -100,7 +101,7 @@ class OpenAIResponsesCodec:
         return body
 
     def degraded(self, request: Request) -> list[str]:
-        """What was asked for and goes unheard, or is only approximated; by option."""
+        """The options that are ignored or only approximated."""
         effort = (request.reasoning or {}).get("effort")
         lost = {
             "metadata": bool(request.metadata) and "metadata" not in self.options,
@@ -181,7 +182,8 @@ class OpenAIResponsesCodec:
         schema, strict = ours.get("parameters"), bool(ours.get("strict"))
         if not self.strict_schemas:
             schema, strict = open_schema(schema), False
-        # Left out, OpenAI tries strict first, and fails on schemas not made for it.
+        # If `strict` is missing, OpenAI tries strict mode first, and fails on other
+        # schemas.
         return {**ours, "parameters": schema, "strict": strict}
 
     def _include(self, request: Request, wire: ResponsesInput) -> list[str]:
@@ -190,7 +192,8 @@ class OpenAIResponsesCodec:
         return wanted + (includes(request.tools) if self.tool_results else [])
 
     def _extras(self, request: Request) -> dict[str, Any]:
-        # Random padding against eavesdroppers, a third of every delta's bytes.
+        # Turns off random padding against eavesdroppers, a third of every delta's
+        # bytes.
         unpadded = {"include_obfuscation": False}
         known: dict[str, Any] = {
             "metadata": dict(request.metadata) if request.metadata else None,
@@ -223,7 +226,7 @@ class OpenAIResponsesCodec:
 
 
 def _refuse_unsayable(request: Request) -> None:
-    """`seed` is a wish and may go unheard; these would change the answer."""
+    """`seed` is optional and may be ignored; these options would change the answer."""
     for name in ("stop", "presence_penalty", "frequency_penalty"):
         if getattr(request, name):
             raise BadRequest(

@@ -1,15 +1,15 @@
-"""The events of one response, or a whole one, to deltas.
+"""Decoder of Responses answers: events, or one complete response, to deltas.
 
-* Items are known by `item_id`, then by `call_id`, then by `output_index`: GitHub
-  Copilot changes ids with every event, OGX gives parallel calls one index. An id or an
-  index that leads to an item of another type or another call leads nowhere.
-* `output_item.done` is the truth about an item. What it has and no delta said (text of
-  servers that do not stream, arguments sent whole) is said then, and never twice; what
-  deltas said of a call's arguments counts for nothing where it says something else.
-* The terminal event is the truth about the rest, but its `output` may be empty
-  (ChatGPT-Codex); then what was streamed counts. A call that neither it nor a `done`
-  has is never run.
-* Each finished item is its own proof: it goes back to its maker as it came.
+* Items are found by `item_id`, then by `call_id`, then by `output_index`: GitHub
+  Copilot changes ids with every event, OGX gives parallel calls one index. An id or
+  index of an item of another type, or of another call, is ignored.
+* `output_item.done` is authoritative for an item. Content that no delta had (text of
+  servers that do not stream, arguments sent whole) is emitted then, and never twice;
+  deltas of a call's arguments that disagree with it are discarded.
+* The terminal event is authoritative for the rest, but its `output` may be empty
+  (ChatGPT-Codex); then the streamed items count. A call that is neither in it nor in
+  a `done` event is never run.
+* Each finished item is its own proof and is sent back unchanged.
 
 Source: https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -55,19 +55,19 @@ _USD_PER_TICK = 1e-10  # xAI bills in ticks
 
 @dataclass(slots=True)
 class _Item:
-    """An output item as far as it has been told."""
+    """An output item as far as it has arrived."""
 
     key: int
-    type: str = ""  # empty before the item itself has been seen
+    type: str = ""  # empty until the item's own event arrives
     call_id: str = ""
-    is_confirmed: bool = False  # its id has come in a second event
-    raw: dict[str, Any] | None = None  # as it was when it was done
+    is_confirmed: bool = False  # its id has occurred in a second event
+    raw: dict[str, Any] | None = None  # its final form
     phase: str | None = None
-    named: bool = False  # a call whose name has been said
-    #: Arguments that are not told yet: it is not sure that they are this call's.
+    named: bool = False  # the call's name has been emitted
+    #: Arguments that may belong to another call, and are not emitted yet.
     held: list[str] = field(default_factory=list)
-    annotations: int = 0  # said so far
-    #: What deltas have said, by kind and part.
+    annotations: int = 0  # emitted so far
+    #: Text of the deltas, by kind and part.
     heard: defaultdict[tuple[str, int], list[str]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -88,7 +88,7 @@ class _Item:
         return not is_call or theirs == self.call_id
 
     def missing(self, kind: str, whole: str, part: int | None = None) -> str:
-        """What `whole` has beyond the deltas of this kind (and part)."""
+        """The rest of `whole` after the deltas of this kind (and part)."""
         told = sorted(at for at in self.heard if at[0] == kind)
         said = "".join(
             "".join(self.heard[at]) for at in told if part is None or at[1] == part
@@ -105,9 +105,9 @@ class ResponsesDecoder:
     def __init__(self) -> None:
         self._items: dict[int, _Item] = {}  # by output_index, the latest of each
         self._ids: dict[str, _Item] = {}  # the latest of each
-        self._indexes_repeat = False  # of items that are open side by side
+        self._indexes_repeat = False  # several open items have the same index
         self._all: list[_Item] = []
-        self._current: _Item | None = None  # the message or reasoning being told
+        self._current: _Item | None = None  # the current message or reasoning item
         self._start = StartDelta()
         self._ended = False
 
@@ -116,7 +116,7 @@ class ResponsesDecoder:
             return []
         data = _json(event)
         type = data.get("type")
-        if type == "response.output_text.delta":  # nearly all there is: no detours
+        if type == "response.output_text.delta":  # the usual delta, without detours
             item = self._ids.get(data.get("item_id", "")) or self._item(data)
             text = data.get("delta") or ""
             item.heard["text", data.get("content_index", 0)].append(text)
@@ -135,7 +135,7 @@ class ResponsesDecoder:
         return []
 
     def answer(self, body: bytes) -> Iterator[Delta]:
-        """A response that did not stream."""
+        """Decode a response that was not streamed."""
         response = _json(ServerSentEvent(body))
         failed = response.get("status") == "failed"
         if not failed and (response.get("error") or "output" not in response):
@@ -143,7 +143,7 @@ class ResponsesDecoder:
         yield from self._whole(response)
 
     def _whole(self, response: dict[str, Any]) -> Iterator[Delta]:
-        """A response told at once, or the end of one that streamed."""
+        """Decode a complete response: an unstreamed one, or a terminal event's."""
         self._ended = True
         yield from self._started(response)
         yield from self._untold(response.get("output") or [])
@@ -160,7 +160,7 @@ class ResponsesDecoder:
     def _added(self, data: dict[str, Any]) -> list[Delta]:
         fields = data.get("item")
         if not fields or "type" not in fields:
-            return []  # some hosts announce nothing with null
+            return []  # some hosts send events with a null item
         item = self._known(fields)
         if item is not None and item.type:
             return []  # announced already
@@ -211,7 +211,7 @@ class ResponsesDecoder:
         return [ToolCallDelta(item.key, arguments=text)]
 
     def _arguments_done(self, data: dict[str, Any]) -> list[Delta]:
-        """LM Studio sends the arguments here and nowhere before."""
+        """LM Studio sends the arguments only here."""
         item = self._item(data)
         whole = data.get("arguments") or ""
         if self._indexes_repeat:
@@ -229,7 +229,7 @@ class ResponsesDecoder:
 
     def _terminal(self, data: dict[str, Any]) -> Iterator[Delta]:
         status = data["type"].removeprefix("response.")
-        status = "completed" if status == "done" else status  # "done": early xAI
+        status = "completed" if status == "done" else status  # an early version of xAI
         return self._whole({"status": status, **data["response"]})
 
     _EVENTS: dict[
@@ -253,8 +253,8 @@ class ResponsesDecoder:
         "response.failed": _terminal,
         "response.cancelled": _terminal,
         "response.done": _terminal,
-        # The rest (obfuscated keepalives, progress of hosted tools, `*.done` of parts)
-        # says nothing that `output_item.done` does not say.
+        # Other events (keepalives, progress of hosted tools, `*.done` of parts) add
+        # nothing to `output_item.done`.
     }
 
     # Items
@@ -268,18 +268,18 @@ class ResponsesDecoder:
         return item
 
     def _item(self, data: Mapping[str, Any]) -> _Item:
-        """The item that an event is about which does not hold it."""
+        """The item that an event without its own `item` refers to."""
         id = _name(data, "item_id")
         if id and (item := self._ids.get(id)):
             item.is_confirmed = True
             return item
         item = self._items.get(data.get("output_index", 0))
         if item is None or (id and item.is_confirmed and item.type):
-            return self._new(data)  # that one has an id which does not change
+            return self._new(data)  # that item has another, stable id
         return item
 
     def _known(self, fields: Mapping[str, Any]) -> _Item | None:
-        """The item that `fields` are, by its id or the call's."""
+        """The item that `fields` describes, found by its id or its call id."""
         item = self._ids.get(_name(fields, "id"))
         if item is not None and item.fits(fields):
             item.is_confirmed = True
@@ -301,7 +301,7 @@ class ResponsesDecoder:
         return None if is_another else item
 
     def _announced(self, data: Mapping[str, Any]) -> _Item:
-        """The item that is announced, which deltas may have begun."""
+        """The item for an `added` event; deltas may have created it already."""
         item = self._items.get(data.get("output_index", 0))
         if item is None:
             return self._new(data)
@@ -330,7 +330,7 @@ class ResponsesDecoder:
         return [ToolCallDelta(item.key, fields.get("call_id") or "", name)]
 
     def _complete(self, item: _Item, fields: dict[str, Any]) -> list[Delta]:
-        """What is not said yet of an item that is done, its proof and its end."""
+        """Emit the missing content of a finished item, its proof and its end."""
         self._begin(item, fields)
         item.raw = fields
         proof = ProofDelta(item.key, fields)
@@ -350,9 +350,9 @@ class ResponsesDecoder:
         return [*deltas, proof, CloseDelta(item.key, complete, corrected)]
 
     def _over(self, item: _Item) -> bool:
-        """True where another item has begun since: this one takes no more text.
+        """True if another item has begun since: this one takes no more text.
 
-        OpenRouter says `done` of the reasoning after that of the message.
+        OpenRouter sends the reasoning's `done` event after the message's.
         """
         return bool(item.heard) and self._current is not item
 
@@ -368,7 +368,7 @@ class ResponsesDecoder:
             "refusal", "".join(part.get("refusal") or "" for part in parts)
         )
         deltas: list[Delta] = []
-        if text or not item.heard:  # an empty message is a message
+        if text or not item.heard:  # an empty message is still a message
             deltas.append(TextDelta(item.key, text, item.phase))
         if refusal:
             deltas.append(RefusalDelta(item.key, refusal))
@@ -410,14 +410,14 @@ class ResponsesDecoder:
         return [start]
 
     def _untold(self, output: list[dict[str, Any]]) -> list[Delta]:
-        """Items of the finished response that were not streamed, or not whole."""
+        """Emit items of the finished response that were not streamed completely."""
         streamed, deltas = list(self._all), list[Delta]()
         all_done = len(streamed) >= len(output) and all(i.done for i in streamed)
         repeated: list[_Item] = []
         for position, fields in enumerate(output):
             item = self._repeated(position, fields, streamed, repeated)
             if item is None and all_done and fields["type"] != "function_call":
-                continue  # by another id and in another place
+                continue  # it was streamed with another id and index
             item = item or self._new({"output_index": -1})
             repeated.append(item)
             if not item.done:
@@ -434,7 +434,7 @@ class ResponsesDecoder:
         streamed: list[_Item],
         repeated: list[_Item],
     ) -> _Item | None:
-        """The streamed item that `fields` repeats: by its ids, else by its place."""
+        """The streamed item that equals `fields`, by its ids, else by its position."""
         if (item := self._known(fields)) is not None and item not in repeated:
             return item
         if position < len(streamed):
@@ -444,7 +444,8 @@ class ResponsesDecoder:
         return None
 
     def _left_open(self, item: _Item, *, complete: bool) -> list[Delta]:
-        """A call without a `done`: of a host that tells none, or one that is none."""
+        """Close a call without a `done` event: some hosts send none; else it was cut
+        off."""
         deltas: list[Delta] = []
         if item.held:
             deltas.append(ToolCallDelta(item.key, arguments="".join(item.held)))
@@ -453,7 +454,7 @@ class ResponsesDecoder:
         return deltas
 
     def _finish(self, response: dict[str, Any]) -> FinishDelta:
-        """How it ended. Raises LLMError for an answer that failed."""
+        """The finish reason. Raises LLMError if the response failed."""
         match response.get("status") or "completed":
             case "failed":
                 raise _error_of(response)
@@ -467,7 +468,7 @@ class ResponsesDecoder:
             case "completed":
                 calls = any(item.type == "function_call" for item in self._all)
                 return FinishDelta("tool_calls" if calls else "stop", "completed")
-            case status:  # queued, in_progress: it goes on in the background
+            case status:  # queued, in_progress: it continues in the background
                 return FinishDelta("stop", str(status))
 
 
@@ -482,7 +483,7 @@ def _json(event: ServerSentEvent) -> dict[str, Any]:
 
 
 def _error_of(data: dict[str, Any]) -> LLMError:
-    """An error object: nested, or flat with the event's own `type` beside it."""
+    """An error object: nested, or flat beside the event's own `type`."""
     if isinstance(data.get("error"), dict):
         return classify_error(data["error"])
     if not data.get("error") and "message" not in data:
@@ -491,18 +492,18 @@ def _error_of(data: dict[str, Any]) -> LLMError:
 
 
 def _name(fields: Mapping[str, Any], kind: str) -> str:
-    """An id; "" where there is none, or something that is no text."""
+    """An id; "" if it is missing or not a string."""
     value = fields.get(kind)
     return value if isinstance(value, str) else ""
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both are one item, whatever id a host gave it this time."""
+    """Whether both are the same item except for the id."""
     return {**one, "id": ""} == {**other, "id": ""}
 
 
 def _corrected(item: _Item, fields: Mapping[str, Any]) -> str | None:
-    """The arguments of a call, where its deltas said something else."""
+    """The arguments of a call if its deltas were different, else None."""
     whole: str | None = fields.get("arguments")
     said = "".join(item.heard.get(("arguments", 0), ()))
     if item.type != "function_call" or not whole or whole == said:
@@ -514,7 +515,7 @@ def _corrected(item: _Item, fields: Mapping[str, Any]) -> str | None:
 
 
 def _annotation(told: Any) -> Any:
-    """xAI tells some pages without the place, which the standard demands."""
+    """Fill in the positions that the standard requires and xAI omits for some pages."""
     if not isinstance(told, dict) or told.get("type") != "url_citation":
         return told
     whole = {"start_index": 0, "end_index": 0, "title": ""}
@@ -522,7 +523,7 @@ def _annotation(told: Any) -> Any:
 
 
 def _receipt(fields: dict[str, Any], *, done: bool) -> Item:
-    """A hosted tool's item without the provider's id, as clients may see it."""
+    """A hosted tool's item without the provider's id, as clients receive it."""
     item = {k: v for k, v in fields.items() if k not in ("id", "status")}
     if done and fields.get("status") in ("incomplete", "failed"):
         item["status"] = fields["status"]
@@ -537,7 +538,7 @@ def _usage(usage: dict[str, Any]) -> UsageDelta:
         cost = ticks * _USD_PER_TICK
     prompt, output = count(usage, "input_tokens"), count(usage, "output_tokens")
     total = count(usage, "total_tokens")
-    if output is not None and total is not None:  # more than it tells of
+    if output is not None and total is not None:  # some tokens are only in the total
         output = max(output, total - (prompt or 0))
     return UsageDelta(
         input_tokens=prompt,

@@ -1,8 +1,8 @@
-"""Our items as the Responses API takes them back.
+"""Encoder of canonical items as the `input` of the Responses API.
 
-An item goes to its maker as it came, byte for byte; to anybody else, and where staff
-have edited it, it is rebuilt: without ids and states, without reasoning and without
-the receipts of hosted tools. What only we know never leaves.
+Items are sent back to their issuer unchanged; for other providers, and after an edit by
+staff, they are rebuilt: without ids and statuses, without reasoning and without
+receipts of hosted tools. Internal fields are never sent.
 
 Source: https://platform.openai.com/docs/guides/conversation-state
 """
@@ -18,7 +18,7 @@ from llm.wire.items import Item, answered_calls, is_portable_call_id, text_of
 from llm.wire.request import Request
 
 _CALLS = frozenset({"function_call", "custom_tool_call"})
-#: Hosted tools' receipts, which are refused without an id.
+#: Receipts of hosted tools, which are refused without an id.
 _RECEIPTS = frozenset(
     {
         "code_interpreter_call",
@@ -34,26 +34,26 @@ _RECEIPTS = frozenset(
 class ResponsesInput:
     """The `input` of a request.
 
-    A reasoning item must stand before the item it led to, and that item's id means
-    something only after its reasoning. So reasoning goes back when its maker can read
-    it and what follows goes back too; where it does not, messages and calls lose their
-    ids, and receipts, which cannot, stay out.
+    A reasoning item must stand before the item it led to, and that item's id is valid
+    only after its reasoning. So reasoning is sent back when its issuer can read it and
+    the next item is sent back too; otherwise messages and calls lose their ids, and
+    receipts, which cannot, are left out.
     """
 
     def __init__(self, request: Request, *, developer_role: bool, phases: bool) -> None:
         self.items: list[dict[str, Any]] = []
-        self.reasoned = False  # encrypted reasoning is among them
-        self.taken: set[str] = set()  # call ids on the wire
+        self.reasoned = False  # the items contain encrypted reasoning
+        self.taken: set[str] = set()  # call ids that the items use
         self._request = request
         self._developer_role = developer_role
         self._phases = phases
-        self._call_ids: dict[str, str] = {}  # ours to the wire's
+        self._call_ids: dict[str, str] = {}  # canonical to the wire's
         self._answered = answered_calls(request.items)
         self._asked: dict[str, str] = {}  # approval requests, our ids to the wire's
         self._elsewhere = {
             item.get("id") for item in request.items if "provider_data" in item
         }
-        self._anchored = True  # ids are still good
+        self._anchored = True  # ids are still valid
         items = _answered_actions(request.items)
         for index, item in enumerate(items):
             following = items[index + 1 : index + 2]
@@ -72,7 +72,7 @@ class ResponsesInput:
                 self.items.append(self._replayed(kind, item, raw))
                 self._note(kind, item, raw)
         else:
-            self._anchored = True  # ours or a person's: a new answer follows
+            self._anchored = True  # not the assistant's: a new answer follows
             self._rebuild(kind, item)
 
     def _is_replayable(self, raw: Any, following: Item | None) -> bool:
@@ -93,7 +93,7 @@ class ResponsesInput:
         return raw
 
     def _note(self, kind: str, item: Item, raw: dict[str, Any]) -> None:
-        """Its answer will name it as clients know it."""
+        """Remember the wire's id, because the answer will use our id."""
         if kind == "mcp_approval_request":
             self._asked[item.get("id", "")] = raw.get("id", "")
         elif kind == "computer_call":
@@ -104,7 +104,7 @@ class ResponsesInput:
         self.taken.add(call_id)
 
     def _free_id(self, call_id: str) -> str:
-        """`call_id` as it is taken, and not yet: some hosts count their calls anew with
+        """A valid call id that is not in use: some hosts restart their numbering with
         every answer."""
         id, count = _portable(call_id), 0
         while id in self.taken:
@@ -116,7 +116,7 @@ class ResponsesInput:
             case "message":
                 self._message(item)
             case "custom_tool_call" if item["call_id"] not in self._answered:
-                pass  # xAI's own, which was never for us to run
+                pass  # a call of xAI's own tool
             case "function_call" | "custom_tool_call":
                 call_id = self._free_id(item["call_id"])
                 self._name(item, call_id)
@@ -130,22 +130,22 @@ class ResponsesInput:
             case "mcp_approval_response":
                 self._approve(item)
             case _ if "provider_data" in item or kind.startswith("parley:"):
-                pass  # another maker's receipt says nothing here
+                pass  # another provider's receipt
             case _ if kind in _RECEIPTS and item.get("status") != "completed":
-                pass  # cut short, so its maker has given no proof of it
+                pass  # cut off, so there is no proof for it
             case _:
                 self.items.append(without_ours(item))
                 self._note(kind, item, item)
 
     def _screenshot(self, item: Item) -> None:
         call_id = self._call_ids.get(item["call_id"])
-        if call_id is None:  # its call stays out; what it shows is still true
+        if call_id is None:  # its call was left out; the screenshot is still useful
             self._message(screenshot_message(item))
         else:
             self.items.append({**_bare(item), "call_id": call_id})
 
     def _approve(self, item: Item) -> None:
-        """Said to nobody but who asked."""
+        """Send an approval only to the provider that requested it."""
         asked = item["approval_request_id"]
         if asked in self._elsewhere and asked not in self._asked:
             return
@@ -155,7 +155,7 @@ class ResponsesInput:
     def _message(self, item: Item) -> None:
         role = item["role"]
         if role == "assistant":
-            # The easy form: typed output parts would have to carry an id.
+            # The short form: typed output parts would need an id.
             if text := text_of({**item, "type": "message"}):
                 said = {"type": "message", "role": role, "content": text}
                 if self._phases and item.get("phase"):
@@ -169,7 +169,7 @@ class ResponsesInput:
 
 
 def _answered_actions(items: Sequence[Item]) -> list[Item]:
-    """Without actions on a screen that nobody answered: they would be refused."""
+    """Remove computer calls without output, which would be refused."""
     answered = {i["call_id"] for i in items if i.get("type") == "computer_call_output"}
     return [
         item
@@ -179,7 +179,7 @@ def _answered_actions(items: Sequence[Item]) -> list[Item]:
 
 
 def _parts(content: Any) -> Any:
-    """Text, or a list of input parts."""
+    """A string, or a list of input parts."""
     if not isinstance(content, list):
         return content
     return [_part(part) for part in content]
@@ -195,7 +195,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bare(item: Item) -> dict[str, Any]:
-    """Without ids, states and all that only we know."""
+    """`item` without ids, statuses and internal fields."""
     return {k: v for k, v in without_ours(item).items() if k not in ("id", "status")}
 
 

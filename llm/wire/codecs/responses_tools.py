@@ -1,8 +1,7 @@
-"""Tools that the hosts of the Responses API run themselves.
+"""Encoder of hosted tools for hosts of the Responses API.
 
-They go out in our own words, which are OpenAI's; hosts differ in what they know beyond
-the type. Also here: what a host must be asked to `include`, so that an answer tells
-what its tools have found and not only that they ran.
+The canonical format is OpenAI's; hosts support different fields of it. Also here: the
+`include` values that make a host return its tools' results.
 
 Source: https://platform.openai.com/docs/guides/tools
 Source: https://docs.x.ai/docs/guides/tools/overview
@@ -31,14 +30,14 @@ _INCLUDES = {
     "file_search": "file_search_call.results",
     "code_interpreter": "code_interpreter_call.outputs",
 }
-#: Fields of a search that are wishes, and that xAI has no word for.
+#: Optional fields of a search that xAI does not have.
 _WISHES = frozenset({"search_context_size", "user_location", "external_web_access"})
 
 
 def hosted(tool: Tool, dialect: Dialect) -> dict[str, Any]:
-    """The tool as `dialect` takes it; one of a type that nobody knows as it is.
+    """The tool in the format of `dialect`; one of an unknown type unchanged.
 
-    Raises BadRequest for what cannot be said there.
+    Raises BadRequest for settings that the host does not have.
     """
     kind, told = kind_of(tool), dict(tool)
     match kind:
@@ -63,13 +62,13 @@ def hosted(tool: Tool, dialect: Dialect) -> dict[str, Any]:
 
 
 def includes(tools: Iterable[Tool]) -> list[str]:
-    """For `include`. The preview of the search does not know its sources."""
+    """Values for `include`. The search's preview version cannot report its sources."""
     named = [_INCLUDES.get(kind_of(tool) or "") for tool in tools if not _is_old(tool)]
     return list(dict.fromkeys(name for name in named if name))
 
 
 def is_degraded(tool: Tool, dialect: Dialect) -> bool:
-    """Whether it holds a wish that goes unheard."""
+    """Whether the tool has an optional setting that the host ignores."""
     if dialect != "xai" or kind_of(tool) != "web_search":
         return False
     wanted = {n: tool.get(n) for n in _WISHES if tool.get(n) is not None}

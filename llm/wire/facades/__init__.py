@@ -1,8 +1,9 @@
-"""The other side of the wire: what a provider's client has asked, in our words.
+"""Readers and writers of other APIs: client requests to `Request`, events to answers.
 
-A module reads the body of one API's requests into a `Request`: what people and tools
-said by rules of its own, what the assistant said by the decoder of its codec, so that
-proofs come out as they do of an answer. With an `issuer` they may go back to it;
-without one they are left out. Fields that we have no word for are in `extra`. A body
-is taken to have the shape that its API documents; BadRequest is for what we cannot say.
+The reader of an API converts a request body into a `Request`: messages of users and
+tools by its own rules, messages of the assistant with the decoder of its codec, so that
+proofs come out as they do from an answer. With an `issuer` they may be sent back to it;
+without one they are dropped. Fields that `Request` does not have are in `extra`. A body
+must have the shape that its API documents; BadRequest is raised for valid requests that
+`Request` cannot express.
 """

@@ -1,7 +1,7 @@
-"""What of a response a client of another dialect gets to see, and how it ended.
+"""What a client of another API receives of a response, and how the response ended.
 
-The writers share this: which items are for the client, which calls it may run, and when
-the pieces of a call's arguments may go out.
+Shared by the writers: which items are for the client, which calls it may run, and when
+pieces of a call's arguments may be sent.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any, Literal
 
 from llm.wire.items import Item
 
-#: Of an answer as a whole, whatever a dialect calls it.
+#: How an answer as a whole ended, independent of an API's names.
 Ending = Literal["stop", "tool_calls", "length", "content_filter", "paused"]
 
-#: Event that tells of a call whose arguments are held back.
+#: Event that announces a call whose arguments are held back.
 ANNOUNCED = "parley:tool_call.announced"
 _EMPTY = frozenset({"", "n", "nu", "nul", "null"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """A client, as far as it matters to what it is told.
+    """The client's side of a request, as far as it decides what the client receives.
 
     `server_tools` are the functions that run here: their calls are not the client's.
-    `custom_tools` are those of its own that take free text; a `custom_tool_call` of any
-    other name is a provider's (xAI tells so of its tools).
+    `custom_tools` are the client's own tools that take free text; a `custom_tool_call`
+    of any other name is a provider's (xAI reports its tools so).
     """
 
     server_tools: Container[str] = ()
     custom_tools: Container[str] = ()
 
     def kind(self, item: Item) -> str:
-        """Its type, or "" for what the client is not told."""
+        """The item's type, or "" if the client does not receive the item."""
         kind = str(item["type"])
         match kind:
             case "message" | "reasoning":
@@ -46,9 +46,9 @@ class Audience:
 
 
 def ending(response: Mapping[str, Any], calls: int, whole_calls: int) -> Ending:
-    """Why `response` ended, with so many calls for the client, cut ones included.
+    """Why `response` ended; `calls` counts the client's calls, including cut ones.
 
-    An answer that was stopped, for whatever reason, did not come to its end.
+    An answer that was stopped for any reason is incomplete.
     """
     if response["status"] == "incomplete":
         match (response.get("incomplete_details") or {}).get("reason"):
@@ -63,10 +63,10 @@ def ending(response: Mapping[str, Any], calls: int, whole_calls: int) -> Ending:
 
 
 class Arguments:
-    """The arguments of a call, as they may be passed on.
+    """The arguments of a call while they are streamed to the client.
 
-    Hosts say "null" where there are none; the builder makes that an empty object once
-    the call is whole. So nothing goes out while it may still become "null".
+    Some hosts send "null" for no arguments; the builder makes that an empty object once
+    the call is complete. So nothing is sent while the text may still become "null".
     """
 
     __slots__ = ("_held", "_told")
@@ -76,7 +76,7 @@ class Arguments:
         self._told = False
 
     def feed(self, text: str) -> str:
-        """What of it may go out now."""
+        """The text that may be sent now."""
         if self._told:
             return text
         self._held += text
@@ -86,16 +86,16 @@ class Arguments:
         return text
 
     def close(self, whole: str) -> str:
-        """What has not gone out of the arguments, which are `whole`."""
+        """The unsent rest; `whole` are the complete arguments."""
         return "" if self._told else whole
 
 
 def parts_of(item: Item) -> list[dict[str, Any]]:
-    """What a message or reasoning item says, the summary first."""
+    """The parts of a message or reasoning item, the summary first."""
     return [*(item.get("summary") or ()), *(item.get("content") or ())]
 
 
 def thought_of(item: Item) -> str:
-    """The text of a reasoning item, its parts set apart."""
+    """The text of a reasoning item, with blank lines between its parts."""
     texts = [part.get("text") or "" for part in parts_of(item)]
     return "\n\n".join(text for text in texts if text)

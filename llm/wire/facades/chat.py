@@ -1,4 +1,4 @@
-"""In: the body of `POST /chat/completions`. Out: a `Request`.
+"""Reader of request bodies of `POST /chat/completions`.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -13,9 +13,9 @@ from llm.wire.facades.said import items_said, unknown, unread
 from llm.wire.items import Issuer, Item, function_call_output, message
 from llm.wire.request import Request
 
-#: The types of tools that this API has; others are somebody else's.
+#: The types of tools in this API; other types are extensions.
 _TOOLS = ("custom", "function")
-#: Options that have the same name and shape with us.
+#: Options with the same name and shape in `Request`.
 _SAME = (
     "frequency_penalty",
     "metadata",
@@ -56,7 +56,7 @@ def request_of(
     codec: OpenAIChatCodec | None = None,
     issuer: Issuer | None = None,
 ) -> Request:
-    """`codec` knows how the host tells its thoughts. Raises BadRequest."""
+    """`codec` knows the host's fields for reasoning. Raises BadRequest."""
     codec = codec or OpenAIChatCodec()
     stop = body.get("stop") or ()
     effort, seed = body.get("reasoning_effort"), body.get("seed")
@@ -110,7 +110,7 @@ def _message(role: str, parts: list[dict[str, Any]]) -> Item:
 
 
 def _told(content: Any) -> Any:
-    """Text, or a list of input parts."""
+    """A string, or a list of input parts."""
     if isinstance(content, str):
         return content
     return [_part(part) for part in content or ()]
@@ -141,7 +141,7 @@ def _named(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool or a choice of one, as the Responses API has it."""
+    """A tool, or a choice of one, in the flat form of the Responses API."""
     kind = tool["type"]
     if kind not in _TOOLS:
         raise unknown(f"a tool of the type {kind!r}", "tools")

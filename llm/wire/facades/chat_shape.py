@@ -1,4 +1,4 @@
-"""The shape of a body of `POST /chat/completions`.
+"""Field checks for request bodies of `POST /chat/completions`.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -96,7 +96,7 @@ _chat_part = by_type(
         "text": text_part,
         "image_url": record({"image_url": _image}, ["image_url"]),
         "file": record({"file": _chat_file}, ["file"]),
-        # Mistral takes the sound itself where others take an object.
+        # Mistral takes the audio as a string where others take an object.
         "input_audio": record(
             {"input_audio": either(str=filled, dict=anything)}, ["input_audio"]
         ),

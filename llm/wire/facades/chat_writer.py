@@ -1,13 +1,14 @@
-"""Canonical events in, `chat.completion.chunk` objects out; a whole response likewise.
+"""Writer of Chat Completions answers, streamed or complete, from canonical events.
 
-All messages of a response are one text here, and all reasoning one `reasoning_content`;
-a blank line stands where Parley's own tools ran between two messages, and between parts
-of the reasoning. The first chunk waits for the first thing the client can see, so that
-an error before it can still be a status.
+All messages of a response become one text, and all reasoning one `reasoning_content`; a
+blank line separates messages between which Parley's own tools ran, and parts of the
+reasoning. The first chunk waits for the first output that the client can see, so that
+an error before it can still become an HTTP status.
 
-What the dialect has no word for is left out. With `receipts` it comes in an extension
-field, `parley`: in a chunk a canonical or `parley:` event, in a whole answer the items
-(`{"output": [...]}`). Calls that are held back are announced in the same field.
+Content that this API does not have is left out. With `receipts` it is sent in an
+extension field, `parley`: in a chunk a canonical or `parley:` event, in a complete
+answer the items (`{"output": [...]}`). Calls that are held back are announced in the
+same field.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming
 """
@@ -40,13 +41,13 @@ _FINISH: dict[Ending, str] = {
     "tool_calls": "tool_calls",
     "length": "length",
     "content_filter": "content_filter",
-    "paused": "length",  # cut short, as far as a client can tell
+    "paused": "length",  # cut off, from the client's view
 }
 _MARK = "\0"
 
 
 class _Call:
-    """A call of the client's, from its announcement on."""
+    """One of the client's calls."""
 
     __slots__ = ("arguments", "id", "index", "kind", "name")
 
@@ -64,10 +65,11 @@ class _Call:
 
 
 class ChatWriter:
-    """One response as a stream. `feed` gives chunks, `feed_bytes` the same as frames.
+    """One response as a stream. `feed` returns chunks, `feed_bytes` the same as frames.
 
-    A stream is fed by one of the two. `buffer_tool_calls` holds calls back until the
-    response has ended with them whole; those of a response that was cut are not told.
+    Use only one of the two for a stream. `buffer_tool_calls` holds calls back until the
+    response has ended with complete calls; calls of a response that was cut off are not
+    sent.
     """
 
     def __init__(
@@ -97,11 +99,11 @@ class ChatWriter:
         self._receipts = receipts
         self._out: list[Chunk] = []
         self._started = False
-        self._length = 0  # characters of text told
-        self._part_at = 0  # where the part being told begins in it
-        self._gap = False  # tools ran since the last text
-        self._cited = 0  # annotations told
-        self._thought_at: tuple[Any, ...] | None = None  # the part told last
+        self._length = 0  # characters of text sent
+        self._part_at = 0  # offset of the current part in the text
+        self._gap = False  # tools ran after the last text
+        self._cited = 0  # annotations sent
+        self._thought_at: tuple[Any, ...] | None = None  # the latest part
         self._calls: dict[int, _Call] = {}  # by output_index
         self._items: dict[int, Item] = {}  # the finished ones of them
         self._error: Mapping[str, Any] | None = None
@@ -111,7 +113,8 @@ class ChatWriter:
         self._before_text, self._after_text = before, after
 
     def feed(self, events: Iterable[Event]) -> list[Chunk]:
-        """The chunks of these events. The last event of a response gives the finish."""
+        """The chunks of these events. The response's last event adds the finish
+        reason."""
         for event in events:
             if tell := self._TELL.get(event["type"]):
                 tell(self, event)
@@ -121,11 +124,11 @@ class ChatWriter:
         return chunks
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes:
-        """What `feed` gives, as one piece of the stream; `[DONE]` is the last."""
+        """The frames of `feed`'s chunks; the last is `[DONE]`."""
         frames: list[bytes] = []
         for event in events:
             if event["type"] == _TEXT and self._started and not self._gap:
-                text = event["delta"]  # nearly all there is: no detours
+                text = event["delta"]  # the usual event, without detours
                 self._length += len(text)
                 frames += (self._before_text, orjson.dumps(text), self._after_text)
             else:
@@ -154,7 +157,7 @@ class ChatWriter:
 
     def _annotated(self, event: Event) -> None:
         if told := _annotation(event["annotation"], self._part_at):
-            # OpenAI's SDK puts lists together by `index`, and raises without one.
+            # OpenAI's SDK merges lists by `index`, and raises if there is none.
             self._say({"annotations": [{"index": self._cited, **told}]})
             self._cited += 1
 
@@ -225,7 +228,7 @@ class ChatWriter:
             self._out.append({**self._head, "choices": [], "usage": usage_of(usage)})
 
     def _tell_calls(self) -> None:
-        """The whole calls, numbered without those that were cut."""
+        """Send the complete calls, numbered without those that were cut off."""
         items = [item for _, item in sorted(self._items.items()) if _is_whole(item)]
         for index, item in enumerate(items):
             self._say({"tool_calls": [{"index": index, **_entry(item)}]})
@@ -281,8 +284,8 @@ def chat_completion_of(
     custom_tools: Container[str] = (),
     receipts: bool = False,
 ) -> dict[str, Any]:
-    """A `chat.completion`. Raises ValueError for a response that failed, which is an
-    error and no answer."""
+    """A `chat.completion`. Raises ValueError for a failed response, which must be sent
+    as an error."""
     if response["status"] == "failed":
         raise ValueError("A failed response is told as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
@@ -310,7 +313,7 @@ def chat_completion_of(
 
 
 class _Message:
-    """All that a response says, as the one message of this dialect."""
+    """Collects a whole response as the one message of this API."""
 
     def __init__(self, audience: Audience) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -363,12 +366,12 @@ class _Message:
 
 
 def announcement(item: Item) -> Event:
-    """That the model is calling a tool, before its arguments are there."""
+    """The event for a call whose arguments have not arrived yet."""
     return {"type": ANNOUNCED, "call_id": item["call_id"], "name": item["name"]}
 
 
 def usage_of(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Canonical counts by this dialect's names."""
+    """Canonical usage counts with the names of Chat Completions."""
     read = usage.get("input_tokens_details") or {}
     written = usage.get("output_tokens_details") or {}
     return {
@@ -397,7 +400,7 @@ def _part_number(event: Event) -> Any:
 
 
 def _annotation(annotation: Mapping[str, Any], offset: int) -> dict[str, Any] | None:
-    """A `url_citation`, which this dialect nests; it has no other."""
+    """A nested `url_citation`, the only annotation type of this API, else None."""
     if annotation.get("type") != "url_citation":
         return None
     citation = {

@@ -1,9 +1,9 @@
-"""Is this body one that the readers of its API can read? BadRequest names what is not.
+"""Checks of whole request bodies before they are read. BadRequest names the field.
 
-What the API has and we have not is refused by name. Fields and tools that are unknown
-to us are left alone: clients send many that only their own service understands. Each
-check is given the body as it was parsed and the names of `server_tools` that a choice
-may name besides the declared ones.
+Documented features that we do not support are refused by name. Unknown fields and tools
+are ignored, because clients send many that only their own service understands. Each
+check gets the parsed body and the names of `server_tools`, which `tool_choice` may name
+besides the declared tools.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Body = Mapping[str, Any]
 _CHAT = ("model", "messages")
 _COUNTED = ("model", "messages")
 _MESSAGES = ("model", "max_tokens", "messages")
-_RESPONSES = ("model",)  # one without input goes on from another
+_RESPONSES = ("model",)  # without `input` it continues another response
 
 
 def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:
-    """The body of `POST /chat/completions`."""
+    """Check the body of `POST /chat/completions`."""
     request_body(body)
     fields(body, chat_shape.FIELDS, _CHAT)
     _check_choice(body, chat_shape.chosen(body.get("tool_choice")), server_tools)
@@ -33,22 +33,24 @@ def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:
 def check_messages(
     body: Any, *, counting: bool = False, server_tools: Collection[str] = ()
 ) -> None:
-    """The body of `POST /v1/messages`, or of its twin that only counts tokens."""
+    """Check the body of `POST /v1/messages`, or of the endpoint that counts tokens."""
     request_body(body)
     fields(body, messages_shape.FIELDS, _COUNTED if counting else _MESSAGES)
     _check_choice(body, messages_shape.chosen(body.get("tool_choice")), server_tools)
 
 
 def check_responses(body: Any, *, server_tools: Collection[str] = ()) -> None:
-    """The body of `POST /responses`."""
+    """Check the body of `POST /responses`."""
     request_body(body)
     fields(body, responses_shape.FIELDS, _RESPONSES)
     _check_choice(body, responses_shape.chosen(body.get("tool_choice")), server_tools)
 
 
 def schemas() -> dict[str, Schema]:
-    """What the bodies look like that pass, as JSON Schema. A choice of a tool that is
-    not declared does not pass all the same."""
+    """JSON Schemas of the bodies that pass.
+
+    They do not express that `tool_choice` must name a declared tool.
+    """
     return {
         "ChatRequest": object_of(chat_shape.FIELDS, _CHAT),
         "MessagesRequest": object_of(messages_shape.FIELDS, _MESSAGES),
@@ -78,7 +80,7 @@ def _check_choice(
     own = [tool for tool in tools if tool.get("type") == SERVER_TOOLS]
     known |= {name for tool in own for name in tool.get("names") or ()}
     for kind, name in chosen:
-        is_declared = name in known or name in server_tools  # which may be all
+        is_declared = name in known or name in server_tools  # may contain every name
         if (kind not in kinds) if name is None else not is_declared:
             shown = (name or kind)[:64]
             raise wrong("tool_choice", f"there is no {shown!r} among the tools.")
@@ -87,6 +89,6 @@ def _check_choice(
 
 
 def _is_forced(choice: Any) -> bool:
-    """Whichever, but a tool; "any" is Mistral's word, and Anthropic's."""
+    """Whether some tool must be called; "any" is used by Mistral and Anthropic."""
     kind = choice.get("type") if isinstance(choice, dict) else choice
     return kind in ("required", "any")

@@ -1,4 +1,4 @@
-"""Shapes that requests of more than one API have in common."""
+"""Field checks that several APIs share."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from llm.wire.facades.shapes import (
     word,
 )
 
-SERVER_TOOLS = "parley:tools"  # type of the tool that stands for tools of ours
-#: The type of a tool, and its name where it goes by one.
+SERVER_TOOLS = "parley:tools"  # type of the tool entry that stands for server tools
+#: The type of a tool, and its name if the type has names.
 Choice = tuple[str, str | None]
 
 text_part = record({"text": string}, ["text"])
 names = array(filled)
 schema_form = record({"name": filled, "schema": mapping, "strict": boolean})
-#: Ours alone, so a field that is not known is a mistake.
+#: An extension of our own, so an unknown field is a mistake.
 parley = closed(
     {
         "buffer_tool_calls": boolean,
@@ -40,7 +40,7 @@ EFFORTS = word("none", "minimal", "low", "medium", "high", "xhigh", "max")
 VERBOSITY = word("low", "medium", "high")
 TURNED_OFF: tuple[Any, ...] = (None, False, [], {}, "")
 
-#: Options that Chat and Responses share.
+#: Options that Chat Completions and Responses share.
 OPENAI: dict[str, Check] = {
     "model": filled,
     "frequency_penalty": number(-2, 2),

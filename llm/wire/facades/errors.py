@@ -1,7 +1,7 @@
-"""What went wrong, in the words of each dialect.
+"""Error bodies of each API.
 
-In: an LLMError, or the terminal event of a response that failed. Out: the JSON that
-stands in place of an answer (its HTTP status is the error's own), or in a stream.
+In: an LLMError, or the terminal event of a failed response. Out: the JSON that is sent
+instead of an answer (its HTTP status is the error's own), or inside a stream.
 
 Source: https://platform.openai.com/docs/guides/error-codes
 Source: https://platform.claude.com/docs/en/api/errors
@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str, Any]:
-    """The envelope of an error that comes before the first byte."""
+    """The body of an error before the first byte of an answer."""
     if dialect == "anthropic":
         return anthropic_body(error.status, str(error), request_id)
     return openai_body(
@@ -43,7 +43,7 @@ def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str
 
 
 def headers_of(error: LLMError) -> dict[str, str]:
-    """What both families of SDKs look at to decide when to come again."""
+    """The headers by which OpenAI's and Anthropic's SDKs decide when to retry."""
     told = {"x-should-retry": "true" if error.retryable else "false"}
     if error.retry_after is not None:
         told["retry-after"] = str(max(0, math.ceil(error.retry_after)))
@@ -53,13 +53,13 @@ def headers_of(error: LLMError) -> dict[str, str]:
 def openai_body(
     message: str, *, type: str, code: str | None = None, param: str | None = None
 ) -> dict[str, Any]:
-    """For what is no LLMError: a token that is refused, say."""
+    """For errors that are not an LLMError: a refused token, for example."""
     error = {"message": message, "type": type, "param": param, "code": code}
     return {"error": error}
 
 
 def anthropic_body(status: int, message: str, request_id: str = "") -> dict[str, Any]:
-    """The same for any HTTP status. It is an event of the stream, too."""
+    """The same for any HTTP status. It is also an event of the stream."""
     error = {"type": anthropic_type(status), "message": message}
     return {"type": "error", "error": error, "request_id": request_id or None}
 
@@ -75,7 +75,7 @@ def anthropic_type(status: int) -> str:
 def openai_error_of(
     response: Mapping[str, Any], told: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Of a response that failed, whose `error` event said `told`."""
+    """The error object of a failed response; `error` is that of its `error` event."""
     if told:
         return {name: told.get(name) for name in ("message", "type", "param", "code")}
     code, message = _said(response)
@@ -91,7 +91,7 @@ def openai_error_of(
 def anthropic_error_of(
     response: Mapping[str, Any], request_id: str = ""
 ) -> dict[str, Any]:
-    """The `error` event of a response that failed."""
+    """The `error` event of a failed response."""
     code, message = _said(response)
     return anthropic_body(class_of(code).status, message, request_id)
 
@@ -102,7 +102,7 @@ def _said(response: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def class_of(code: str) -> type[LLMError]:
-    """The class of errors with our `code`, the more special where two share one."""
+    """The class of errors with our `code`, the most specific where several share it."""
     found: list[type[LLMError]] = [LLMError]
     for kind in found:
         found += kind.__subclasses__()
@@ -110,8 +110,9 @@ def class_of(code: str) -> type[LLMError]:
 
 
 def to_keep(ending: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What is put on record of the error that these last events of a response tell,
-    as much as `recorded` needs to tell it again as it was; None where it did not fail.
+    """The stored form of the error in a response's last events, for `restore_error`.
+
+    None if the response did not fail.
     """
     kept: dict[str, Any] = {}
     for event in ending:
@@ -129,7 +130,7 @@ def _beyond_its_words(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def retry_after(told: Mapping[str, Any]) -> float | None:
-    """Seconds, of an `error` event's error."""
+    """The seconds to wait in the error object of an `error` event."""
     seconds = (told.get("headers") or {}).get("retry-after")
     return None if seconds is None else float(seconds)
 
@@ -140,7 +141,7 @@ def recorded(
     param: str | None = None,
     retry_after: float | None = None,
 ) -> LLMError:
-    """An error of which our `code`, its words and what `to_keep` keeps are left."""
+    """Rebuild an error from its `code`, message and the fields of `error_to_store`."""
     kind = class_of(code)
     error = LLMError(message, param=param, retry_after=retry_after)
     error.code, error.status, error.type = code, kind.status, kind.type

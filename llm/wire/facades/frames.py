@@ -1,4 +1,4 @@
-"""A writer's objects as bytes of a stream of Server-Sent Events.
+"""Encoding of the writers' objects as frames of Server-Sent Events.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -15,9 +15,9 @@ DONE = b"data: [DONE]\n\n"
 
 
 def dumps(value: Any) -> bytes:
-    """`value` as JSON that anybody can read.
+    """`value` as valid JSON.
 
-    What a provider said has been mended; what a program sent comes back in echoes, and
+    Providers' texts are sanitized already; texts of the client come back in echoes, and
     half a surrogate pair in one of them must not end the stream.
     """
     try:
@@ -31,5 +31,5 @@ def data_frame(value: Any) -> bytes:
 
 
 def event_frame(value: dict[str, Any]) -> bytes:
-    """Named by its own `type`."""
+    """A frame named by the value's own `type`."""
     return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))

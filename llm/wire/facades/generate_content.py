@@ -1,7 +1,7 @@
-"""In: the body of Gemini's `generateContent`. Out: a `Request`.
+"""Reader of request bodies of Gemini's `generateContent`.
 
-Names may come in snake case, as all of Google's JSON. Outputs without an id answer the
-first open call of their name.
+Names may be in snake case, as in all of Google's JSON. An output without an id answers
+the first open call of its name.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -24,7 +24,7 @@ Part = Mapping[str, Any]
 _READ = frozenset(
     {"contents", "generationConfig", "systemInstruction", "toolConfig", "tools"}
 )
-#: Our options by Google's names.
+#: Options of `Request` by Google's names.
 _OPTIONS = {
     "frequencyPenalty": "frequency_penalty",
     "maxOutputTokens": "max_output_tokens",
@@ -41,7 +41,7 @@ _HOSTED = {
     "googleSearch": "google_search",
     "urlContext": "url_context",
 }
-#: Fields whose values are somebody else's JSON.
+#: Fields with JSON of the user, whose names stay unchanged.
 _FREE = frozenset(
     {
         "args",
@@ -80,7 +80,7 @@ def request_of(
 
 
 def camel(value: Any) -> Any:
-    """Google's names in the case that its documentation has; others' JSON as it is."""
+    """Google's field names in camel case, as documented; users' JSON unchanged."""
     if isinstance(value, list):
         return [camel(each) for each in value]
     if not isinstance(value, Mapping):
@@ -94,7 +94,7 @@ def _camel_name(name: str) -> str:
 
 
 def in_json_schema(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """A declared function whose `parameters` are no longer Google's kind of schema."""
+    """A function declaration whose `parameters` became standard JSON Schema."""
     told = dict(declared)
     if schema := told.pop("parameters", None):
         told["parametersJsonSchema"] = _lowered(schema)
@@ -102,8 +102,8 @@ def in_json_schema(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lowered(schema: Any) -> Any:
-    """Google spells types in capitals, and has a word of its own for what may be null;
-    nothing else differs that we have met."""
+    """Convert Google's schema: types in capitals, and `nullable` for null. No other
+    difference has been seen."""
     if isinstance(schema, list):
         return [_lowered(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -123,7 +123,7 @@ class _Reader:
         self.items: list[Item] = []
         self._codec = codec
         self._issuer = issuer
-        self._open: list[tuple[str, str]] = []  # name and our id of calls
+        self._open: list[tuple[str, str]] = []  # name and our id of open calls
 
     def read(self, content: Mapping[str, Any]) -> None:
         parts: Sequence[Part] = content.get("parts") or ()
@@ -187,7 +187,10 @@ def _media(kind: str, **places: str) -> dict[str, Any]:
 
 
 def _options(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools and how to choose among them are read together or not at all."""
+    """The options of a `Request`.
+
+    Tools and `tool_choice` are either both converted or both left in `extra`.
+    """
     config = dict(body.get("generationConfig") or {})
     told = {ours: config.pop(name) for name, ours in _OPTIONS.items() if name in config}
     told = {name: value for name, value in told.items() if value is not None}
@@ -208,14 +211,14 @@ def _form(config: Mapping[str, Any]) -> dict[str, Any] | None:
     if config.get("responseMimeType") != "application/json":
         return None
     if "responseSchema" in config:
-        return None  # Google's own kind of schema
+        return None  # in Google's own schema format
     if schema := config.get("responseJsonSchema"):
         return {"type": "json_schema", "name": "answer", "schema": schema}
     return {"type": "json_object"}
 
 
 def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Raises LookupError for tools that we have no word for."""
+    """Raises LookupError for tools that `Request` cannot express."""
     tools: list[dict[str, Any]] = []
     for group in body.get("tools") or ():
         for name, value in unread(group, ()).items():
@@ -238,7 +241,7 @@ def _function(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choice(body: Mapping[str, Any]) -> str | dict[str, Any] | None:
-    """Raises LookupError for a choice that we have no word for."""
+    """Raises LookupError for a choice that `Request` cannot express."""
     config = body.get("toolConfig") or {}
     if config.keys() - {"functionCallingConfig", "includeServerSideToolInvocations"}:
         raise LookupError("toolConfig")

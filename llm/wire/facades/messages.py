@@ -1,6 +1,6 @@
-"""In: the body of `POST /v1/messages`. Out: a `Request`.
+"""Reader of request bodies of `POST /v1/messages`.
 
-How Claude is to think stays in `extra`: budgets and switches are finer than an effort.
+`thinking` stays in `extra`: its budgets and switches are finer than an effort.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -36,7 +36,7 @@ _READ = frozenset(
         "top_p",
     }
 )
-#: What our functions can say; a tool with more to it goes as it is.
+#: Fields that a function can express; a tool with more fields stays unchanged.
 _OF_FUNCTIONS = frozenset({"cache_control", "description", "input_schema", "name"})
 _CHOICES = {"any": "required"}
 
@@ -46,7 +46,7 @@ def request_of(
     codec: AnthropicCodec | None = None,
     issuer: Issuer | None = None,
 ) -> Request:
-    """Raises BadRequest for what we have no item for."""
+    """Raises BadRequest for content that no item can hold."""
     codec = codec or AnthropicCodec()
     choice = body.get("tool_choice") or {}
     items = [message("system", block["text"]) for block in _blocks(body.get("system"))]
@@ -91,7 +91,8 @@ def _items(
 
 
 def _without_our_citations(block: dict[str, Any]) -> dict[str, Any]:
-    """Those that `messages_writer` made of another provider's: nobody knows them."""
+    """Remove citations that `messages_writer` made from another provider's annotations,
+    because Anthropic would refuse them."""
     if block["type"] != "text" or not block.get("citations"):
         return block
     cited = [c for c in block["citations"] if c.get("encrypted_index") != ""]
@@ -100,7 +101,7 @@ def _without_our_citations(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(blocks: Sequence[Block]) -> Iterator[Item]:
-    """The outputs of calls, which stand in front, and the user's own words."""
+    """The outputs of calls, which come first, and the user's message."""
     for block in blocks:
         if block["type"] == "tool_result":
             yield function_call_output(block["tool_use_id"], _output(block))
@@ -153,7 +154,7 @@ def _named(block: Block) -> dict[str, Any]:
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
-    """Without marks of the cache: those are set anew."""
+    """The content blocks, without cache marks, which the codec sets anew."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     return [

@@ -1,4 +1,4 @@
-"""The pieces that an answer of the Messages API is made of, streamed or whole.
+"""Content blocks, usage and stop reasons of Messages answers, streamed or complete.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -15,7 +15,7 @@ from llm.wire.facades.frames import dumps
 from llm.wire.items import Item
 
 Block = dict[str, Any]
-#: What an upstream of this same API wants back, by item id.
+#: Blocks that an upstream with this same API wants back, by item id.
 Proofs = Mapping[str, Any]
 
 _STOP: dict[Ending, str] = {
@@ -28,7 +28,7 @@ _STOP: dict[Ending, str] = {
 
 
 def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Canonical counts by this API's names, which counts cached input apart."""
+    """Canonical counts with this API's names, which counts cached input separately."""
     usage = usage or {}
     cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
     thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
@@ -113,8 +113,8 @@ def is_whole(call: Item) -> bool:
 def citations_of(
     annotations: Iterable[Mapping[str, Any]], text: str
 ) -> Iterator[dict[str, Any]]:
-    """Pages that somebody else's search found; with no index of Anthropic's, which
-    tells the reader of the next request to leave them out."""
+    """Citations of pages that another provider's search found. The empty index marks
+    them for removal by the reader of the next request."""
     for annotation in annotations:
         if annotation.get("type") == "url_citation":
             start, end = annotation.get("start_index"), annotation.get("end_index")

@@ -1,4 +1,4 @@
-"""The shape of a body of `POST /v1/messages`.
+"""Field checks for request bodies of `POST /v1/messages`.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -82,7 +82,7 @@ _said_blocks: dict[str, Check] = {
     "image": refused("stands in a message of the user.", ()),
     "document": refused("stands in a message of the user.", ()),
 }
-#: Results of hosted tools, and blocks that only their maker understands.
+#: Results of hosted tools, and blocks that only their issuer understands.
 _other_block = record({"tool_use_id": string})
 _turn = by_type(
     {

@@ -1,21 +1,21 @@
-"""Canonical events in, events of the Messages API out; a whole response likewise.
+"""Writer of Messages answers, streamed or complete, from canonical events.
 
 Theory of operation: canonical items may be open side by side, content blocks may not.
-So one item, the *head*, is told as it comes; what is said of later ones waits until the
-head is done, and is then told at once. Text parts and calls are a block each, a
+So one item, the *head*, is sent as it arrives; events of later items wait until the
+head is done, and are then sent at once. Text parts and calls are a block each, a
 reasoning item is one block. `message_start` waits for the first block, so that an error
-before it can still be a status.
+before it can still become an HTTP status.
 
-`proofs` are what an upstream of this same API wants back (`ResponseBuilder.proofs`):
-its signatures, redacted thinking, citations and the blocks of its hosted tools are told
-as it sent them. Without one, thinking has the empty signature, with which nobody takes
-it back. A signature speaks for all that came before it: as soon as a call has been kept
-from the client, no more are told.
+`proofs` are the blocks that an upstream with this same API wants back
+(`ResponseBuilder.proofs`): its signatures, redacted thinking, citations and the blocks
+of its hosted tools are sent unchanged. Without a proof, thinking has an empty
+signature, which no provider accepts. A signature covers everything before it: once a
+call has been hidden from the client, no more signatures are sent.
 
-What the dialect has no word for is left out. With `receipts` it comes in the field
+Content that this API does not have is left out. With `receipts` it is sent in the field
 `parley` of a `ping`, which clients skip: a canonical or `parley:` event. Calls that are
-held back are announced in the same place. In a whole answer the field `parley` has the
-items, `{"output": [...]}`.
+held back are announced in the same field. In a complete answer the field `parley` has
+the items, `{"output": [...]}`.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -54,11 +54,11 @@ _MARK = "\0"
 
 
 class MessagesWriter:
-    """One response as a stream. `feed` gives events, `feed_bytes` the same as frames.
+    """One response as a stream. `feed` returns events, `feed_bytes` the same as frames.
 
-    A stream is fed by one of the two. `input_tokens` is an estimate for
-    `message_start`; the true counts come with `message_delta`. Who knows which stop
-    sequence ended the answer sets `stop_sequence` before the last event.
+    Use only one of the two for a stream. `input_tokens` is an estimate for
+    `message_start`; the exact counts come with `message_delta`. A caller that knows
+    which stop sequence ended the answer sets `stop_sequence` before the last event.
     """
 
     def __init__(
@@ -82,35 +82,35 @@ class MessagesWriter:
         self._buffer = buffer_tool_calls
         self._announce = announce
         self._own_api = proofs is not None
-        self._proofs = {} if proofs is None else proofs  # filled while we write
+        self._proofs = {} if proofs is None else proofs  # filled during the stream
         self._audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
         self._receipts = receipts
         self._out: list[Event] = []
         self._started = False
-        self._signs = True  # nothing has been kept from the client so far
+        self._signs = True  # no call has been hidden from the client so far
         self._refused = False
-        self._head: int | None = None  # output_index of the item being told
+        self._head: int | None = None  # output_index of the item being sent
         self._hidden: set[int] = set()
-        self._waiting: dict[int, list[Event]] = {}  # of items behind the head
-        self._calls: list[Item] = []  # finished ones
+        self._waiting: dict[int, list[Event]] = {}  # of items after the head
+        self._calls: list[Item] = []  # finished calls
         self._held: list[Item] = []  # finished calls that wait for the end
-        self._index = 0  # of the block that is open, or comes next
-        self._block = ""  # type of the open one
-        self._said: list[str] = []  # in it
-        self._thought_at: Any = None  # the part told last
+        self._index = 0  # of the open block, or of the next one
+        self._block = ""  # type of the open block
+        self._said: list[str] = []  # its text
+        self._thought_at: Any = None  # the latest part of the reasoning
         self._notes: list[Mapping[str, Any]] = []  # annotations of the open text
         self._arguments = Arguments()
         self._before_text = b""
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
-        """The last event of a response gives `message_stop`, or `error`."""
+        """The response's last event becomes `message_stop`, or `error`."""
         for event in events:
             self._route(event)
         told, self._out = self._out, []
         return told
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes:
-        """What `feed` gives, as one piece of the stream."""
+        """The frames of `feed`'s events."""
         frames: list[bytes] = []
         for event in events:
             if (
@@ -118,14 +118,14 @@ class MessagesWriter:
                 and self._block == "text"
                 and event["output_index"] == self._head
             ):
-                text = event["delta"]  # nearly all there is: no detours
+                text = event["delta"]  # the usual event, without detours
                 self._said.append(text)
                 frames += (self._before_text, orjson.dumps(text), b"}}\n\n")
             else:
                 frames += map(event_frame, self.feed((event,)))
         return b"".join(frames)
 
-    # Which item is told
+    # The choice of the head
 
     def _route(self, event: Event) -> None:
         index = event.get("output_index")
@@ -152,14 +152,15 @@ class MessagesWriter:
             self._waiting[index] = [event]
 
     def _is_shown(self, item: Item) -> bool:
-        """A hosted tool of this API has blocks, as will turn out when it is done."""
+        """Whether the item is sent. A hosted tool of this same API may have blocks,
+        which are known when it is done."""
         if self._audience.kind(item):
             return True
         is_ours = item["type"] == "function_call_output" or item["type"] in _CALLS
         return self._own_api and not is_ours
 
     def _hide(self, event: Event) -> None:
-        """What is kept from the client, at least for now."""
+        """Handle an event of an item that is hidden, or held back until the end."""
         if (item := event.get("item")) is None:
             return
         done = event["type"] == "response.output_item.done"
@@ -173,7 +174,7 @@ class MessagesWriter:
             self._extension(announcement(item))
 
     def _next(self) -> None:
-        """The head is done: tell what waits behind it, up to what is still open."""
+        """The head is done: send the waiting events, up to the next open item."""
         self._head = None
         while self._head is None and self._waiting:
             self._head = min(self._waiting)
@@ -352,7 +353,7 @@ class MessagesWriter:
         self._out.append({"type": "ping", "parley": event})
 
     def _own(self, item_id: str) -> list[Block]:
-        """The blocks of this API that an item stands for."""
+        """The proof of an item, as blocks of this API."""
         return own_blocks(self._proofs, item_id)
 
 
@@ -367,8 +368,8 @@ def message_of(
     receipts: bool = False,
     stop_sequence: str | None = None,
 ) -> dict[str, Any]:
-    """A whole message. Raises ValueError for a response that failed, which is an error
-    and no answer."""
+    """A complete message. Raises ValueError for a failed response, which must be sent
+    as an error."""
     if response["status"] == "failed":
         raise ValueError("A failed response is told as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
@@ -390,7 +391,7 @@ def message_of(
 
 
 class _Content:
-    """The blocks of a whole answer; those of this same API as they came."""
+    """The blocks of a complete answer; those of this same API are unchanged."""
 
     def __init__(self, audience: Audience, proofs: Proofs | None) -> None:
         self.blocks: list[Block] = []

@@ -1,8 +1,8 @@
-"""A request as any provider can be sent it, whatever API it was written for.
+"""Conversion of a request for a provider with another API than the client's.
 
-In: what a reader made of a body, whose `extra` holds fields that only one API has. Out:
-the same in words that all codecs know, and the names of what was lost. A request that
-stays with the API it was written for needs none of this.
+In: a reader's `Request`, whose `extra` holds fields of one API. Out: the same with
+fields that all codecs know, and the names of the options that were lost. A request to a
+provider with the client's own API does not need this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from llm.wire.request import Request
 
-#: What the gateway itself serves, or what is no loss: how an answer is delivered.
+#: Fields that the gateway handles itself, or that concern only the delivery.
 _SERVED = frozenset(
     {
         "background",
@@ -31,13 +31,13 @@ _SERVED = frozenset(
     }
 )
 _THOUGHT = frozenset({"output_config", "output_format", "reasoning", "thinking"})
-_BUDGETS = ((4096, "low"), (12_288, "medium"))  # tokens, up to; beyond: "high"
+_BUDGETS = ((4096, "low"), (12_288, "medium"))  # upper limits in tokens; beyond: "high"
 
 
 def portable(
     request: Request, *, hosted_tools: Container[str] = ()
 ) -> tuple[Request, list[str]]:
-    """`hosted_tools` are the types of the provider's own that it may be asked for."""
+    """`hosted_tools` are the provider's own tools that the request may use."""
     tools = [told for tool in request.tools for told in _tool(tool, hosted_tools)]
     lost = [name for name in request.extra if name not in _SERVED | _THOUGHT]
     if len(tools) < len(request.tools):
@@ -68,7 +68,7 @@ def _tool(
 
 
 def _reasoning(request: Request) -> Mapping[str, Any] | None:
-    """How hard to think, in whichever of four ways it was said."""
+    """Reasoning effort and summary, from any of four fields."""
     extra = request.extra
     thinking = _object(extra.get("thinking"))
     effort = (
@@ -80,7 +80,7 @@ def _reasoning(request: Request) -> Mapping[str, Any] | None:
     told = {**(request.reasoning or {}), "effort": effort}
     thinks = thinking.get("type") in ("enabled", "adaptive")
     if thinks and thinking.get("display") != "omitted":
-        told.setdefault("summary", "auto")  # whoever asks for it wants to see it
+        told.setdefault("summary", "auto")  # the client wants to see the thinking
     return {name: v for name, v in told.items() if v is not None} or None
 
 
@@ -96,7 +96,7 @@ def _effort_of(thinking: Mapping[str, Any]) -> str | None:
 
 
 def _text(request: Request) -> Mapping[str, Any] | None:
-    """Anthropic's wish for JSON is ours, but for a name."""
+    """Anthropic's structured output, which lacks only a name."""
     config = _object(request.extra.get("output_config"))
     form = _object(config.get("format") or request.extra.get("output_format"))
     if form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):

@@ -1,4 +1,4 @@
-"""In: the body of `POST /responses`. Out: a `Request`, which has its names and shapes.
+"""Reader of request bodies of `POST /responses`; `Request` has the same fields.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -32,7 +32,7 @@ _SAME = (
     "top_logprobs",
     "top_p",
 )
-#: `store` and `include` are always ours to say, as we keep no state with the host.
+#: `store` and `include` are set by the codec, as we keep no state at the provider.
 _READ = frozenset(
     {
         *_SAME,
@@ -82,7 +82,7 @@ def _typed(item: Mapping[str, Any]) -> Item:
 
 
 def _is_said(item: Item) -> bool:
-    """By the assistant, and not by people, programs or tools."""
+    """Whether the assistant made the item, rather than a user, program or tool."""
     if item["type"] == "message":
         return bool(item["role"] == "assistant")
     return not str(item["type"]).endswith(("_output", "_response"))
@@ -97,7 +97,7 @@ def _said(
 
 
 def _in_parts(item: Item) -> Item:
-    """The easy form of a message has a string."""
+    """Convert the short form of a message, which has a string as content."""
     if not isinstance(content := item.get("content"), str):
         return item
     return {**item, "content": [{"type": "output_text", "text": content}]}

@@ -1,4 +1,4 @@
-"""The shape of a body of `POST /responses`.
+"""Field checks for request bodies of `POST /responses`.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """

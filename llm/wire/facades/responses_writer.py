@@ -1,9 +1,9 @@
-"""Canonical events in, those that a client of the Responses API is told out.
+"""Writer of Responses streams and answers: a filter of canonical events.
 
-The form is our own, so most events go out as they are. Left out are extensions (events
-and items whose type begins with `parley:`) and the rounds of tools that ran here: calls
-of `server_tools` and the outputs. `output_index` and `sequence_number` are counted
-without them. With `receipts` nothing is left out.
+The format is canonical, so most events are sent unchanged. Left out are extensions
+(events and items whose type begins with `parley:`) and the rounds of tools that ran
+here: calls of `server_tools` and the outputs. `output_index` and `sequence_number` are
+counted without them. With `receipts` nothing is left out.
 
 Source: https://www.openresponses.org/specification#streaming
 """
@@ -22,11 +22,12 @@ _EXTENSION = "parley:"
 
 
 class ResponsesWriter:
-    """One response as a stream. `feed` gives events, `feed_bytes` the same as frames.
+    """One response as a stream. `feed` returns events, `feed_bytes` the same as frames.
 
-    Over a WebSocket each event of `feed` is a message. `starting_after` leaves out what
-    a client has had already: the stream is fed from its beginning. With
-    `buffer_tool_calls` the arguments of a call come in one piece, when it is whole.
+    Over a WebSocket each event of `feed` is a message. `starting_after` leaves out
+    events that the client already has: the stream is fed from its beginning. With
+    `buffer_tool_calls` the arguments of a call are sent in one piece when it is
+    complete.
     """
 
     def __init__(
@@ -43,21 +44,21 @@ class ResponsesWriter:
         self._buffer = buffer_tool_calls
         self._starting_after = starting_after
         self._number = 0
-        self._shown = 0  # items
-        self._places: dict[int, int | None] = {}  # by output_index, the client's
+        self._shown = 0  # items sent
+        self._places: dict[int, int | None] = {}  # output_index to the client's
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
         return [told for event in events for told in self._tell(event)]
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes:
-        """As one piece of the stream; `[DONE]` is the last."""
+        """The frames of `feed`'s events; the last is `[DONE]`."""
         frames = [event_frame(event) for event in self.feed(events)]
         if self.ended and frames:
             frames.append(DONE)
         return b"".join(frames)
 
     def whole(self, response: Mapping[str, Any]) -> dict[str, Any]:
-        """The same of a response that does not stream."""
+        """`response` filtered in the same manner, for an unstreamed answer."""
         shown = [item for item in response["output"] if self._is_shown(item)]
         return {**response, "output": shown}
 

@@ -1,4 +1,4 @@
-"""What the assistant said before, as items, proofs included."""
+"""Helpers of the readers: the assistant's items, unread fields, and a common error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llm.wire.response import ResponseBuilder
 
 
 def items_said(deltas: Iterable[Delta], issuer: Issuer | None) -> list[Item]:
-    """The items of one answer. Its proofs are kept where somebody may get them."""
+    """The items of one answer. Proofs are dropped if there is no `issuer`."""
     builder = ResponseBuilder(id="", model="")
     builder.begin_call()
     builder.feed(list(deltas))
@@ -21,7 +21,7 @@ def items_said(deltas: Iterable[Delta], issuer: Issuer | None) -> list[Item]:
 
 
 def unread(body: Mapping[str, Any], read: Iterable[str]) -> dict[str, Any]:
-    """The fields that nobody has read."""
+    """The fields of `body` that are not in `read`."""
     known = set(read)
     return {name: v for name, v in body.items() if name not in known and v is not None}
 

@@ -1,9 +1,8 @@
-"""What a value in a request may be, as small checks that are put together.
+"""Composable checks of the values in a request body.
 
-A check takes a value and where it stands (`messages[0].role`), and raises BadRequest
-that names the place and what is wrong with it. It never shows more of the value than a
-word that had to be one of a few. What it lets through is told as JSON Schema, too, by
-`schema_of`.
+A check takes a value and its path (`messages[0].role`), and raises BadRequest that
+names the path and the problem. The message quotes at most a short wrong keyword.
+`schema_of` returns the JSON Schema of the values that a check accepts.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from llm.errors import BadRequest
 Check = Callable[[Any, str], None]
 Schema = dict[str, Any]
 
-_SHOWN = 60  # characters of a wrong word
+_SHOWN = 60  # characters of a wrong value in an error
 _NULL: Schema = {"type": "null"}
 _schemas: dict[Check, Schema] = {}
 
 
 def lets(schema: Schema) -> Callable[[Check], Check]:
-    """What the decorated check lets through."""
+    """Decorator that registers the schema of the values that a check accepts."""
 
     def told(check: Check) -> Check:
         _schemas[check] = schema
@@ -38,7 +37,7 @@ def schema_of(check: Check) -> Schema:
 
 
 def object_of(checks: Mapping[str, Check], needed: Collection[str] = ()) -> Schema:
-    """The schema of a `record`, and of a whole body."""
+    """The schema of a `record`, or of a whole body."""
     properties = {
         name: schema_of(each) if name in needed else _or_null(schema_of(each))
         for name, each in checks.items()
@@ -60,8 +59,11 @@ def wrong(where: str, problem: str) -> BadRequest:
 
 
 def request_body(body: Any) -> None:
-    """Any JSON may come. What orjson can write, everything behind this can pass on: no
-    half surrogate pairs, no numbers of hundreds of digits, no abyss of brackets."""
+    """Check that `body` is an object that orjson can encode, like all later code.
+
+    This refuses half surrogate pairs, numbers of hundreds of digits and excessive
+    nesting.
+    """
     if not isinstance(body, dict):
         raise BadRequest("The request must be a JSON object.")
     try:
@@ -126,7 +128,7 @@ def _within(value: float, least: float | None, most: float | None, where: str) -
 
 
 def word(*words: str) -> Check:
-    """One of a few."""
+    """A check for one of these words."""
 
     def check(value: Any, where: str) -> None:
         string(value, where)
@@ -144,7 +146,7 @@ def mapping(value: Any, where: str) -> None:
 
 
 def record(checks: Mapping[str, Check], needed: Collection[str] = ()) -> Check:
-    """An object; a field that is not `needed` may be null, others are free."""
+    """An object; fields that are not `needed` may be null, others are allowed."""
 
     def check(value: Any, where: str) -> None:
         mapping(value, where)
@@ -159,7 +161,7 @@ def record(checks: Mapping[str, Check], needed: Collection[str] = ()) -> Check:
 
 
 def closed(checks: Mapping[str, Check], *others: str) -> Check:
-    """An object with these fields and `others`, and none besides."""
+    """An object with only these fields and `others`."""
     open_record = record(checks)
 
     def check(value: Any, where: str) -> None:
@@ -175,7 +177,7 @@ def closed(checks: Mapping[str, Check], *others: str) -> Check:
 def fields(
     body: Mapping[str, Any], checks: Mapping[str, Check], needed: Collection[str]
 ) -> None:
-    """The same of a request's own fields, whose names stand alone."""
+    """`record` for a request's own fields, whose paths have no prefix."""
     for name in needed:
         if body.get(name) is None:
             raise wrong(name, "missing.")
@@ -185,7 +187,7 @@ def fields(
 
 
 def values(each: Check) -> Check:
-    """An object of any names."""
+    """An object with arbitrary names."""
 
     def check(value: Any, where: str) -> None:
         mapping(value, where)
@@ -209,7 +211,7 @@ def array(each: Check, least: int = 0) -> Check:
 
 
 def either(**checks: Check) -> Check:
-    """A string, list or object (`str`, `list`, `dict`), each with its check."""
+    """A string, list or object (`str`, `list`, `dict`), each with its own check."""
     kinds = {"str": str, "list": list, "dict": dict}
     named = {"str": "a string", "list": "a list", "dict": "an object"}
 
@@ -228,8 +230,8 @@ def either(**checks: Check) -> Check:
 def by_type(
     checks: Mapping[str, Check], others: Check | None = None, field: str = "type"
 ) -> Check:
-    """An object whose `field` says what else must be in it. `others` are the types
-    that are not listed; None refuses them."""
+    """An object whose `field` determines its check. `others` checks types that are not
+    listed; None refuses them."""
 
     def check(value: Any, where: str) -> None:
         mapping(value, where)
@@ -251,15 +253,15 @@ def by_type(
 
 
 def or_untyped(kinds: Check, usual: Check, *empty: str | None) -> Schema:
-    """Of a `by_type` that takes what has no type, or an `empty` one, for the `usual`
-    kind."""
+    """The schema of `by_type`, extended by objects of the `usual` kind whose type is
+    missing or `empty`."""
     typed = {"required": ["type"], "properties": {"type": {"not": {"enum": [*empty]}}}}
     untyped = {"type": "object", **schema_of(usual), "not": typed}
     return {"anyOf": [*schema_of(kinds)["anyOf"], untyped]}
 
 
 def _typed(field: str, kind: Schema, schema: Schema) -> Schema:
-    """An object of that kind; {} where there may be none."""
+    """The schema of an object of that kind; {} if nothing is valid."""
     if "not" in schema:
         return {}
     return {
@@ -271,7 +273,7 @@ def _typed(field: str, kind: Schema, schema: Schema) -> Schema:
 
 
 def refused(problem: str, unless: Collection[Any] = (None, False)) -> Check:
-    """For what is known and not to be had; `unless` it asks for nothing."""
+    """A check for an unsupported field: only the values of `unless` pass."""
 
     def check(value: Any, where: str) -> None:
         same = (none for none in unless if value == none)
