@@ -31,6 +31,7 @@ scaled: .venv/run.stamp
 lint: .venv/dev.stamp
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+	.venv/bin/python tests/style/names.py --strict
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/mypy .
 	.venv/bin/djlint --check --quiet templates

@@ -48,15 +48,16 @@ def parley(base_url: str, model: str) -> Loop:
         INSTALLED_APPS=[],
     )
     django.setup()
-    from conversations.loop import Task, respond
-    from llm import client, providers
+    from conversations.turns.loop import Task, respond
+    from llm import providers
+    from llm.http import client
     from llm.provider import Endpoint
     from llm.wire.items import user_message
     from llm.wire.request import Request
     from llm.wire.response import ResponseBuilder
-    from tools.registry import tool, tool_of
+    from tools.registry import get_tool, tool
 
-    tools = {"add": tool_of(tool(add))}
+    tools = {"add": get_tool(tool(add))}
     provider = providers.all_providers()["openai_compatible"]
     endpoint = Endpoint(
         provider=provider,
@@ -68,11 +69,11 @@ def parley(base_url: str, model: str) -> Loop:
     question = [user_message("What is 1+2?")]
 
     class Unwritten:
-        has_news = False
+        has_new_results = False
 
-        async def called(self, calls, *, background): ...
-        async def answered(self, outcomes, *, last): ...
-        def asked(self, call): ...
+        async def save_calls(self, calls, *, background): ...
+        async def save_outcomes(self, outcomes, *, last): ...
+        def record_model_call(self, call): ...
 
     async def run() -> int:
         task = Task(

@@ -23,7 +23,7 @@ from google.genai import types
 
 from benchmarks.streams import STREAMS, recorded
 from benchmarks.table import ratio, show
-from conversations.engine.log import TurnLog
+from conversations.engine.event_log import TurnLog
 from llm.providers import all_providers
 from llm.wire.codec import Codec
 from llm.wire.items import output_text

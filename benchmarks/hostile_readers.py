@@ -68,7 +68,7 @@ async def readers(port: int) -> AsyncGenerator[dict[str, Reader], None]:
     """By what they are, and what they are given; hosts are at `port`."""
     from asgiref.sync import sync_to_async
 
-    from project import lifespan
+    from project.server import lifespan
 
     world = await sync_to_async(_rows)(port)
     await lifespan.start()
@@ -124,9 +124,9 @@ def _providers(port: int) -> dict[str, Reader]:
 def _provider(
     port: int, name: str, *, streams: bool, items: list[Any] | None = None
 ) -> Reader:
-    from llm.client import stream
+    from llm.http.client import stream
     from llm.provider import Endpoint, Provider
-    from llm.wire.codecs.openai_chat import OpenAIChatCodec
+    from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
     from llm.wire.items import user_message
     from llm.wire.request import Request
     from llm.wire.response import ResponseBuilder
@@ -158,10 +158,10 @@ def _provider(
 
 
 def _http_tools(port: int) -> dict[str, Reader]:
-    from tools.http.answer import Reading
     from tools.http.call import HttpCall
-    from tools.http.definition import Definition
     from tools.http.exchange import Limits
+    from tools.http.request_template import RequestTemplate
+    from tools.http.result import ReadOptions
     from tools.registry import Context
 
     found: dict[str, Reader] = {}
@@ -169,8 +169,8 @@ def _http_tools(port: int) -> dict[str, Reader]:
         address = f"http://127.0.0.1:{port}/{name}"
         call = HttpCall(
             name="t",
-            definition=Definition(method="GET", url=address),
-            reading=Reading(),
+            definition=RequestTemplate(method="GET", url=address),
+            read_options=ReadOptions(),
             limits=Limits(),
             networks=_LOOPBACK,
         )
@@ -179,12 +179,12 @@ def _http_tools(port: int) -> dict[str, Reader]:
 
 
 def _mcp(port: int) -> dict[str, Reader]:
-    from tools.mcp.spec import Program, Server
+    from tools.mcp.server_spec import Program, ServerSpec
 
     found: dict[str, Reader] = {}
     for name in _OVER_HTTP:
         address = f"http://127.0.0.1:{port}/mcp-{name}"
-        web = Server(name=f"web-{name}", url=address, networks=_LOOPBACK)
+        web = ServerSpec(name=f"web-{name}", url=address, networks=_LOOPBACK)
         found[f"MCP over HTTP: {name}"] = partial(_called, web)
     for name in _OVER_PIPES:
         program = Program(
@@ -193,16 +193,16 @@ def _mcp(port: int) -> dict[str, Reader]:
             environment={},
             folder=str(_ROOT),
         )
-        local = Server(name=f"local-{name}", program=program)
+        local = ServerSpec(name=f"local-{name}", program=program)
         found[f"MCP over pipes: {name}"] = partial(_called, local)
     return found
 
 
 async def _called(server: Any) -> None:
-    from tools.mcp.client import short_session
+    from tools.mcp.client import temporary_session
     from tools.registry import Context
 
-    async with short_session(server) as session:
+    async with temporary_session(server) as session:
         await session.call("t", {}, Context())
 
 
@@ -264,9 +264,7 @@ async def _post(path: str, token: str, body: bytes) -> str:
 def _sockets(world: Any) -> dict[str, Reader]:
     from django.conf import settings
 
-    from project.management.commands.serve import LONGEST_ESCAPE
-
-    size = LONGEST_ESCAPE * settings.MAX_INPUT_SIZE  # the longest the server takes
+    size = settings.MAX_WEBSOCKET_MESSAGE
     frames = {
         "values": values(size),
         "deep": deep(size),
@@ -312,7 +310,7 @@ async def _frame(world: Any, frame: str) -> str:
 
 
 def _threaded() -> dict[str, Reader]:
-    from conversations.markdown import render
+    from conversations.pages.markdown import render
     from tools.http.openapi import MAX_DOCUMENT, read_document
 
     found: dict[str, Reader] = {}
@@ -332,13 +330,13 @@ def _threaded() -> dict[str, Reader]:
 
 def _show_code(language: str) -> None:
     """Blocks of code that were never shown: what was is remembered."""
-    from conversations.markdown import UNCOLOURED_BEYOND, render
+    from conversations.pages.markdown import MAX_HIGHLIGHTED, render
 
     blocks = []
     for unit in _CODE:
         # Lines, each of another length: what is the same throughout is not coloured.
-        lines = (f"{unit * (1 + n % 7)}{n:x}\n" for n in range(UNCOLOURED_BEYOND))
-        code = f"{next(_numbers)}\n{''.join(lines)}"[: UNCOLOURED_BEYOND - 1]
+        lines = (f"{unit * (1 + n % 7)}{n:x}\n" for n in range(MAX_HIGHLIGHTED))
+        code = f"{next(_numbers)}\n{''.join(lines)}"[: MAX_HIGHLIGHTED - 1]
         blocks.append(f"```{language}\n{code}\n```\n\n")
     render("".join(blocks))
 

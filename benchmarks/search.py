@@ -23,10 +23,10 @@ from django.db import connection
 from django.utils import timezone
 
 from benchmarks.table import show
-from conversations.finding import find
 from conversations.models import Conversation, Item, Turn
-from conversations.search import Query, fold
-from conversations.search_index import Search, index_pending
+from conversations.search.index import MessageSearch, index_pending
+from conversations.search.matching import Query, fold
+from conversations.search.results import find_conversations
 from llm.wire.items import message, text_of
 
 ITEMS = int(os.environ.get("SEARCH_ITEMS", "1000000"))
@@ -131,7 +131,7 @@ def _query(text: str, chance: random.Random) -> str:
 
 def _timed(user: object, query: str) -> tuple[float, float]:
     began = time.perf_counter(), time.process_time()
-    find(user, query)
+    find_conversations(user, query)
     ended = time.perf_counter(), time.process_time()
     return 1000 * (ended[0] - began[0]), 1000 * (ended[1] - began[1])
 
@@ -158,6 +158,6 @@ def _compare(user_id: int, queries: list[str]) -> tuple[int, int]:
                 found.add(pk)
     lost = extra = 0
     for query, there in zip(wanted, scanned, strict=True):
-        found = {match.conversation for match in Search.of(user_id, query)}
+        found = {match.conversation for match in MessageSearch.of(user_id, query)}
         lost, extra = lost + len(there - found), extra + len(found - there)
     return lost, extra

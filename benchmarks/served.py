@@ -13,7 +13,7 @@ if __name__ == "__main__":
     uvicorn.run(
         "project.asgi:application",
         port=int(sys.argv[1]),
-        ws="project.direct_write:DirectWriteProtocol",
+        ws="project.server.direct_write:DirectWriteProtocol",
         ws_per_message_deflate=False,
         log_level="warning",
         proxy_headers=False,

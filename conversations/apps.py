@@ -11,8 +11,8 @@ class ConversationsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from conversations.attachments import delete_file
         from conversations.checks import check_context_sources
+        from conversations.turns.attachments import delete_file
 
         checks.register(check_context_sources)
         post_delete.connect(delete_file, sender="conversations.Attachment")

@@ -6,14 +6,14 @@ from typing import Any
 from django.apps import AppConfig
 from django.core import checks
 
-from conversations.context import InvalidSource, functions
+from conversations.context import InvalidSource, source_functions
 
 
 def check_context_sources(
     app_configs: Sequence[AppConfig] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
     try:
-        functions()
+        source_functions()
     except InvalidSource as exc:
         hint = "See docs/context.md."
         return [checks.Error(str(exc), hint=hint, id="conversations.E001")]

@@ -1,9 +1,10 @@
 """Context sources: texts added to a turn's prompt, read before the model is called.
 
-A source is a row (`conversations.presets.ContextSource`): a text, an HTTP request, an
-MCP resource, or a function that `@context_source` marks in the `context.py` of an
-installed app. All sources of a turn are read concurrently, each with its own timeout. A
-source that fails is left out and its reason is reported; it never fails the turn.
+A source is a row (`conversations.models.preset.ContextSource`): a text, an HTTP
+request, an MCP resource, or a function that `@context_source` marks in the `context.py`
+of an installed app. All sources of a turn are read concurrently, each with its own
+timeout. A source that fails is left out and its reason is reported; it never fails the
+turn.
 """
 
 from __future__ import annotations
@@ -31,31 +32,33 @@ from typing import Any, TypeVar
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
-from llm.addresses import Network
-from llm.encrypted import Secret, SecretUnavailable
+from llm.db.encrypted_field import Secret, SecretUnavailable
+from llm.http.addresses import Network
 from tools.errors import FetchError, InvalidTool, ToolError
-from tools.execute import where
-from tools.http.answer import Reading, hidden_texts, result_of
-from tools.http.definition import Definition, request_of
+from tools.execute import format_trace
+from tools.execution.output import render_output
 from tools.http.exchange import Limits
+from tools.http.request_template import RequestTemplate, build_request
+from tools.http.result import ReadOptions, result_of, texts_to_mask
 from tools.mcp.errors import McpError
-from tools.mcp.spec import Server
-from tools.output import rendered
+from tools.mcp.server_spec import ServerSpec
+from tools.models.secret_headers import reveal_headers
+from tools.python.thread_pool import ToolThreadPool
 from tools.schema import signature_of
-from tools.secret_headers import revealed
-from tools.threads import Threads
 
 logger = logging.getLogger(__name__)
 
 MAX_THREADS = 16  # for synchronous functions
-MAX_KEPT = 1000  # texts, in the memory of this process
+MAX_CACHED_TEXTS = 1000  # texts, in the memory of this process
 MODULE = "context"  # the module of an app that is searched for functions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MARK = "__context_source__"
-_threads = Threads(MAX_THREADS)
-_left_behind: set[asyncio.Future[Any]] = set()  # timed-out reads that have not ended
+_threads = ToolThreadPool(MAX_THREADS)
+_abandoned_reads: set[asyncio.Future[Any]] = (
+    set()
+)  # timed-out reads that have not ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ PLACEHOLDERS = tuple(field.name for field in fields(Reader))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class LoadedSource:
     """A context source, loaded from its row and ready to be read."""
 
     name: str
@@ -92,27 +95,27 @@ class Source:
 class Rendering:
     """The result of reading one source. `reason` is a sentence, "" on success."""
 
-    source: Source
+    source: LoadedSource
     text: str = ""
     reason: str = ""
     advice: str = ""  # for staff
     seconds: float = 0.0
 
 
-async def render(sources: Sequence[Source], reader: Reader) -> list[Rendering]:
+async def render(sources: Sequence[LoadedSource], reader: Reader) -> list[Rendering]:
     """Read the sources concurrently; the results are in the order of `sources`. Raises
     nothing but CancelledError."""
-    return await asyncio.gather(*(_rendered(source, reader) for source in sources))
+    return await asyncio.gather(*(_render_source(source, reader) for source in sources))
 
 
-async def _rendered(source: Source, reader: Reader) -> Rendering:
+async def _render_source(source: LoadedSource, reader: Reader) -> Rendering:
     started = time.monotonic()
     key = _key(source, reader)
-    if (known := _kept.get(key)) is not None:
-        return Rendering(source=source, text=known)
+    if (cached := _text_cache.get(key)) is not None:
+        return Rendering(source=source, text=cached)
     done = partial(Rendering, source=source)
     try:
-        text = _text(await _in_time(source, reader), source.max_size)
+        text = _text(await _read_in_time(source, reader), source.max_size)
     except ToolError as exc:
         advice = exc.advice if isinstance(exc, FetchError | McpError) else ""
         done = partial(done, reason=str(exc), advice=advice)
@@ -120,21 +123,21 @@ async def _rendered(source: Source, reader: Reader) -> Rendering:
     except (Exception, SystemExit, BaseExceptionGroup) as exc:
         # Without the message: it may contain secrets.
         done = partial(done, reason=f"it failed: {type(exc).__name__}.")
-        logger.error("context source %s failed: %s", source.name, where(exc))
+        logger.error("context source %s failed: %s", source.name, format_trace(exc))
     else:
         done = partial(done, text=text)
-        _kept.put(key, text, source.cache_seconds)
+        _text_cache.put(key, text, source.cache_seconds)
     return done(seconds=time.monotonic() - started)
 
 
-async def _in_time(source: Source, reader: Reader) -> Any:
+async def _read_in_time(source: LoadedSource, reader: Reader) -> Any:
     """A read that ignores its cancellation is abandoned, not waited for."""
     task = asyncio.ensure_future(source.read(reader))
     try:
         done, _ = await asyncio.wait([task], timeout=source.timeout)
     finally:
         if not task.done():
-            _leave(task)
+            _abandon(task)
     if not done:
         raise ToolError(f"it took longer than {source.timeout:g} seconds.")
     if task.cancelled():  # the source cancelled itself
@@ -142,24 +145,24 @@ async def _in_time(source: Source, reader: Reader) -> Any:
     return task.result()
 
 
-def _leave(task: asyncio.Future[Any]) -> None:
-    _left_behind.add(task)
-    task.add_done_callback(_forget)
+def _abandon(task: asyncio.Future[Any]) -> None:
+    _abandoned_reads.add(task)
+    task.add_done_callback(_discard_abandoned)
     task.cancel()
 
 
-def _forget(task: asyncio.Future[Any]) -> None:
-    _left_behind.discard(task)
+def _discard_abandoned(task: asyncio.Future[Any]) -> None:
+    _abandoned_reads.discard(task)
     if not task.cancelled():
         task.exception()  # otherwise asyncio logs it as never retrieved
 
 
 def _text(value: Any, max_size: int) -> str:
     """The value as text. Raises ToolError where it is not text or too large."""
-    made = rendered(value)
-    if not isinstance(made.output, str):
+    result = render_output(value)
+    if not isinstance(result.output, str):
         raise ToolError("it holds something that is no text.")
-    text = made.output if made.whole is None else made.whole
+    text = result.output if result.full_text is None else result.full_text
     if len(text.encode()) > max_size:
         raise ToolError(f"it is larger than {max_size:,} bytes.")
     return text
@@ -168,7 +171,7 @@ def _text(value: Any, max_size: int) -> str:
 # Cache of texts
 
 
-class _Kept:
+class _TextCache:
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
@@ -190,12 +193,12 @@ class _Kept:
         self._texts.clear()
 
 
-_kept = _Kept(MAX_KEPT)
+_text_cache = _TextCache(MAX_CACHED_TEXTS)
 
 
-def _key(source: Source, reader: Reader) -> Hashable:
-    asked = tuple(getattr(reader, name) for name in source.varies)
-    return (source.name, source.version, asked)
+def _key(source: LoadedSource, reader: Reader) -> Hashable:
+    values = tuple(getattr(reader, name) for name in source.varies)
+    return (source.name, source.version, values)
 
 
 # Kinds
@@ -213,8 +216,8 @@ class TextRead:
 class HttpRead:
     """Fetches one URL through the guarded client."""
 
-    definition: Definition
-    reading: Reading
+    definition: RequestTemplate
+    reading: ReadOptions
     limits: Limits
     networks: Collection[Network] = ()
     secret_headers: Secret | None = None  # JSON
@@ -222,9 +225,9 @@ class HttpRead:
     async def __call__(self, reader: Reader) -> Any:
         from tools.guard import fetch  # loads the HTTP libraries
 
-        secret_headers = _revealed(self.secret_headers)
+        secret_headers = _reveal_headers(self.secret_headers)
         named = set(self.definition.placeholders)
-        request = request_of(
+        request = build_request(
             self.definition,
             {name: getattr(reader, name) for name in PLACEHOLDERS if name in named},
             secret_headers=secret_headers,
@@ -232,12 +235,12 @@ class HttpRead:
         fetched = await fetch(request, allow=self.networks, limits=self.limits)
         if fetched.status >= 300:  # the body may contain internal details
             raise ToolError(f"the web server answered {fetched.status}.")
-        return result_of(fetched, self.reading, hidden_texts(secret_headers))
+        return result_of(fetched, self.reading, texts_to_mask(secret_headers))
 
 
-def _revealed(secret: Secret | None) -> dict[str, str]:
+def _reveal_headers(secret: Secret | None) -> dict[str, str]:
     try:
-        return revealed(secret)
+        return reveal_headers(secret)
     except SecretUnavailable as exc:
         raise ToolError(
             "its secret headers cannot be read; the staff must enter them again."
@@ -249,7 +252,7 @@ class FunctionRead:
     path: str
 
     async def __call__(self, reader: Reader) -> Any:
-        if (function := functions().get(self.path)) is None:
+        if (function := source_functions().get(self.path)) is None:
             raise ToolError("its code is gone.")
         return await function(reader)
 
@@ -258,18 +261,18 @@ class FunctionRead:
 class McpRead:
     """Reads a resource of an MCP server."""
 
-    server: Server | None  # None where it was deleted or disabled
+    server: ServerSpec | None  # None where it was deleted or disabled
     uri: str
     shared: bool = True  # use the session shared by turns, or a new one
 
     async def __call__(self, reader: Reader) -> str:
-        from tools.mcp.client import session_of, short_session
+        from tools.mcp.client import get_session, temporary_session
 
         if self.server is None:
             raise ToolError("its MCP server is gone or switched off.")
         if self.shared:
-            return _texts(await session_of(self.server).read(self.uri))
-        async with short_session(self.server) as session:
+            return _texts(await get_session(self.server).read(self.uri))
+        async with temporary_session(self.server) as session:
             return _texts(await session.read(self.uri))
 
 
@@ -317,19 +320,19 @@ def context_source(function: Function) -> Function:
             f"{path} takes {others}; a context source takes nothing but one parameter"
             " annotated Reader."
         )
-    made = SourceFunction(
+    source_function = SourceFunction(
         path=path,
         call=function,
         parameter=signature.context,
         is_async=signature.is_async,
         description=signature.description,
     )
-    setattr(function, _MARK, made)
+    setattr(function, _MARK, source_function)
     return function
 
 
 @cache
-def functions() -> dict[str, SourceFunction]:
+def source_functions() -> dict[str, SourceFunction]:
     """All context-source functions of installed apps, by path. Raises InvalidSource."""
     return discover(
         import_module(f"{app.name}.{MODULE}")
@@ -343,12 +346,12 @@ def discover(modules: Iterable[ModuleType]) -> dict[str, SourceFunction]:
     for module in modules:
         for value in list(vars(module).values()):
             if isfunction(value) and isinstance(
-                made := vars(value).get(_MARK), SourceFunction
+                source_function := vars(value).get(_MARK), SourceFunction
             ):
-                found[made.path] = made
+                found[source_function.path] = source_function
     return found
 
 
-async def in_thread(function: Callable[[], Any]) -> Any:
+async def run_in_thread(function: Callable[[], Any]) -> Any:
     """Call `function` in a thread, and close the database connections it opened."""
     return await _threads.run(function, "context")

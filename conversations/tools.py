@@ -14,20 +14,19 @@ from django.utils.formats import date_format
 from pydantic import Field
 
 from conversations import context as sources
-from conversations import memories
-from conversations.memories import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
-from conversations.models import Conversation, Item
-from conversations.presets import Preset
-from conversations.search import Query, fold
-from conversations.search_index import Match, Search, Unindexed, searchable_text
-from conversations.visibility import without_chats
+from conversations.access.gateway_visibility import without_chats
+from conversations.models import Conversation, Item, memory
+from conversations.models.memory import MAX_COUNT, MAX_TEXT, Memory, TooManyMemories
+from conversations.models.preset import Preset
+from conversations.search.index import Match, MessageSearch, Unindexed, searchable_text
+from conversations.search.matching import Query, fold
 from tools.errors import ToolError
 from tools.registry import Context, tool
 
-MOST_RECALLED = 20  # memories in one output
-MOST_LOOKED_AT = 2000  # newest matching messages that are read
-MOST_COMPARED = 50  # matching messages of one conversation
-MOST_SHOWN = 3  # excerpts of one conversation in one output
+MAX_RECALLED = 20  # memories in one output
+MAX_MATCHES = 2000  # newest matching messages that are read
+MAX_CONVERSATION_MATCHES = 50  # matching messages of one conversation
+MAX_EXCERPTS = 3  # excerpts of one conversation in one output
 EXCERPT = 600  # characters of a message
 
 
@@ -53,7 +52,7 @@ def remember(
             f"{MAX_COUNT} memories are kept and no more; forget one that is of no use"
             " any more, with `forget`."
         ) from exc
-    return _shown(row)
+    return _memory_result(row)
 
 
 @tool(label="Recall", replay="safe", enabled=False)
@@ -66,8 +65,8 @@ def recall(
         query: Words to look for, in the language of the memories; empty for the newest
             ones.
     """
-    found = Memory.objects.recall(_user(context), query, MOST_RECALLED)
-    return [_shown(row) for row in found]
+    found = Memory.objects.recall(_user(context), query, MAX_RECALLED)
+    return [_memory_result(row) for row in found]
 
 
 @tool(label="Forget", replay="idempotent", enabled=False)
@@ -77,7 +76,7 @@ def forget(id: int, context: Context) -> str:
     Args:
         id: Of the memory, as `recall` tells it.
     """
-    if not memories.forget(_user(context), id):
+    if not memory.forget(_user(context), id):
         raise ToolError(f"there is no memory {id}; `recall` tells those there are.")
     return "Forgotten."
 
@@ -100,8 +99,8 @@ def get_history(
         theirs = without_chats(theirs)
     others = theirs.exclude(pk=context.conversation_id)
     if not query.strip():
-        return [_told(row, []) for row in others[:limit]]
-    return _found(others, _user(context), Query.of(query), limit)
+        return [_conversation_result(row, []) for row in others[:limit]]
+    return _find_conversations(others, _user(context), Query.of(query), limit)
 
 
 @tool(label="Context", replay="safe", enabled=False)
@@ -111,13 +110,13 @@ async def get_context(name: str, context: Context) -> str:
     Args:
         name: Of the source.
     """
-    found, reader = await sources.in_thread(partial(_sources_of, context))
-    wanted = next((source for source in found if source.name == name), None)
-    if wanted is None:
+    found, reader = await sources.run_in_thread(partial(_sources_of, context))
+    chosen = next((source for source in found if source.name == name), None)
+    if chosen is None:
         names = ", ".join(source.name for source in found)
         there = f"there are: {names}." if names else "this conversation has none."
         raise ToolError(f"there is no context {name[:64]!r}; {there}")
-    [rendering] = await sources.render([wanted], reader)
+    [rendering] = await sources.render([chosen], reader)
     if rendering.reason:
         raise ToolError(f"{name} cannot be read: {rendering.reason}")
     return rendering.text
@@ -129,7 +128,7 @@ def _user(context: Context) -> int:
     return context.user_id
 
 
-def _shown(row: Memory) -> dict[str, Any]:
+def _memory_result(row: Memory) -> dict[str, Any]:
     return {"id": row.pk, "text": row.text, "since": _day(row.created_at)}
 
 
@@ -140,48 +139,59 @@ def _day(at: Any) -> str:
 # Earlier conversations
 
 
-def _found(others: Any, user_id: int, query: Query, limit: int) -> list[dict[str, Any]]:
+def _find_conversations(
+    others: Any, user_id: int, query: Query, limit: int
+) -> list[dict[str, Any]]:
     """Conversations that match: first those with all words, then the others; of each
     up to `MAX_EXCERPTS` messages with the most words."""
-    places = _places(user_id, query, limit + 1)
-    rows = others.in_bulk(list(places))
-    shown = {pk: places[pk] for pk in places if pk in rows}
-    pks = [match.item for matches in shown.values() for match in matches]
+    matches_by_conversation = _find_matches(user_id, query, limit + 1)
+    rows = others.in_bulk(list(matches_by_conversation))
+    visible = {
+        pk: matches_by_conversation[pk] for pk in matches_by_conversation if pk in rows
+    }
+    pks = [match.item for matches in visible.values() for match in matches]
     items = Item.objects.in_bulk(pks)
     found = []
-    for pk, matches in list(shown.items())[:limit]:
+    for pk, matches in list(visible.items())[:limit]:
         payloads = [items[m.item].payload for m in matches if m.item in items]
-        said = [(p["role"], searchable_text(p)) for p in payloads]
-        scored = [(query.score(fold(text)), f"{role}: {text}") for role, text in said]
+        messages = [(p["role"], searchable_text(p)) for p in payloads]
+        scored = [
+            (query.score(fold(text)), f"{role}: {text}") for role, text in messages
+        ]
         best = sorted(scored, key=lambda each: -each[0])
-        found.append(_told(rows[pk], [each for each in best if each[0]]))
+        found.append(_conversation_result(rows[pk], [each for each in best if each[0]]))
     return found
 
 
-def _places(user_id: int, query: Query, count: int) -> dict[str, list[Match]]:
+def _find_matches(user_id: int, query: Query, count: int) -> dict[str, list[Match]]:
     """Matching messages by conversation: first those that have all words."""
-    places: dict[str, list[Match]] = {}
+    matches_by_conversation: dict[str, list[Match]] = {}
     unindexed = Unindexed.of(user_id)
     for needs_all in (True, False):
-        search = Search(user_id, query, unindexed, needs_all)
-        for match in islice(search, MOST_LOOKED_AT):
-            if match.conversation not in places and len(places) == count:
+        search = MessageSearch(user_id, query, unindexed, needs_all)
+        for match in islice(search, MAX_MATCHES):
+            if (
+                match.conversation not in matches_by_conversation
+                and len(matches_by_conversation) == count
+            ):
                 break
-            there = places.setdefault(match.conversation, [])
-            if match not in there and len(there) < MOST_COMPARED:
-                there.append(match)
+            matches = matches_by_conversation.setdefault(match.conversation, [])
+            if match not in matches and len(matches) < MAX_CONVERSATION_MATCHES:
+                matches.append(match)
         for pk in search.titles():
-            if len(places) < count:
-                places.setdefault(pk, [])
-    return places
+            if len(matches_by_conversation) < count:
+                matches_by_conversation.setdefault(pk, [])
+    return matches_by_conversation
 
 
-def _told(row: Conversation, said: list[tuple[int, str]]) -> dict[str, Any]:
-    told = {"title": row.title, "last_used": _day(row.updated_at)}
-    if not said:
-        return told
-    texts = [text for _, text in said[:MOST_SHOWN]]
-    return {**told, "messages": [_excerpt(text) for text in texts]}
+def _conversation_result(
+    row: Conversation, scored_texts: list[tuple[int, str]]
+) -> dict[str, Any]:
+    result = {"title": row.title, "last_used": _day(row.updated_at)}
+    if not scored_texts:
+        return result
+    texts = [text for _, text in scored_texts[:MAX_EXCERPTS]]
+    return {**result, "messages": [_excerpt(text) for text in texts]}
 
 
 def _excerpt(text: str) -> str:
@@ -191,7 +201,7 @@ def _excerpt(text: str) -> str:
 # Context
 
 
-def _sources_of(context: Context) -> tuple[list[sources.Source], sources.Reader]:
+def _sources_of(context: Context) -> tuple[list[sources.LoadedSource], sources.Reader]:
     """The context sources of the calling conversation's preset.
 
     None are returned if the conversation is not the caller's, or if its owner may not
@@ -207,7 +217,7 @@ def _sources_of(context: Context) -> tuple[list[sources.Source], sources.Reader]
     reader = sources.Reader(user_id=_user(context))
     if row is None or row.preset is None:
         return [], reader
-    if not Preset.objects.permitted(row.owner).filter(pk=row.preset.pk).exists():
+    if not Preset.objects.available_to(row.owner).filter(pk=row.preset.pk).exists():
         return [], reader
     return row.preset.context_sources(), reader_of(row)
 

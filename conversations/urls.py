@@ -2,27 +2,27 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from conversations import (
+from conversations.pages import (
     account_views,
     memory_views,
     question_views,
     token_views,
     views,
 )
-from conversations.account_views import AccountView
+from conversations.pages.account_views import AccountView
 
 _turn: list[URLPattern] = [
     path("", views.turn, name="turn"),
     path("stop/", views.stop, name="stop"),
     path("retry/", views.retry, name="retry"),
-    path("continue/", views.go_on, name="continue"),
+    path("continue/", views.continue_turn, name="continue"),
     path("texts/<int:index>/", views.text, name="text"),
 ]
 _conversation: list[URLPattern | URLResolver] = [
     path("", views.conversation, name="conversation"),
     path("rename/", views.rename, name="rename"),
     path("delete/", views.delete, name="delete"),
-    path("tools/", views.choose, name="choose-tools"),
+    path("tools/", views.set_tools, name="choose-tools"),
     path("background/", views.background, name="background"),
     path("calls/<int:call_id>/cancel/", views.cancel_call, name="cancel-call"),
     path("turns/<str:turn_id>/", include(_turn)),

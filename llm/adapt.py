@@ -13,18 +13,19 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from llm import forced, options, structured
+from llm import options, structured
+from llm.adaptation import forced_calls
+from llm.adaptation.dropped_input import find_losses
+from llm.adaptation.forced_calls import ForcedCall
+from llm.adaptation.repairs import Repair
 from llm.capabilities import Capabilities
 from llm.errors import BadResponse
-from llm.forced import Demand
-from llm.losses import losses
 from llm.provider import Route
-from llm.repairs import Repair
-from llm.structured import Answer, Form, without_format
+from llm.structured import AnswerValidator, OutputFormat, without_format
 from llm.wire.codec import BackgroundCodec
 from llm.wire.deltas import Delta, UsageDelta
 from llm.wire.prompted_calls import CallFilter
-from llm.wire.prompted_tools import offered_names, prompted
+from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
 from llm.wire.request import Request
 
 _USAGE_TOKENS = (
@@ -36,17 +37,17 @@ _USAGE_TOKENS = (
     "cost",
 )
 #: The options of a request and their default values.
-_UNASKED: dict[str, Any] = {
+_OPTION_DEFAULTS: dict[str, Any] = {
     field.name: field.default
     for field in fields(Request)
     if field.default is not MISSING
 } | {"extra": {}}
 
 
-NOTHING = Request(model="", items=())
+EMPTY_REQUEST = Request(model="", items=())
 
 
-def addressed(request: Request, route: Route, meant_for: Route) -> Request:
+def retarget(request: Request, route: Route, primary: Route) -> Request:
     """Copy `request`, which was built for the model of `primary`, for the model of
     `route`.
 
@@ -55,31 +56,31 @@ def addressed(request: Request, route: Route, meant_for: Route) -> Request:
     `options.fit` leaves out and reports the ones that the other model lacks.
     """
     issuer = route.endpoint.issuer(route.model)
-    if route is meant_for and (request.model, request.issuer) == (route.model, issuer):
+    if route is primary and (request.model, request.issuer) == (route.model, issuer):
         return request  # a copy costs more than this comparison
     changed: dict[str, Any] = {"model": route.model, "issuer": issuer}
-    if route is not meant_for:
-        changed |= _defaults(request, route, meant_for)
+    if route is not primary:
+        changed |= _swap_defaults(request, route, primary)
         if more := [each for each in route.hosted_tools if each not in request.tools]:
             changed["tools"] = [*request.tools, *more]
     return replace(request, **changed)
 
 
-def _defaults(request: Request, route: Route, meant_for: Route) -> dict[str, Any]:
-    ours, theirs = _wishes(meant_for), _wishes(route)
+def _swap_defaults(request: Request, route: Route, primary: Route) -> dict[str, Any]:
+    old_defaults, new_defaults = _route_defaults(primary), _route_defaults(route)
     changed: dict[str, Any] = {}
-    for name in ours.keys() | theirs.keys():
-        asked = getattr(request, name)
-        if asked is None or asked in (_UNASKED[name], ours.get(name)):
-            changed[name] = theirs.get(name, _UNASKED[name])
+    for name in old_defaults.keys() | new_defaults.keys():
+        value = getattr(request, name)
+        if value is None or value in (_OPTION_DEFAULTS[name], old_defaults.get(name)):
+            changed[name] = new_defaults.get(name, _OPTION_DEFAULTS[name])
     return changed
 
 
-def _wishes(route: Route) -> dict[str, Any]:
+def _route_defaults(route: Route) -> dict[str, Any]:
     known = {
         name: value
         for name, value in route.defaults.items()
-        if name in _UNASKED and value is not None
+        if name in _OPTION_DEFAULTS and value is not None
     }
     if route.max_output_tokens is not None:
         known.setdefault("max_output_tokens", route.max_output_tokens)
@@ -94,15 +95,15 @@ class Adaptation:
     """
 
     __slots__ = (
-        "_answer",
-        "_asked",
+        "_buffered",
         "_calls",
-        "_demand",
-        "_form",
-        "_held",
+        "_forced_call",
         "_ignore_invalid",
-        "_lost",
+        "_original",
+        "_output_format",
+        "_refused",
         "_route",
+        "_validator",
         "degraded",
         "request",
         "spent",
@@ -113,24 +114,26 @@ class Adaptation:
         request: Request,
         route: Route,
         *,
-        form: Form | None = None,
-        held: bool = False,
+        output_format: OutputFormat | None = None,
+        buffered: bool = False,
         ignore_invalid: bool = False,
-        lost: Sequence[str] = (),
+        refused: Sequence[str] = (),
     ) -> None:
-        self.degraded: list[str] = [*lost]
-        self._lost = lost  # names of what the provider has already refused
+        self.degraded: list[str] = [*refused]
+        self._refused = refused  # names of what the provider has already refused
         self._route = route
-        self._asked = request
+        self._original = request
         self._ignore_invalid = ignore_invalid
         self._calls: CallFilter | None = None
-        self._answer: Answer | None = None
-        self._demand: Demand | None = None
-        self._form = None if structured.forces_a_call(request) else form
-        self._held = held
+        self._validator: AnswerValidator | None = None
+        self._forced_call: ForcedCall | None = None
+        self._output_format = (
+            None if structured.forces_a_call(request) else output_format
+        )
+        self._buffered = buffered
         self.spent: UsageDelta | None = None  # usage of an answer that was discarded
         can = _capabilities(route)
-        request = self._with_form(request, can)
+        request = self._with_output_format(request, can)
         request = self._with_tools(request, can)
         request = self._with_prefill(request, can)
         request = self._with_background(request, can)
@@ -143,41 +146,49 @@ class Adaptation:
         )
         self.request = fitted.request
         self.degraded += fitted.dropped
-        approximated = options.degraded(route.endpoint.codec, self.request)
+        approximated = options.find_approximations(route.endpoint.codec, self.request)
         self.degraded += approximated
-        self.degraded += losses(self.request, route.endpoint.codec)
-        if self._answer and "text.format" in approximated:
+        self.degraded += find_losses(self.request, route.endpoint.codec)
+        if self._validator and "text.format" in approximated:
             # emulated in the instructions, so the JSON may come wrapped in text
-            self._held = True
-            self._answer.hold()
-        if self._answer is None and structured.forces_a_call(self._asked):
-            self._demand_a_call()
+            self._buffered = True
+            self._validator.buffer()
+        if self._validator is None and structured.forces_a_call(self._original):
+            self._force_call()
 
     # The request
 
-    def _with_form(self, request: Request, can: Capabilities) -> Request:
-        form, tool = self._form, ""
-        if form is None:  # any text is allowed, or a tool must be called first
-            return request if _takes_form(request, can) else without_format(request)
-        if not _takes_form(request, can):
-            self._held = True
-            if _can_be_forced(request, can) and structured.can_be_input(form.schema):
-                request, tool = structured.by_tool(request, form)
+    def _with_output_format(self, request: Request, can: Capabilities) -> Request:
+        output_format, tool = self._output_format, ""
+        if output_format is None:  # any text is allowed, or a tool must be called first
+            return (
+                request if _supports_format(request, can) else without_format(request)
+            )
+        if not _supports_format(request, can):
+            self._buffered = True
+            if _can_force_call(request, can) and structured.can_be_tool_input(
+                output_format.schema
+            ):
+                request, tool = structured.add_answer_tool(request, output_format)
                 self.degraded.append("text.format (emulated by a tool)")
             else:
                 json_mode = can.json_mode is True and not request.tools
-                request = structured.by_words(request, form, json_mode=json_mode)
+                request = structured.add_format_instructions(
+                    request, output_format, json_mode=json_mode
+                )
                 self.degraded.append("text.format (emulated by words)")
-        self._answer = Answer(form, tool=tool, held=self._held)
+        self._validator = AnswerValidator(
+            output_format, tool=tool, buffered=self._buffered
+        )
         return request
 
     def _with_tools(self, request: Request, can: Capabilities) -> Request:
         if can.tools is not False:
             return request
         if request.tools:
-            self._calls = CallFilter(offered_names(request))
+            self._calls = CallFilter(available_tool_names(request))
             self.degraded.append("tools (emulated by words)")
-        return prompted(request)
+        return with_prompted_tools(request)
 
     def _with_prefill(self, request: Request, can: Capabilities) -> Request:
         """Remove the prefill where the model would ignore or refuse it: the answer is
@@ -186,8 +197,8 @@ class Adaptation:
             return request
         takes = can.prefill is True and self._route.endpoint.takes_prefill
         effort = (request.reasoning or {}).get("effort")
-        form = (self._asked.text or {}).get("format") or {}
-        has_form = self._answer is not None or form.get("type", "text") != "text"
+        form = (self._original.text or {}).get("format") or {}
+        has_form = self._validator is not None or form.get("type", "text") != "text"
         is_plain = not (self._calls or has_form or can.reasons(effort))
         is_last = not request.items or request.items[-1].get("role") != "assistant"
         if takes and is_plain and is_last:
@@ -195,134 +206,139 @@ class Adaptation:
         return replace(request, prefill="")
 
     def _with_background(self, request: Request, can: Capabilities) -> Request:
-        """Store responses at the provider only if the staff enabled it for this model.
-        """
+        """Store responses at the provider only if staff enabled it for the model."""
         takes = can.background_resume is True and request.stream
         if takes and isinstance(self._route.endpoint.codec, BackgroundCodec):
             resumes = request.resumes
-            if resumes is None or self._route.has_made(resumes):
+            if resumes is None or self._route.owns_response(resumes):
                 return request
             return replace(request, resumes=None)
         if request.in_background or request.resumes:
             return replace(request, in_background=False, resumes=None)
         return request
 
-    def _demand_a_call(self) -> None:
+    def _force_call(self) -> None:
         # tools and the demand are both written in the instructions
         in_words = self._calls is not None
         if self.request.tools and "tool_choice" in self.degraded:
             in_words = True
-            self.request = forced.demanded(self.request, self._asked.tool_choice)
+            self.request = forced_calls.add_demand(
+                self.request, self._original.tool_choice
+            )
         if in_words or self.request.tools:
-            self._demand = Demand(holds_thoughts=in_words)
+            self._forced_call = ForcedCall(buffers_reasoning=in_words)
 
-    def settle(self) -> None:
+    def release_request(self) -> None:
         """Release the request: output was sent, so there will be no other attempt."""
-        self.request = self._asked = NOTHING
+        self.request = self._original = EMPTY_REQUEST
 
     # Its answer
 
     @property
     def is_plain(self) -> bool:
         """Whether `feed` returns its input unchanged."""
-        return not (self._calls or self._answer or self._demand)
+        return not (self._calls or self._validator or self._forced_call)
 
     def feed(self, deltas: list[Delta]) -> list[Delta]:
         if self._calls:
             deltas = self._calls.feed(deltas)
-        if self._answer:
-            deltas = self._answer.feed(deltas)
-        if self._demand:
-            deltas = self._demand.feed(deltas)
+        if self._validator:
+            deltas = self._validator.feed(deltas)
+        if self._forced_call:
+            deltas = self._forced_call.feed(deltas)
         return deltas
 
     def close(self) -> list[Delta]:
-        told: list[Delta] = self._calls.close() if self._calls else []
-        if self._answer:
-            told = [*self._answer.feed(told), *self._answer.close()]
-        if self._demand:
-            told = [*self._demand.feed(told), *self._demand.close()]
-        return told
+        deltas: list[Delta] = self._calls.close() if self._calls else []
+        if self._validator:
+            deltas = [*self._validator.feed(deltas), *self._validator.close()]
+        if self._forced_call:
+            deltas = [*self._forced_call.feed(deltas), *self._forced_call.close()]
+        return deltas
 
     @property
     def problem(self) -> BadResponse | None:
         """Why the closed answer is invalid; None for a valid one."""
-        if self._demand and self._demand.is_unheeded:
+        if self._forced_call and self._forced_call.is_ignored:
             return BadResponse("The model answered without the call demanded of it.")
-        if self._answer is None or not self._answer.mistakes:
+        if self._validator is None or not self._validator.errors:
             return None
         return BadResponse(
             "The model's answer does not fit the JSON Schema that was asked for.",
-            detail=" ".join(self._answer.mistakes),
+            detail=" ".join(self._validator.errors),
         )
 
-    def corrected(self, spent: UsageDelta | None) -> Adaptation | None:
+    def build_correction(self, spent: UsageDelta | None) -> Adaptation | None:
         """Build a second request for an invalid answer that was not sent yet.
 
         None if there is nothing to correct, or after the first correction.
         """
-        answer, demand = self._answer, self._demand
+        validator, forced_call = self._validator, self._forced_call
         if self.spent:
             return None
-        if demand and demand.is_unheeded:
-            asked = forced.demanded_again(self._asked, demand.text)
-        elif answer and answer.mistakes and self._held:
-            asked = structured.corrected(self._asked, answer.text, answer.mistakes)
+        if forced_call and forced_call.is_ignored:
+            request = forced_calls.repeat_demand(self._original, forced_call.text)
+        elif validator and validator.errors and self._buffered:
+            request = structured.request_correction(
+                self._original, validator.text, validator.errors
+            )
         else:
             return None
-        return self._again(asked, spent=spent or UsageDelta())
+        return self._rebuild(request, spent=spent or UsageDelta())
 
-    def anew(self) -> Adaptation:
+    def repeat(self) -> Adaptation:
         """Build the same request for another call."""
-        return self._again(self._asked)
+        return self._rebuild(self._original)
 
-    def moved(self, route: Route) -> Adaptation:
+    def with_route(self, route: Route) -> Adaptation:
         """Build the same request for a call with another key."""
-        asked = self._asked
-        if asked.issuer is not None:  # otherwise the proofs were removed
-            asked = replace(asked, issuer=route.endpoint.issuer(route.model))
-        return self._again(asked, route)
+        request = self._original
+        if request.issuer is not None:  # otherwise the proofs were removed
+            request = replace(request, issuer=route.endpoint.issuer(route.model))
+        return self._rebuild(request, route)
 
-    def repaired(self, repair: Repair, route: Route) -> Adaptation:
+    def with_repair(self, repair: Repair, route: Route) -> Adaptation:
         """Build the repaired request.
 
         `route` is the same route, but may have another codec.
         """
-        return self._again(
-            repair.change(self._asked), route, lost=[*self._lost, repair.degraded]
+        return self._rebuild(
+            repair.change(self._original),
+            route,
+            refused=[*self._refused, repair.degraded],
         )
 
-    def _again(
+    def _rebuild(
         self,
         request: Request,
         route: Route | None = None,
         *,
-        lost: Sequence[str] | None = None,
+        refused: Sequence[str] | None = None,
         spent: UsageDelta | None = None,
     ) -> Adaptation:
-        again = Adaptation(
+        adaptation = Adaptation(
             request,
             route or self._route,
-            form=self._form,
-            held=self._held,
+            output_format=self._output_format,
+            buffered=self._buffered,
             ignore_invalid=self._ignore_invalid,
-            lost=self._lost if lost is None else lost,
+            refused=self._refused if refused is None else refused,
         )
-        again.spent = spent or self.spent
-        if again.spent and again._demand:
-            again._demand.release()
-        return again
+        adaptation.spent = spent or self.spent
+        if adaptation.spent and adaptation._forced_call:
+            adaptation._forced_call.pass_through()
+        return adaptation
 
 
 def _capabilities(route: Route) -> Capabilities:
     """The capabilities of the model that its wire format can express."""
-    can = Capabilities.read(route.capabilities)
+    can = Capabilities.from_dict(route.capabilities)
     if getattr(route.endpoint.codec, "files", True):
         return can
     return replace(can, files=False)
 
 
-def _takes_form(request: Request, can: Capabilities) -> bool:
+def _supports_format(request: Request, can: Capabilities) -> bool:
     match (request.text or {}).get("format"):
         case {"type": "json_schema"}:
             return can.json_schema is not False
@@ -331,14 +347,14 @@ def _takes_form(request: Request, can: Capabilities) -> bool:
     return True
 
 
-def _can_be_forced(request: Request, can: Capabilities) -> bool:
+def _can_force_call(request: Request, can: Capabilities) -> bool:
     if can.tools is False or can.forced_tools is False:
         return False
     effort = (request.reasoning or {}).get("effort")
     return can.forced_while_reasoning is not False or not can.reasons(effort)
 
 
-def added(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
+def add_usage(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
     """Add two usages; a count that neither of them has stays None."""
     total = UsageDelta(raw=more.raw)
     for name in _USAGE_TOKENS:
@@ -352,7 +368,7 @@ def added(usage: UsageDelta, more: UsageDelta) -> UsageDelta:
     return total
 
 
-def heard(usage: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
+def merge_usage(usage: UsageDelta | None, delta: UsageDelta) -> UsageDelta:
     """Update `usage` with the counts of `delta` that are not None."""
     known = {
         name: value

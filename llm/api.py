@@ -27,18 +27,31 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from asgiref.sync import AsyncToSync, sync_to_async
 
-from llm import client, policy, router
-from llm.asking import Asked, Input, Model, Options, RequestOptions, echo_of
-from llm.client import Call
-from llm.contexts import Context, Question
+from llm import policy, router
 from llm.errors import BadResponse, ContentPolicy, LLMError
-from llm.inline import Files
+from llm.generation.contexts import Context, Question
+from llm.generation.pending_request import (
+    Input,
+    Model,
+    Options,
+    PendingRequest,
+    RequestOptions,
+    echo_of,
+)
+from llm.generation.result import Metadata, Result, cost_of, metadata_of
+from llm.generation.retry_policy import Policy
+from llm.http import client
+from llm.http.client import ProviderCall
+from llm.http.inline_files import FileCache
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
-from llm.probe import Finding, probe
 from llm.provider import Route
-from llm.result import Metadata, Result, cost_of, metadata_of
-from llm.retry import Policy
-from llm.structured import Form, Misfit, form_for, form_of
+from llm.structured import (
+    OutputFormat,
+    SchemaMismatch,
+    build_output_format,
+    parse_output_format,
+)
+from llm.sync.probe import Finding, probe
 from llm.wire.items import Event, Item, new_id, output_text, text_of
 from llm.wire.response import ResponseBuilder
 
@@ -74,7 +87,7 @@ P = ParamSpec("P")
 async def generate(model: Model, input: Input, **options: Unpack[Options]) -> Result:
     """Generate the whole answer. Raises LLMError; BadResponse if the answer does not
     match `text.format`."""
-    return await _whole(Stream(model, input, options, held=True))
+    return await _read_to_end(Stream(model, input, options, buffered=True))
 
 
 def stream(model: Model, input: Input, **options: Unpack[Options]) -> Stream:
@@ -101,17 +114,23 @@ async def generate_json(
     correction does not fit either or the answer was cut off, ContentPolicy if the model
     refuses.
     """
-    wanted = form_for(form)
-    schema = {"type": "json_schema", "name": "answer", "schema": dict(wanted.schema)}
+    output_format = build_output_format(form)
+    schema = {
+        "type": "json_schema",
+        "name": "answer",
+        "schema": dict(output_format.schema),
+    }
     options["text"] = {**(options.get("text") or {}), "format": schema}
-    result = await _whole(Stream(model, input, options, form=wanted, held=True))
-    _refuse_unanswered(result)
+    result = await _read_to_end(
+        Stream(model, input, options, output_format=output_format, buffered=True)
+    )
+    _require_answer(result)
     return result.parsed
 
 
 async def collect(stream: Stream) -> Result:
     """Read `stream` to its end and return its result. Raises LLMError."""
-    return await _whole(stream)
+    return await _read_to_end(stream)
 
 
 async def check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
@@ -140,15 +159,15 @@ class Stream(AsyncIterator[Event]):
         input: Input,
         options: Options,
         *,
-        form: Form | None = None,
-        held: bool = False,
+        output_format: OutputFormat | None = None,
+        buffered: bool = False,
     ) -> None:
         self.error: LLMError | None = None
-        self._asked = Asked.of(model, input, options)
-        self._form = form
-        self._held = held
+        self._pending = PendingRequest.of(model, input, options)
+        self._output_format = output_format
+        self._buffered = buffered
         self._result: Result | None = None
-        self._events = self._told()
+        self._events = self._generate_events()
 
     @property
     def result(self) -> Result:
@@ -167,19 +186,19 @@ class Stream(AsyncIterator[Event]):
         """Close the connection if the stream is not over."""
         await self._events.aclose()
 
-    async def _told(self) -> AsyncGenerator[Event, None]:
-        asked = self._asked
-        routes = await sync_to_async(asked.routes)()
-        request = first = await asked.request(routes[0])
-        form = self._form or form_of(request)
+    async def _generate_events(self) -> AsyncGenerator[Event, None]:
+        pending = self._pending
+        routes = await sync_to_async(pending.routes)()
+        request = first = await pending.request(routes[0])
+        output_format = self._output_format or parse_output_format(request)
         response_id = new_id("resp")
         builder = ResponseBuilder(
             id=response_id, model=routes[0].name, echo=echo_of(request)
         )
         for event in builder.start():
             yield event
-        call, calls, ending = Call(), list[Call](), list[Event]()
-        files, pauses = Files(), _MAX_PAUSES
+        call, calls, final_events = ProviderCall(), list[ProviderCall](), list[Event]()
+        files, pauses = FileCache(), _MAX_PAUSES
         try:
             while True:
                 builder.begin_call()
@@ -187,10 +206,10 @@ class Stream(AsyncIterator[Event]):
                     routes,
                     request,
                     call,
-                    policy=asked.policy,
-                    form=form,
-                    held=self._held,
-                    ignore_invalid=asked.ignore_invalid,
+                    policy=pending.policy,
+                    output_format=output_format,
+                    buffered=self._buffered,
+                    ignore_invalid=pending.ignore_invalid,
                     files=files,
                     affinity=request.prompt_cache_key or response_id,
                 )
@@ -203,21 +222,23 @@ class Stream(AsyncIterator[Event]):
                 pauses -= 1
                 for event in builder.end_call():
                     yield event
-                calls += _calls(call, builder)
-                said = _with_proofs(builder, call.route or routes[0])
-                request = replace(request, items=[*first.items, *said])
-                call = Call(continues=True)
-            ending = builder.complete("max_steps" if _is_paused(builder) else None)
+                calls += _list_started_calls(call, builder)
+                items = _with_proofs(builder, call.route or routes[0])
+                request = replace(request, items=[*first.items, *items])
+                call = ProviderCall(continues=True)
+            final_events = builder.complete(
+                "max_steps" if _is_paused(builder) else None
+            )
         except LLMError as exc:
             self.error = exc
-            ending = builder.fail(exc)
+            final_events = builder.fail(exc)
         finally:
-            calls += _calls(call, builder)
+            calls += _list_started_calls(call, builder)
             costs = await sync_to_async(_settle)(
-                calls, record=asked.record, cancelled=not builder.ended
+                calls, record=pending.record, cancelled=not builder.ended
             )
-        self._result = _result(builder, calls, costs, routes[0], form)
-        for event in ending:
+        self._result = _result(builder, calls, costs, routes[0], output_format)
+        for event in final_events:
             yield event
 
 
@@ -254,7 +275,7 @@ async def text_chunks(stream: Stream) -> AsyncGenerator[Chunk, None]:
 _TEXT_EVENTS = frozenset({"response.output_text.delta", "response.refusal.delta"})
 
 
-async def _whole(stream: Stream) -> Result:
+async def _read_to_end(stream: Stream) -> Result:
     async with aclosing(stream):
         async for _ in stream:
             pass
@@ -271,19 +292,21 @@ def _is_paused(builder: ResponseBuilder) -> bool:
     return builder.finish is not None and builder.finish.reason == "pause"
 
 
-def _calls(call: Call, builder: ResponseBuilder) -> list[Call]:
-    made = policy.calls_made(
+def _list_started_calls(
+    call: ProviderCall, builder: ResponseBuilder
+) -> list[ProviderCall]:
+    calls = policy.calls_made(
         call,
         start=builder.start_delta,
         usage=builder.call_usage,
         finish=builder.finish,
     )
     # Excludes requests that this program refused itself.
-    return [each for each in made if each.started_at]
+    return [each for each in calls if each.started_at]
 
 
 def _settle(
-    calls: Sequence[Call], *, record: bool, cancelled: bool
+    calls: Sequence[ProviderCall], *, record: bool, cancelled: bool
 ) -> list[Decimal | None]:
     """Calculate the cost of each call. Writes ModelCall rows if `record` is set."""
     costs = []
@@ -307,10 +330,10 @@ def _settle(
 
 def _result(
     builder: ResponseBuilder,
-    calls: Sequence[Call],
+    calls: Sequence[ProviderCall],
     costs: Sequence[Decimal | None],
     route: Route,
-    form: Form | None,
+    output_format: OutputFormat | None,
 ) -> Result:
     response = builder.response()
     answered_by = (calls[-1].route if calls else None) or route
@@ -321,7 +344,7 @@ def _result(
         metadata=metadata_of(calls, response, route=route, costs=costs),
         response=response,
     )
-    return replace(result, parsed=_parsed(result, form))
+    return replace(result, parsed=_parse(result, output_format))
 
 
 def _with_proofs(builder: ResponseBuilder, route: Route) -> list[Item]:
@@ -334,19 +357,19 @@ def _with_proofs(builder: ResponseBuilder, route: Route) -> list[Item]:
     return items
 
 
-def _parsed(result: Result, form: Form | None) -> Any:
+def _parse(result: Result, output_format: OutputFormat | None) -> Any:
     """The answer in the requested format; None if there is no such answer."""
     is_whole = result.response["status"] == "completed" and not result.refusal
-    if form is None or not is_whole:
+    if output_format is None or not is_whole:
         return None
-    said = [item for item in result.items if item.get("phase") != "commentary"]
+    items = [item for item in result.items if item.get("phase") != "commentary"]
     try:
-        return form.read("".join(map(text_of, said)))
-    except Misfit:
+        return output_format.parse("".join(map(text_of, items)))
+    except SchemaMismatch:
         return None
 
 
-def _refuse_unanswered(result: Result) -> None:
+def _require_answer(result: Result) -> None:
     """Raises ContentPolicy or BadResponse unless the result is a complete answer."""
     if result.refusal:
         raise ContentPolicy("The model refuses to answer this.", detail=result.refusal)
@@ -369,27 +392,27 @@ def _check(what: Provider | ApiKey | LanguageModel | str) -> list[Finding]:
 # Synchronous variants
 
 
-def _twin(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+def _make_sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Wrap `function` for code that cannot await. Do not call it in an event loop."""
 
-    async def alone(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def run_alone(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(*args, **kwargs)
         finally:
             await client.aclose()  # this event loop ends here and nothing else uses it
 
     @functools.wraps(function)
-    def twin(*args: P.args, **kwargs: P.kwargs) -> T:
+    def sync_function(*args: P.args, **kwargs: P.kwargs) -> T:
         # In a new event loop, because closing the connections of a shared one would end
         # the requests of other code.
-        return AsyncToSync(alone, force_new_loop=True)(*args, **kwargs)
+        return AsyncToSync(run_alone, force_new_loop=True)(*args, **kwargs)
 
-    twin.__name__ = f"{function.__name__}_sync"
-    twin.__doc__ = f"`{function.__name__}` for code that cannot await."
-    return twin
+    sync_function.__name__ = f"{function.__name__}_sync"
+    sync_function.__doc__ = f"`{function.__name__}` for code that cannot await."
+    return sync_function
 
 
-generate_sync = _twin(generate)
-generate_json_sync = _twin(generate_json)
-collect_sync = _twin(collect)
-check_sync = _twin(check)
+generate_sync = _make_sync(generate)
+generate_json_sync = _make_sync(generate_json)
+collect_sync = _make_sync(collect)
+check_sync = _make_sync(check)

@@ -29,7 +29,7 @@ DATA = Path(__file__).parent / "data" / "models.json"
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 
 Sampling = Literal["always", "without_reasoning", "never"]
-_SAMPLING = ("always", "without_reasoning", "never")
+_SAMPLING_VALUES = ("always", "without_reasoning", "never")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ class Capabilities:
     max_output_tokens: int | None = None
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse the output of `to_dict`; invalid values are ignored."""
-        return cls(**_sensible(told))
+        return cls(**_read_fields(data))
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The known capabilities, as JSON."""
-        every = ((name, getattr(self, name)) for name in NAMES)
-        known = {name: value for name, value in every if value is not None}
-        lists = {name: known[name] for name in _LISTS if name in known}
+        values = ((name, getattr(self, name)) for name in FIELD_NAMES)
+        known = {name: value for name, value in values if value is not None}
+        lists = {name: known[name] for name in _LIST_VALUES if name in known}
         return {**known, **{name: list(value) for name, value in lists.items()}}
 
     def reasons(self, effort: str | None) -> bool | None:
@@ -83,7 +83,7 @@ class Capabilities:
 
 
 #: The fields that staff can override.
-NAMES = tuple(field.name for field in fields(Capabilities))
+FIELD_NAMES = tuple(field.name for field in fields(Capabilities))
 
 
 def capabilities_of(
@@ -97,7 +97,9 @@ def capabilities_of(
 
     `overrides` are the values entered by staff; null resets a field to unknown.
     """
-    return Capabilities(**{**_bundled(kind, model_name, wire), **_sensible(overrides)})
+    return Capabilities(
+        **{**_load_bundled(kind, model_name, wire), **_read_fields(overrides)}
+    )
 
 
 def problems(overrides: Any) -> list[str]:
@@ -106,45 +108,48 @@ def problems(overrides: Any) -> list[str]:
         return ["Capabilities are an object of names and values."]
     found = []
     for name, value in overrides.items():
-        if name not in NAMES:
-            found.append(f"{name!r} is unknown; there are {', '.join(NAMES)}.")
-        elif value is not None and _read(name, value) is None:
-            found.append(f"{name!r} cannot be {value!r}; {_wanted(name)}.")
+        if name not in FIELD_NAMES:
+            found.append(f"{name!r} is unknown; there are {', '.join(FIELD_NAMES)}.")
+        elif value is not None and _read_value(name, value) is None:
+            found.append(f"{name!r} cannot be {value!r}; {_describe_valid(name)}.")
     return found
 
 
 # One value
 
-_COUNTS = ("context_window", "max_output_tokens")
+_COUNT_FIELDS = ("context_window", "max_output_tokens")
 #: The legal members of a list, in the order in which they are stored.
-_LISTS: Mapping[str, Sequence[str]] = {"efforts": EFFORTS, "hosted_tools": HOSTED_TOOLS}
+_LIST_VALUES: Mapping[str, Sequence[str]] = {
+    "efforts": EFFORTS,
+    "hosted_tools": HOSTED_TOOLS,
+}
 
 
-def _sensible(told: Mapping[str, Any] | None) -> dict[str, Any]:
+def _read_fields(data: Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields with a valid value or null."""
-    read = {
-        name: _read(name, value)
-        for name, value in (told or {}).items()
-        if name in NAMES
+    fields_read = {
+        name: _read_value(name, value)
+        for name, value in (data or {}).items()
+        if name in FIELD_NAMES
     }
     return {
         name: value
-        for name, value in read.items()
-        if value is not None or (told or {})[name] is None
+        for name, value in fields_read.items()
+        if value is not None or (data or {})[name] is None
     }
 
 
-def _read(name: str, value: Any) -> Any:
+def _read_value(name: str, value: Any) -> Any:
     """`value` converted to the type of the field; None if it is invalid."""
     match name:
         case "efforts" | "hosted_tools":
-            return _some_of(_LISTS[name], value)
+            return _read_list(_LIST_VALUES[name], value)
         case "default_effort":
             return value if value in EFFORTS else None
         case "sampling":
             if isinstance(value, bool):
                 return "always" if value else "never"
-            return value if value in _SAMPLING else None
+            return value if value in _SAMPLING_VALUES else None
         case "max_temperature":
             return value if _is_number(value) else None
         case "context_window" | "max_output_tokens":
@@ -152,7 +157,7 @@ def _read(name: str, value: Any) -> Any:
     return value if isinstance(value, bool) else None
 
 
-def _some_of(known: Sequence[str], value: Any) -> tuple[str, ...] | None:
+def _read_list(known: Sequence[str], value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
     if not all(each in known for each in value):
@@ -164,17 +169,21 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _wanted(name: str) -> str:
+def _describe_valid(name: str) -> str:
     match name:
         case "efforts" | "hosted_tools":
-            return f"it is a list of some of {', '.join(_LISTS[name])}"
+            return f"it is a list of some of {', '.join(_LIST_VALUES[name])}"
         case "default_effort":
             return f"it is one of {', '.join(EFFORTS)}"
         case "sampling":
-            return f"it is one of {', '.join(_SAMPLING)}"
+            return f"it is one of {', '.join(_SAMPLING_VALUES)}"
         case "max_temperature":
             return "it is a number above 0"
-    return "it is a whole number above 0" if name in _COUNTS else "it is true or false"
+    return (
+        "it is a whole number above 0"
+        if name in _COUNT_FIELDS
+        else "it is true or false"
+    )
 
 
 # The bundled data
@@ -187,7 +196,7 @@ class _Rule:
     wires: Sequence[re.Pattern[str]]
     says: Mapping[str, Any]
 
-    def holds(self, kind: str, bare_name: str, wire: str) -> bool:
+    def matches(self, kind: str, bare_name: str, wire: str) -> bool:
         if self.kinds and kind not in self.kinds:
             return False
         if self.wires and not any(w.fullmatch(wire) for w in self.wires):
@@ -203,11 +212,11 @@ class _Data:
 
 
 @lru_cache(maxsize=4096)
-def _bundled(kind: str, model_name: str, wire: str) -> Mapping[str, Any]:
-    data, bare_name = _data(), _bare(model_name)
+def _load_bundled(kind: str, model_name: str, wire: str) -> Mapping[str, Any]:
+    data, bare_name = _load_data(), _strip_prefix(model_name)
     known = dict(data.hosts.get(kind, {}))
     for rule in data.rules:
-        if rule.holds(kind, bare_name, wire):
+        if rule.matches(kind, bare_name, wire):
             known |= rule.says
     for pattern, says in data.wires.items():
         if pattern.fullmatch(wire):
@@ -215,32 +224,31 @@ def _bundled(kind: str, model_name: str, wire: str) -> Mapping[str, Any]:
     return known
 
 
-def _bare(model_name: str) -> str:
+def _strip_prefix(model_name: str) -> str:
     """The name without the path that hosts put before the name, and without "ft:"."""
     return model_name.lower().rpartition("/")[2].removeprefix("ft:")
 
 
 @cache
-def _data() -> _Data:
-    """Raises KeyError or ValueError if the file does not have the format of README.md.
-    """
+def _load_data() -> _Data:
+    """Raises KeyError or ValueError if the file has another format than README.md."""
     data = json.loads(DATA.read_text(encoding="utf-8"))
     return _Data(
-        hosts={kind: _strict(says) for kind, says in data["hosts"].items()},
+        hosts={kind: _read_strict(says) for kind, says in data["hosts"].items()},
         rules=[
             _Rule(
                 re.compile(rule["match"]),
                 rule.get("kinds", ()),
                 [re.compile(wire) for wire in rule.get("wires", ())],
-                _strict(rule["says"]),
+                _read_strict(rule["says"]),
             )
             for rule in data["models"]
         ],
-        wires={re.compile(w): _strict(says) for w, says in data["wires"].items()},
+        wires={re.compile(w): _read_strict(says) for w, says in data["wires"].items()},
     )
 
 
-def _strict(says: Mapping[str, Any]) -> Mapping[str, Any]:
-    if wrong := problems(says):
-        raise ValueError(" ".join(wrong))
-    return _sensible(says)
+def _read_strict(says: Mapping[str, Any]) -> Mapping[str, Any]:
+    if errors := problems(says):
+        raise ValueError(" ".join(errors))
+    return _read_fields(says)

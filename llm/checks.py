@@ -9,12 +9,12 @@ from django.conf import settings
 from django.core import checks
 from django.db import connections
 
-from llm.encrypted import (
+from llm.db.encrypted_field import (
     EncryptedTextField,
     Secret,
-    encrypted_fields,
-    is_lost,
-    stored_texts,
+    is_undecryptable,
+    list_encrypted_fields,
+    query_stored_texts,
 )
 
 
@@ -45,17 +45,19 @@ def check_secrets(
     return [
         warning
         for alias in databases or ()
-        for column in encrypted_fields()
+        for column in list_encrypted_fields()
         if _is_migrated(column, alias)
         for warning in _warnings(column, alias)
     ]
 
 
 def _warnings(column: EncryptedTextField, alias: str) -> Iterator[checks.CheckMessage]:
-    rows = stored_texts(column).using(alias).values_list("secret_id", "stored_text")
+    rows = (
+        query_stored_texts(column).using(alias).values_list("secret_id", "stored_text")
+    )
     stored = list(rows)
     name = f"{column.model._meta.label}.{column.name}"
-    if lost := sum(is_lost(column, row, text) for row, text in stored):
+    if lost := sum(is_undecryptable(column, row, text) for row, text in stored):
         yield checks.Warning(
             f"{lost} of {name} cannot be decrypted.",
             hint="Restore the missing key to ENCRYPTION_KEYS or enter them again.",

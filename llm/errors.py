@@ -25,9 +25,9 @@ default message for users; the provider's message is in `detail`, for staff only
 
 from __future__ import annotations
 
-from llm.wire.mending import mended
+from llm.wire.sanitize import sanitize_text
 
-LONGEST = 500  # characters of a message, or of a parameter's name
+MAX_MESSAGE_LENGTH = 500  # characters of a message, or of a parameter's name
 
 
 class LLMError(Exception):
@@ -54,15 +54,19 @@ class LLMError(Exception):
     ) -> None:
         # All of these texts are stored in rows; most come from providers, some from
         # clients.
-        told = mended(message or (self.__doc__ or "").partition("\n")[0])
-        super().__init__(told if len(told) <= LONGEST else f"{told[:LONGEST]}…")
-        self.detail = mended(detail)  # the provider's message; may quote the prompt
-        self.param = param and mended(param[:LONGEST])
+        text = sanitize_text(message or (self.__doc__ or "").partition("\n")[0])
+        super().__init__(
+            text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}…"
+        )
+        self.detail = sanitize_text(
+            detail
+        )  # the provider's message; may quote the prompt
+        self.param = param and sanitize_text(param[:MAX_MESSAGE_LENGTH])
         self.provider = provider
         self.upstream_status = upstream_status
-        self.upstream_type = upstream_type and mended(upstream_type)
-        self.upstream_code = upstream_code and mended(upstream_code)
-        self.request_id = request_id and mended(request_id)
+        self.upstream_type = upstream_type and sanitize_text(upstream_type)
+        self.upstream_code = upstream_code and sanitize_text(upstream_code)
+        self.request_id = request_id and sanitize_text(request_id)
         self.retry_after = retry_after  # seconds
 
 
@@ -136,7 +140,7 @@ class ProviderTimeout(TryAgain):
     code, status = "E_LLM_TIMEOUT", 504
 
 
-class NotConnected(ProviderTimeout):
+class ConnectTimeout(ProviderTimeout):
     """The provider could not be reached in time; try again in a moment."""
 
     # Nothing was sent, so the request may be repeated safely.

@@ -20,18 +20,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from llm import hosted
+from llm.adaptation import hosted_tools
 from llm.capabilities import EFFORTS, Capabilities
 from llm.errors import BadRequest
 from llm.wire.codec import Codec
-from llm.wire.codecs.dialects import is_forced
+from llm.wire.codecs.feature_fallbacks import is_forced
 from llm.wire.items import Item, message
-from llm.wire.past import holds
+from llm.wire.prefix_cache import has_item
 from llm.wire.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FitResult:
     """`dropped` names what was left out or changed, such as "temperature" or
     "reasoning.effort (max → high)"."""
 
@@ -46,22 +46,22 @@ def fit(
     model_name: str,
     ignore_invalid: bool = False,
     codec: Codec | None = None,
-) -> Fitted:
+) -> FitResult:
     """Adapt `request` to the model and to the wire format of `codec`.
 
     Raises BadRequest for an option that the model does not accept, unless
     `ignore_invalid`.
     """
-    fitting = _Fitting(request, capabilities, model_name, ignore_invalid, codec)
+    fitter = _Fitter(request, capabilities, model_name, ignore_invalid, codec)
     for check in _CHECKS:
-        check(fitting)
-    return Fitted(fitting.request, tuple(dict.fromkeys(fitting.dropped)))
+        check(fitter)
+    return FitResult(fitter.request, tuple(dict.fromkeys(fitter.dropped)))
 
 
-def degraded(codec: Codec, request: Request) -> tuple[str, ...]:
+def find_approximations(codec: Codec, request: Request) -> tuple[str, ...]:
     """What this wire format can only approximate; () if the codec reports nothing."""
-    tell = getattr(codec, "degraded", None)
-    return tuple(tell(request)) if tell else ()
+    find = getattr(codec, "degraded", None)
+    return tuple(find(request)) if find else ()
 
 
 def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
@@ -76,15 +76,15 @@ def nearest_effort(effort: str, legal: Sequence[str]) -> str | None:
     return below[-1] if below else above[0] if above else ranked[0]
 
 
-def question_at(items: Sequence[Item]) -> int:
+def question_start(items: Sequence[Item]) -> int:
     """The index of the first item after the last one that a model or a tool wrote."""
     for number in range(len(items), 0, -1):
-        if not _is_asked(items[number - 1]):
+        if not _is_user_message(items[number - 1]):
             return number
     return 0
 
 
-class _Fitting:
+class _Fitter:
     """The state of one request during the checks."""
 
     def __init__(
@@ -110,9 +110,9 @@ class _Fitting:
             raise BadRequest(
                 f"The model {self._model_name!r} {why}; {legal}.", param=option
             )
-        self.give_way(option, became=became, **instead)
+        self.change(option, became=became, **instead)
 
-    def give_way(self, option: str, *, became: Any = None, **instead: Any) -> None:
+    def change(self, option: str, *, became: Any = None, **instead: Any) -> None:
         self.request = replace(self.request, **instead)
         self.dropped.append(option if became is None else f"{option} ({became})")
 
@@ -128,9 +128,9 @@ class _Fitting:
 # Tools
 
 
-def _tools(fitting: _Fitting) -> None:
-    if fitting.can.tools is False and fitting.request.tools:
-        fitting.refuse(
+def _check_tools(fitter: _Fitter) -> None:
+    if fitter.can.tools is False and fitter.request.tools:
+        fitter.refuse(
             "tools",
             "takes no 'tools'",
             legal="leave them out",
@@ -140,28 +140,28 @@ def _tools(fitting: _Fitting) -> None:
         )
 
 
-def _hosted_tools(fitting: _Fitting) -> None:
+def _check_hosted_tools(fitter: _Fitter) -> None:
     """Check for hosted tools that the provider does not support as declared."""
-    functions = [t for t in fitting.request.tools if not hosted.is_hosted(t)]
-    for tool in fitting.request.tools:
-        if not hosted.is_hosted(tool):
+    functions = [t for t in fitter.request.tools if not hosted_tools.is_hosted(t)]
+    for tool in fitter.request.tools:
+        if not hosted_tools.is_hosted(tool):
             continue
-        why = hosted.takes(
-            fitting.codec,
-            fitting.can,
+        why = hosted_tools.why_unsupported(
+            fitter.codec,
+            fitter.can,
             tool,
-            model=fitting.request.model,
+            model=fitter.request.model,
             beside=functions,
         )
         if why is None:
             continue
         kind = tool.get("type")
-        fitting.refuse(
+        fitter.refuse(
             "tools",
             f"cannot be given the tool {kind!r}",
             legal=why[:1].lower() + why[1:].removesuffix("."),
             became=f"without {kind}",
-            **_without(fitting.request, tool),
+            **_without(fitter.request, tool),
         )
 
 
@@ -170,32 +170,32 @@ def _without(request: Request, tool: Mapping[str, Any]) -> dict[str, Any]:
     tools = [each for each in request.tools if each is not tool]
     if not tools:
         return {"tools": (), "tool_choice": None, "parallel_tool_calls": None}
-    choice, kind = request.tool_choice, hosted.kind_of(tool)
+    choice, kind = request.tool_choice, hosted_tools.kind_of(tool)
     if isinstance(choice, Mapping):
         named = choice.get("tools") if choice.get("type") == "allowed_tools" else None
         if named is not None:
-            left = [t for t in named if hosted.kind_of(t) != kind or kind is None]
+            left = [t for t in named if hosted_tools.kind_of(t) != kind or kind is None]
             choice = {**choice, "tools": left} if left else "none"
-        elif kind is not None and hosted.kind_of(choice) == kind:
+        elif kind is not None and hosted_tools.kind_of(choice) == kind:
             choice = "auto"
     return {"tools": tools, "tool_choice": choice}
 
 
-def _tool_choice(fitting: _Fitting) -> None:
-    can, request = fitting.can, fitting.request
+def _check_tool_choice(fitter: _Fitter) -> None:
+    can, request = fitter.can, fitter.request
     if not request.tools or not is_forced(request.tool_choice):
         return
-    instead = _unforced(request.tool_choice)
+    instead = _relax_tool_choice(request.tool_choice)
     legal = "'tool_choice' may be 'auto' or 'none'"
     if can.forced_tools is False:
-        fitting.refuse(
+        fitter.refuse(
             "tool_choice",
             "cannot be made to call a tool",
             legal=legal,
             tool_choice=instead,
         )
-    elif can.forced_while_reasoning is False and fitting.reasons:
-        fitting.refuse(
+    elif can.forced_while_reasoning is False and fitter.reasons:
+        fitter.refuse(
             "tool_choice",
             "cannot be made to call a tool while it reasons",
             legal=legal + _or_no_reasoning(can),
@@ -203,38 +203,38 @@ def _tool_choice(fitting: _Fitting) -> None:
         )
 
 
-def _unforced(choice: Any) -> Any:
+def _relax_tool_choice(choice: Any) -> Any:
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         return {**choice, "mode": "auto"}
     return "auto"
 
 
-def _parallel_calls(fitting: _Fitting) -> None:
-    if fitting.can.parallel_tools is False and fitting.request.parallel_tool_calls:
-        fitting.give_way("parallel_tool_calls", parallel_tool_calls=None)
+def _check_parallel_calls(fitter: _Fitter) -> None:
+    if fitter.can.parallel_tools is False and fitter.request.parallel_tool_calls:
+        fitter.change("parallel_tool_calls", parallel_tool_calls=None)
 
 
 # Reasoning and sampling
 
 
-def _reasoning(fitting: _Fitting) -> None:
-    can, effort = fitting.can, fitting.effort
-    if not fitting.request.reasoning:
+def _check_reasoning(fitter: _Fitter) -> None:
+    can, effort = fitter.can, fitter.effort
+    if not fitter.request.reasoning:
         return
     if can.reasoning is False:
-        _no_reasoning(fitting)
+        _remove_reasoning(fitter)
     elif effort and can.efforts is not None and effort not in can.efforts:
-        _effort(fitting, effort, can.efforts)
+        _change_effort(fitter, effort, can.efforts)
 
 
-def _no_reasoning(fitting: _Fitting) -> None:
+def _remove_reasoning(fitter: _Fitter) -> None:
     """Asking such a model not to reason, or for a summary, is not an error."""
-    if fitting.effort == "none":
-        fitting.request = replace(fitting.request, reasoning=None)
-    elif fitting.effort is None:
-        fitting.give_way("reasoning", reasoning=None)
+    if fitter.effort == "none":
+        fitter.request = replace(fitter.request, reasoning=None)
+    elif fitter.effort is None:
+        fitter.change("reasoning", reasoning=None)
     else:
-        fitting.refuse(
+        fitter.refuse(
             "reasoning.effort",
             "does not reason",
             legal="leave 'reasoning' out",
@@ -242,23 +242,23 @@ def _no_reasoning(fitting: _Fitting) -> None:
         )
 
 
-def _effort(fitting: _Fitting, effort: str, legal: Sequence[str]) -> None:
-    rest = {k: v for k, v in (fitting.request.reasoning or {}).items() if k != "effort"}
+def _change_effort(fitter: _Fitter, effort: str, legal: Sequence[str]) -> None:
+    rest = {k: v for k, v in (fitter.request.reasoning or {}).items() if k != "effort"}
     if not legal:
-        fitting.refuse(
+        fitter.refuse(
             "reasoning.effort",
             "reasons as it sees fit and takes no 'reasoning.effort'",
             legal="leave it out",
             reasoning=rest or None,
         )
         return
-    near = nearest_effort(effort, legal)
-    fitting.refuse(
+    nearest = nearest_effort(effort, legal)
+    fitter.refuse(
         "reasoning.effort",
         f"does not take the 'reasoning.effort' {effort!r}",
         legal=f"it may be {_either(legal)}",
-        became=f"{effort} → {near}",
-        reasoning={**rest, "effort": near},
+        became=f"{effort} → {nearest}",
+        reasoning={**rest, "effort": nearest},
     )
 
 
@@ -272,44 +272,44 @@ _SAMPLING: Mapping[str, str | None] = {
 }
 
 
-def _sampling(fitting: _Fitting) -> None:
-    can = fitting.can
+def _check_sampling(fitter: _Fitter) -> None:
+    can = fitter.can
     for option, own_field in _SAMPLING.items():
-        value = getattr(fitting.request, option)
+        value = getattr(fitter.request, option)
         if value is None or (own_field and not value):
             continue  # a penalty of 0 has no effect
         why, legal = f"does not take {option!r}", "leave it out"
-        if can.sampling == "without_reasoning" and fitting.reasons:
+        if can.sampling == "without_reasoning" and fitter.reasons:
             why, legal = f"{why} while it reasons", legal + _or_no_reasoning(can)
         elif can.sampling != "never" and not _is_denied(can, own_field):
             continue
-        fitting.refuse(option, why, legal=legal, **{option: None})
+        fitter.refuse(option, why, legal=legal, **{option: None})
 
 
 def _is_denied(can: Capabilities, field: str | None) -> bool:
     return field is not None and getattr(can, field) is False
 
 
-def _temperature(fitting: _Fitting) -> None:
-    wanted, most = fitting.request.temperature, fitting.can.max_temperature
-    if wanted is not None and most is not None and wanted > most:
-        fitting.refuse(
+def _check_temperature(fitter: _Fitter) -> None:
+    wanted, limit = fitter.request.temperature, fitter.can.max_temperature
+    if wanted is not None and limit is not None and wanted > limit:
+        fitter.refuse(
             "temperature",
             f"does not take a 'temperature' of {wanted:g}",
-            legal=f"it may be from 0 to {most:g}",
-            became=f"{wanted:g} → {most:g}",
-            temperature=most,
+            legal=f"it may be from 0 to {limit:g}",
+            became=f"{wanted:g} → {limit:g}",
+            temperature=limit,
         )
 
 
-def _stop(fitting: _Fitting) -> None:
-    if fitting.can.stop is False and fitting.request.stop:
-        fitting.refuse("stop", "does not take 'stop'", legal="leave it out", stop=())
+def _check_stop(fitter: _Fitter) -> None:
+    if fitter.can.stop is False and fitter.request.stop:
+        fitter.refuse("stop", "does not take 'stop'", legal="leave it out", stop=())
 
 
-def _seed(fitting: _Fitting) -> None:
-    if fitting.can.seed is False and fitting.request.seed is not None:
-        fitting.give_way("seed", seed=None)
+def _check_seed(fitter: _Fitter) -> None:
+    if fitter.can.seed is False and fitter.request.seed is not None:
+        fitter.change("seed", seed=None)
 
 
 def _or_no_reasoning(can: Capabilities) -> str:
@@ -323,23 +323,25 @@ def _or_no_reasoning(can: Capabilities) -> str:
 # The answer
 
 
-def _length(fitting: _Fitting) -> None:
-    wanted, most = fitting.request.max_output_tokens, fitting.can.max_output_tokens
-    if wanted is not None and most is not None and wanted > most:
-        fitting.refuse(
+def _check_length(fitter: _Fitter) -> None:
+    wanted, limit = fitter.request.max_output_tokens, fitter.can.max_output_tokens
+    if wanted is not None and limit is not None and wanted > limit:
+        fitter.refuse(
             "max_output_tokens",
             f"cannot write {wanted} tokens",
-            legal=f"'max_output_tokens' may be {most} at most",
-            became=f"{wanted} → {most}",
-            max_output_tokens=most,
+            legal=f"'max_output_tokens' may be {limit} at most",
+            became=f"{wanted} → {limit}",
+            max_output_tokens=limit,
         )
 
 
-def _form(fitting: _Fitting) -> None:
-    can, text = fitting.can, dict(fitting.request.text or {})
-    form = text.pop("format", None) or {}
-    kind = form.get("type")
-    if kind not in ("json_schema", "json_object") or kind in (legal := _forms(can)):
+def _check_format(fitter: _Fitter) -> None:
+    can, text = fitter.can, dict(fitter.request.text or {})
+    format_option = text.pop("format", None) or {}
+    kind = format_option.get("type")
+    if kind not in ("json_schema", "json_object") or kind in (
+        legal := _list_supported_formats(can)
+    ):
         return
     why = {
         "json_schema": "takes no JSON Schema for its answer",
@@ -348,7 +350,7 @@ def _form(fitting: _Fitting) -> None:
     as_object = kind == "json_schema" and can.json_mode is True
     if as_object:
         text["format"] = {"type": "json_object"}
-    fitting.refuse(
+    fitter.refuse(
         "text.format",
         why,
         legal=f"'text.format' may be of the type {_either(legal)}",
@@ -357,41 +359,41 @@ def _form(fitting: _Fitting) -> None:
     )
 
 
-def _forms(can: Capabilities) -> list[str]:
+def _list_supported_formats(can: Capabilities) -> list[str]:
     """The types of `text.format` that are supported or unknown."""
-    asked = {"json_object": can.json_mode, "json_schema": can.json_schema}
-    return ["text", *(name for name, takes in asked.items() if takes is not False)]
+    support = {"json_object": can.json_mode, "json_schema": can.json_schema}
+    return ["text", *(name for name, takes in support.items() if takes is not False)]
 
 
-def _verbosity(fitting: _Fitting) -> None:
-    text = dict(fitting.request.text or {})
-    if fitting.can.verbosity is False and text.pop("verbosity", None) is not None:
-        fitting.give_way("text.verbosity", text=text or None)
+def _check_verbosity(fitter: _Fitter) -> None:
+    text = dict(fitter.request.text or {})
+    if fitter.can.verbosity is False and text.pop("verbosity", None) is not None:
+        fitter.change("text.verbosity", text=text or None)
 
 
 # The input
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _Modality:
     """A kind of input that a model may not support."""
 
     part_type: str
     field: str  # name of a field of Capabilities
     why: str
     legal: str
-    stand_in: str
+    placeholder: str
 
 
-_SIGHTS = (
-    _Sight(
+_MODALITIES = (
+    _Modality(
         "input_image",
         "vision",
         "cannot see images",
         "leave them out of 'input' or choose another model",
         "[An image stood here that you cannot see.]",
     ),
-    _Sight(
+    _Modality(
         "input_file",
         "files",
         "cannot read such files",
@@ -402,59 +404,67 @@ _SIGHTS = (
 _TEXT_FILES = ("data:text/", "data:application/json", "data:application/xml")
 
 
-def _input(fitting: _Fitting) -> None:
-    for sight in _SIGHTS:
-        if getattr(fitting.can, sight.field) is False:
-            _blind(fitting, sight)
+def _check_input(fitter: _Fitter) -> None:
+    for modality in _MODALITIES:
+        if getattr(fitter.can, modality.field) is False:
+            _hide_parts(fitter, modality)
 
 
-def _blind(fitting: _Fitting, sight: _Sight) -> None:
-    items = fitting.request.items
-    if not holds(items, sight.field, partial(_shows, sight)):
+def _hide_parts(fitter: _Fitter, modality: _Modality) -> None:
+    items = fitter.request.items
+    if not has_item(items, modality.field, partial(_contains_part, modality)):
         return
-    told = [_blinded(item, sight) for item in items]
-    hidden = [n for n, item in enumerate(items) if told[n] is not item]
-    became = f"without {sight.part_type}"
-    if hidden[-1] >= question_at(items):
-        fitting.refuse("input", sight.why, legal=sight.legal, became=became, items=told)
+    replaced = [_replace_parts(item, modality) for item in items]
+    hidden = [n for n, item in enumerate(items) if replaced[n] is not item]
+    became = f"without {modality.part_type}"
+    if hidden[-1] >= question_start(items):
+        fitter.refuse(
+            "input", modality.why, legal=modality.legal, became=became, items=replaced
+        )
     else:
-        fitting.give_way("input", became=became, items=told)
+        fitter.change("input", became=became, items=replaced)
 
 
-def _is_asked(item: Item) -> bool:
+def _is_user_message(item: Item) -> bool:
     return item.get("type", "message") == "message" and item.get("role") != "assistant"
 
 
-def _blinded(item: Item, sight: _Sight) -> Item:
+def _replace_parts(item: Item, modality: _Modality) -> Item:
     """Replace unsupported parts of `item` with a placeholder; `item` itself if it has
     none."""
-    if not _shows(sight, item):
+    if not _contains_part(modality, item):
         return item
-    if _is_screenshot(item, sight):
-        return message("user", sight.stand_in)
-    told, field = {"type": "input_text", "text": sight.stand_in}, _place(item)
-    return {**item, field: [told if _is_hidden(p, sight) else p for p in item[field]]}
+    if _is_screenshot(item, modality):
+        return message("user", modality.placeholder)
+    placeholder, key = (
+        {"type": "input_text", "text": modality.placeholder},
+        _content_key(item),
+    )
+    return {
+        **item,
+        key: [placeholder if _is_hidden(p, modality) else p for p in item[key]],
+    }
 
 
-def _shows(sight: _Sight, item: Item) -> bool:
+def _contains_part(modality: _Modality, item: Item) -> bool:
     """Whether the item has a part of this kind."""
-    parts = item.get(_place(item))
-    return _is_screenshot(item, sight) or (
-        isinstance(parts, list) and any(_is_hidden(part, sight) for part in parts)
+    parts = item.get(_content_key(item))
+    return _is_screenshot(item, modality) or (
+        isinstance(parts, list) and any(_is_hidden(part, modality) for part in parts)
     )
 
 
-def _place(item: Item) -> str:
+def _content_key(item: Item) -> str:
     return "output" if item.get("type") == "function_call_output" else "content"
 
 
-def _is_screenshot(item: Item, sight: _Sight) -> bool:
+def _is_screenshot(item: Item, modality: _Modality) -> bool:
     kind = item.get("type", "message")
-    return kind == "computer_call_output" and sight.part_type == "input_image"
+    return kind == "computer_call_output" and modality.part_type == "input_image"
 
 
-def _is_hidden(part: Mapping[str, Any], sight: _Sight) -> bool:
-    if part.get("type") != sight.part_type:
+def _is_hidden(part: Mapping[str, Any], modality: _Modality) -> bool:
+    if part.get("type") != modality.part_type:
         return False
     return not str(part.get("file_data") or "").startswith(_TEXT_FILES)
 
@@ -464,18 +474,18 @@ def _either(names: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-_CHECKS: Sequence[Callable[[_Fitting], None]] = (
-    _tools,
-    _hosted_tools,
-    _reasoning,  # before those that depend on whether the model reasons
-    _tool_choice,
-    _parallel_calls,
-    _sampling,
-    _temperature,
-    _stop,
-    _seed,
-    _length,
-    _form,
-    _verbosity,
-    _input,
+_CHECKS: Sequence[Callable[[_Fitter], None]] = (
+    _check_tools,
+    _check_hosted_tools,
+    _check_reasoning,  # before those that depend on whether the model reasons
+    _check_tool_choice,
+    _check_parallel_calls,
+    _check_sampling,
+    _check_temperature,
+    _check_stop,
+    _check_seed,
+    _check_length,
+    _check_format,
+    _check_verbosity,
+    _check_input,
 )

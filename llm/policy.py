@@ -24,19 +24,21 @@ from collections.abc import (
 from dataclasses import fields, replace
 from typing import Any
 
-from llm import client, repairs, router
-from llm.adapt import NOTHING, Adaptation, added, addressed, heard
-from llm.client import Call
+from llm import router
+from llm.adapt import EMPTY_REQUEST, Adaptation, add_usage, merge_usage, retarget
+from llm.adaptation import repairs
+from llm.adaptation.repairs import Repair
+from llm.db.compiled_queries import CompiledQuery
 from llm.errors import BadRequest, LLMError, TryAgain
-from llm.inline import Files, inlined
-from llm.key_selection import KeySelection, Wait
+from llm.generation.retry_policy import DEFAULT_POLICY, Policy
+from llm.http import client
+from llm.http.client import ProviderCall
+from llm.http.inline_files import FileCache, inline_files
+from llm.keys.selection import KeySelection, Wait
 from llm.models import LanguageModel
-from llm.prepared import Prepared
 from llm.provider import Route
-from llm.repairs import Repair
-from llm.retry import USUAL, Policy
-from llm.structured import Form, form_of
-from llm.wire.codec import Portioned
+from llm.structured import OutputFormat, parse_output_format
+from llm.wire.codec import ContinuableDecoder
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,
@@ -53,7 +55,7 @@ Admit = Callable[[Request, Route], Awaitable[None]]
 
 MAX_PORTIONS = 64  # requests for one answer
 #: Deltas without content.
-_SILENT = (
+_CONTENTLESS = (
     AnnotationDelta,
     CloseDelta,
     FinishDelta,
@@ -61,14 +63,14 @@ _SILENT = (
     StartDelta,
     UsageDelta,
 )
-_NOT_RESUMED = Repair("background_resume", lambda r: replace(r, resumes=None))
-_FRESH = [
+_START_OVER = Repair("background_resume", lambda r: replace(r, resumes=None))
+_RESET_FIELDS = [
     field.name
-    for field in fields(Call)
+    for field in fields(ProviderCall)
     if field.name not in ("attempt", "earlier", "route")
 ]
 
-_FALLBACKS: Prepared[Any] = Prepared(
+_FALLBACK_IDS: CompiledQuery[Any] = CompiledQuery(
     lambda model: (
         LanguageModel.fallbacks.through.objects.filter(from_languagemodel=model)
         .order_by("pk")
@@ -80,10 +82,10 @@ _FALLBACKS: Prepared[Any] = Prepared(
 
 def policy_of(route: Route) -> Policy:
     """The model's policy, set by the staff. Raises BadRequest if it is invalid."""
-    if (wished := route.defaults.get("retry")) is None:
-        return USUAL
+    if (value := route.defaults.get("retry")) is None:
+        return DEFAULT_POLICY
     try:
-        return Policy.read(wished)
+        return Policy.read(value)
     except ValueError as exc:
         raise BadRequest(
             f"The model {route.name!r} has a wrong option; the staff must correct it:"
@@ -98,7 +100,7 @@ def routes_of(route: Route, *, user: Any = None) -> list[Route]:
     """
     if route.model_id is None:
         return [route]
-    ids = [pk for (pk,) in _FALLBACKS.rows(route.model_id)]
+    ids = [pk for (pk,) in _FALLBACK_IDS.rows(route.model_id)]
     if not ids:
         return [route]
     found = router.available(user).in_bulk(ids)
@@ -116,13 +118,13 @@ def _usable(models: Iterator[LanguageModel]) -> Iterator[Route]:
 async def stream(
     routes: Sequence[Route],
     request: Request,
-    call: Call,
+    call: ProviderCall,
     *,
     policy: Policy | None = None,
-    form: Form | None = None,
-    held: bool = False,
+    output_format: OutputFormat | None = None,
+    buffered: bool = False,
     ignore_invalid: bool = False,
-    files: Files | None = None,
+    files: FileCache | None = None,
     admit: Admit | None = None,
     affinity: str = "",
     wait: Wait = asyncio.sleep,
@@ -139,57 +141,59 @@ async def stream(
     Raises LLMError and nothing else; the caller closes it, as with `client.stream`.
     """
     policy = policy if policy is not None else policy_of(routes[0])
-    form = form or form_of(request)
+    output_format = output_format or parse_output_format(request)
     keys = KeySelection(affinity=affinity, wait=wait, now=now)
-    trials = _Trials(routes, request, policy, form, held, ignore_invalid, keys, wait)
+    retries = _RetryState(
+        routes, request, policy, output_format, buffered, ignore_invalid, keys, wait
+    )
     del request  # it may be large and is not needed after the first output
-    files = files if files is not None else Files()
+    files = files if files is not None else FileCache()
     call.route = routes[0]
     try:
-        adaptation = await trials.first()
+        adaptation = await retries.start()
     except LLMError as exc:
         call.error = exc
         raise
-    call.route = trials.route
+    call.route = retries.route
     while True:
         call.degraded = adaptation.degraded
         call.prefill = adaptation.request.prefill
-        attempt = _Attempt(adaptation, call, trials.route, files, admit)
+        attempt = _Attempt(adaptation, call, retries.route, files, admit)
         try:
-            while (batches := await attempt.portion()) is not None:
+            while (batches := await attempt.next_portion()) is not None:
                 # Instead of `aclosing`, which needs more memory with thousands open.
                 try:
                     async for deltas in batches:
-                        if attempt.passes:  # nearly all deltas
+                        if attempt.passes_through:  # nearly all deltas
                             yield deltas
-                        elif told := attempt.heard(deltas):
-                            if attempt.has_told:
-                                trials.settle()
-                            yield told
-                            del told
+                        elif output := attempt.process(deltas):
+                            if attempt.has_output:
+                                retries.release_request()
+                            yield output
+                            del output
                         del deltas  # freed because the next read may take long
                 finally:
                     await batches.aclose()
         except LLMError as exc:
             attempt.error = exc
         attempt.close()
-        if (following := await trials.after(attempt, call)) is None:
-            if rest := attempt.rest():
+        if (next_adaptation := await retries.next_adaptation(attempt, call)) is None:
+            if rest := attempt.take_pending():
                 yield rest
             if attempt.error:
                 raise attempt.error
             return
-        adaptation = following
-        _begin_again(call, trials.route)
+        adaptation = next_adaptation
+        _start_next_attempt(call, retries.route)
 
 
 def calls_made(
-    call: Call,
+    call: ProviderCall,
     *,
     start: StartDelta,
     usage: UsageDelta,
     finish: FinishDelta | None,
-) -> list[Call]:
+) -> list[ProviderCall]:
     """All attempts, oldest first, each with its usage and end.
 
     Those of the last call are what the caller received, unless set in the call.
@@ -203,30 +207,30 @@ def calls_made(
     return [*call.earlier, last]
 
 
-def _begin_again(call: Call, route: Route) -> None:
+def _start_next_attempt(call: ProviderCall, route: Route) -> None:
     """Append the state of `call` to `earlier` and reset it for the next attempt."""
     call.earlier = [*call.earlier, replace(call, earlier=())]
-    fresh = Call()
-    for name in _FRESH:
+    fresh = ProviderCall()
+    for name in _RESET_FIELDS:
         setattr(call, name, getattr(fresh, name))
     call.attempt += 1
     call.route = route
 
 
-class _Trials:
+class _RetryState:
     """The current route and attempt of a call, and what to try next."""
 
     __slots__ = (
         "_adaptation",
-        "_asked",
-        "_first",
-        "_following",
-        "_form",
-        "_held",
+        "_attempts",
+        "_buffered",
         "_ignore_invalid",
-        "_is_mended",
+        "_is_repaired",
         "_keys",
+        "_next_fallback",
+        "_output_format",
         "_policy",
+        "_primary",
         "_request",
         "_routes",
         "_wait",
@@ -238,138 +242,140 @@ class _Trials:
         routes: Sequence[Route],
         request: Request,
         policy: Policy,
-        form: Form | None,
-        held: bool,
+        output_format: OutputFormat | None,
+        buffered: bool,
         ignore_invalid: bool,
         keys: KeySelection,
         wait: Wait,
     ) -> None:
-        self._first = self.route = routes[0]
+        self._primary = self.route = routes[0]
         self._routes = routes
-        self._following = 1  # index of the next fallback
+        self._next_fallback = 1  # index of the next fallback
         self._request: Request | None = request
         self._policy = policy
-        self._form = form
-        self._held = held
+        self._output_format = output_format
+        self._buffered = buffered
         self._ignore_invalid = ignore_invalid
         self._keys = keys
         self._wait = wait
-        self._asked = 1  # of this route
-        self._is_mended = False
+        self._attempts = 1  # of this route
+        self._is_repaired = False
         self._adaptation: Adaptation
 
-    async def first(self) -> Adaptation:
+    async def start(self) -> Adaptation:
         """The first request, for `route`. Raises LLMError."""
         try:
-            self._first = self.route = await self._selected(self.route)
+            self._primary = self.route = await self._select_key(self.route)
         except LLMError as exc:
-            if (following := await self._fall_back(exc)) is None:
+            if (adaptation := await self._fall_back(exc)) is None:
                 raise
-            return following
-        self._adaptation = self._adapted(self.route, self._ignore_invalid)
+            return adaptation
+        self._adaptation = self._adapt(self.route, self._ignore_invalid)
         return self._adaptation
 
-    def settle(self) -> None:
+    def release_request(self) -> None:
         """Release the request: output was sent, so there will be no retry."""
         self._request = None
 
-    async def after(self, attempt: _Attempt, call: Call) -> Adaptation | None:
+    async def next_adaptation(
+        self, attempt: _Attempt, call: ProviderCall
+    ) -> Adaptation | None:
         """The next request, for `route`, after the delay of the policy; None for the
         end."""
         if (error := attempt.error) is None:
             return None
         for_its_key = await self._keys.judge(self.route, error, call)
-        if attempt.has_told:
+        if attempt.has_output:
             return None
-        if corrected := attempt.corrected():
-            return corrected
+        if correction := attempt.build_correction():
+            return correction
         is_over = not isinstance(error, TryAgain) or call.http_status == 200
-        if is_over and not for_its_key and (anew := self._anew()):
-            return anew
-        if mended := self._mended(error):
-            return mended
+        if is_over and not for_its_key and (restarted := self._start_over()):
+            return restarted
+        if repaired := self._repair(error):
+            return repaired
         return (
-            await self._again(error, for_its_key)
-            or self._anew()
+            await self._retry(error, for_its_key)
+            or self._start_over()
             or await self._fall_back(error)
         )
 
-    def _anew(self) -> Adaptation | None:
+    def _start_over(self) -> Adaptation | None:
         """Request a response that cannot be resumed from its start."""
         if self._adaptation.request.resumes is None:
             return None
-        self._adaptation = self._adaptation.repaired(_NOT_RESUMED, self.route)
+        self._adaptation = self._adaptation.with_repair(_START_OVER, self.route)
         return self._adaptation
 
-    async def _again(self, error: LLMError, for_its_key: bool) -> Adaptation | None:
+    async def _retry(self, error: LLMError, for_its_key: bool) -> Adaptation | None:
         """The same request to the same model."""
         if self._policy.attempts == 1:
             return None
         if not (for_its_key and self._keys.has_other(self.route)):
-            delay = self._policy.wait(self._asked, error)
+            delay = self._policy.wait(self._attempts, error)
             if delay is None:
                 return None
-            self._asked += 1
+            self._attempts += 1
             # Otherwise the key rests for that time.
             if not (for_its_key and error.retry_after):
                 await self._wait(delay)
         try:
-            route = await self._selected(self.route)
+            route = await self._select_key(self.route)
         except LLMError as exc:
             error.retry_after = exc.retry_after or error.retry_after
             return None
-        if self.route is self._first:
-            self._first = route
+        if self.route is self._primary:
+            self._primary = route
         self.route = route
-        self._adaptation = self._adaptation.moved(route)
+        self._adaptation = self._adaptation.with_route(route)
         return self._adaptation
 
-    async def _selected(self, route: Route) -> Route:
+    async def _select_key(self, route: Route) -> Route:
         assert self._request is not None, "nothing has been told"
         resumes = self._request.resumes
         issuer = resumes.issuer if resumes else None
         return await self._keys.select(route, self._request.items, issuer=issuer)
 
-    def _mended(self, error: LLMError) -> Adaptation | None:
+    def _repair(self, error: LLMError) -> Adaptation | None:
         """The request without what was refused, at most once for a route."""
         route, adaptation = self.route, self._adaptation
         repair = repairs.find(
             error,
             adaptation.request,
             route.endpoint.codec,
-            ignore_invalid=self._ignore_invalid or route is not self._first,
+            ignore_invalid=self._ignore_invalid or route is not self._primary,
         )
-        if repair is None or self._is_mended:
+        if repair is None or self._is_repaired:
             return None
-        self._is_mended = True
+        self._is_repaired = True
         if repair.codec:
             endpoint = replace(route.endpoint, codec=repair.codec)
             self.route = replace(route, endpoint=endpoint)
-        self._adaptation = adaptation.repaired(repair, self.route)
+        self._adaptation = adaptation.with_repair(repair, self.route)
         return self._adaptation
 
     async def _fall_back(self, error: LLMError) -> Adaptation | None:
         if error.code not in self._policy.fall_back_on:
             return None
-        for route in self._routes[self._following :]:
-            self._following += 1
+        for route in self._routes[self._next_fallback :]:
+            self._next_fallback += 1
             try:
-                route = await self._selected(route)
-                self._adaptation = self._adapted(route, ignore_invalid=True)
+                route = await self._select_key(route)
+                self._adaptation = self._adapt(route, ignore_invalid=True)
             except LLMError:
                 continue  # this model cannot take the request, or not now
-            self.route, self._asked, self._is_mended = route, 1, False
+            self.route, self._attempts, self._is_repaired = route, 1, False
             return self._adaptation
         return None
 
-    def _adapted(self, route: Route, ignore_invalid: bool) -> Adaptation:
+    def _adapt(self, route: Route, ignore_invalid: bool) -> Adaptation:
         assert self._request is not None, "nothing has been told"
-        request = addressed(self._request, route, self._first)
+        request = retarget(self._request, route, self._primary)
         return Adaptation(
             request,
             route,
-            form=self._form,
-            held=self._held,
+            output_format=self._output_format,
+            buffered=self._buffered,
             ignore_invalid=ignore_invalid,
         )
 
@@ -388,30 +394,30 @@ class _Attempt:
         "_call",
         "_decoder",
         "_files",
+        "_is_invalid",
         "_last",
-        "_misfits",
+        "_pending",
         "_portioned",
         "_portions",
         "_request",
         "_route",
-        "_silent",
         "_spent",
         "_start",
         "error",
-        "has_told",
-        "passes",
+        "has_output",
+        "passes_through",
     )
 
     def __init__(
         self,
         adaptation: Adaptation,
-        call: Call,
+        call: ProviderCall,
         route: Route,
-        files: Files,
+        files: FileCache,
         admit: Admit | None = None,
     ) -> None:
-        self.has_told = False
-        self.passes = False  # deltas need not be processed any more
+        self.has_output = False
+        self.passes_through = False  # deltas need not be processed any more
         self.error: LLMError | None = None
         self._adaptation = adaptation
         self._call = call
@@ -422,19 +428,19 @@ class _Attempt:
         self._portions = 0
         decoder = route.endpoint.codec.decoder()
         self._decoder = decoder
-        self._portioned = decoder if isinstance(decoder, Portioned) else None
-        self._misfits = False
-        self._silent: Sequence[Delta] = ()
+        self._portioned = decoder if isinstance(decoder, ContinuableDecoder) else None
+        self._is_invalid = False
+        self._pending: Sequence[Delta] = ()
         self._last: Sequence[Delta] = ()  # deltas of the last read of a portion
         self._start: StartDelta | None = None
         #: Usage of the portions before, and of an answer that was discarded.
         self._spent: UsageDelta | None = adaptation.spent
 
-    async def portion(self) -> AsyncGenerator[list[Delta], None] | None:
+    async def next_portion(self) -> AsyncGenerator[list[Delta], None] | None:
         """The stream of the next request; None at the end. Raises LLMError."""
         if self._request is None:
             request = await self._with_files()
-        elif (more := self._more(self._request)) is not None:
+        elif (more := self._continuation(self._request)) is not None:
             request = more
         else:
             return None
@@ -445,89 +451,93 @@ class _Attempt:
         endpoint = self._route.endpoint
         return client.stream(endpoint, request, self._call, decoder=self._decoder)
 
-    def _more(self, request: Request) -> Request | None:
+    def _continuation(self, request: Request) -> Request | None:
         """The request for the rest of the answer to `request`."""
         if self._portioned is None or not (more := self._portioned.continuation):
             return None
         if self._portions == MAX_PORTIONS:
-            self._silent = [*self._silent, FinishDelta("length")]
+            self._pending = [*self._pending, FinishDelta("length")]
             return None
         request = replace(request, extra={**request.extra, **more})
-        self._portioned.go_on()
-        self._go_on()
+        self._portioned.continue_answer()
+        self._begin_portion()
         return request
 
     def close(self) -> None:
-        self._silent = [*self._silent, *self._adaptation.close()]
+        self._pending = [*self._pending, *self._adaptation.close()]
         if self.error is None and (problem := self._adaptation.problem):
             self.error = self._call.error = problem
-            self._misfits = True
+            self._is_invalid = True
 
     async def _with_files(self) -> Request:
         request = self._adaptation.request
         if request.resumes:
             return request
-        request, lost = await inlined(request, self._route.endpoint, self._files)
-        if lost:
-            self._call.degraded = [*self._call.degraded, *lost]
+        request, not_fetched = await inline_files(
+            request, self._route.endpoint, self._files
+        )
+        if not_fetched:
+            self._call.degraded = [*self._call.degraded, *not_fetched]
         return request
 
-    def heard(self, deltas: list[Delta]) -> list[Delta]:
+    def process(self, deltas: list[Delta]) -> list[Delta]:
         """The deltas to yield now."""
-        if self.has_told and self._portioned is None:
+        if self.has_output and self._portioned is None:
             return self._adaptation.feed(deltas)
         if self._portioned:
             self._last = deltas
         if self._spent:
-            self._listen(deltas)
-            deltas = _of_all_portions(deltas, self._spent)
-        elif not self.has_told:
-            self._listen(deltas)
+            self._record(deltas)
+            deltas = _add_spent_usage(deltas, self._spent)
+        elif not self.has_output:
+            self._record(deltas)
         if self._portioned and self._portioned.continuation:  # another portion follows
             deltas = [d for d in deltas if not isinstance(d, FinishDelta)]
-        return self._told(self._adaptation.feed(deltas))
+        return self._release(self._adaptation.feed(deltas))
 
-    def _go_on(self) -> None:
+    def _begin_portion(self) -> None:
         """Start the call of the next portion."""
         call = self._call
-        if not self._spent and self.has_told:
+        if not self._spent and self.has_output:
             call.start = self._start
-            self._listen(self._last)
-        self._spent = added(self._spent or UsageDelta(), call.usage or UsageDelta())
+            self._record(self._last)
+        self._spent = add_usage(self._spent or UsageDelta(), call.usage or UsageDelta())
         degraded = call.degraded
-        _begin_again(call, self._route)
+        _start_next_attempt(call, self._route)
         call.degraded, call.continues = degraded, True
 
-    def corrected(self) -> Adaptation | None:
+    def build_correction(self) -> Adaptation | None:
         """The correcting request after a complete but invalid answer."""
-        if not self._misfits:
+        if not self._is_invalid:
             return None
         usage = self._call.usage or UsageDelta()
-        return self._adaptation.corrected(added(self._spent or UsageDelta(), usage))
+        return self._adaptation.build_correction(
+            add_usage(self._spent or UsageDelta(), usage)
+        )
 
-    def rest(self) -> list[Delta]:
+    def take_pending(self) -> list[Delta]:
         """Return the deltas that were held back."""
-        rest, self._silent = [*self._silent], ()
-        return rest
+        pending, self._pending = [*self._pending], ()
+        return pending
 
-    def _told(self, deltas: list[Delta]) -> list[Delta]:
-        if self.has_told:
+    def _release(self, deltas: list[Delta]) -> list[Delta]:
+        if self.has_output:
             return deltas
-        self._silent = [*self._silent, *deltas]
-        if not any(map(_says_something, deltas)):
+        self._pending = [*self._pending, *deltas]
+        if not any(map(_has_content, deltas)):
             return []
-        self.has_told = True
-        self._adaptation.settle()
+        self.has_output = True
+        self._adaptation.release_request()
         if self._portioned is None:
-            self._request = NOTHING
-        self.passes = self._adaptation.is_plain and self._portioned is None
+            self._request = EMPTY_REQUEST
+        self.passes_through = self._adaptation.is_plain and self._portioned is None
         if not self._spent:  # from here on the caller receives all deltas
             call = self._call
             self._start = call.start
             call.start = call.usage = call.finish = None
-        return self.rest()
+        return self.take_pending()
 
-    def _listen(self, deltas: Sequence[Delta]) -> None:
+    def _record(self, deltas: Sequence[Delta]) -> None:
         """Record start, usage and end, in case the caller never receives them."""
         call = self._call
         for delta in deltas:
@@ -536,7 +546,7 @@ class _Attempt:
                     call.start = delta
                     self._note_background(delta.response_id)
                 case UsageDelta():
-                    call.usage = heard(call.usage, delta)
+                    call.usage = merge_usage(call.usage, delta)
                 case FinishDelta():
                     call.finish = delta
 
@@ -546,9 +556,9 @@ class _Attempt:
             self._call.background = BackgroundResponse(response_id, issuer)
 
 
-def _of_all_portions(deltas: list[Delta], spent: UsageDelta) -> list[Delta]:
-    return [added(spent, d) if isinstance(d, UsageDelta) else d for d in deltas]
+def _add_spent_usage(deltas: list[Delta], spent: UsageDelta) -> list[Delta]:
+    return [add_usage(spent, d) if isinstance(d, UsageDelta) else d for d in deltas]
 
 
-def _says_something(delta: Delta) -> bool:
-    return not isinstance(delta, _SILENT) and getattr(delta, "text", "call") != ""
+def _has_content(delta: Delta) -> bool:
+    return not isinstance(delta, _CONTENTLESS) and getattr(delta, "text", "call") != ""

@@ -55,11 +55,11 @@ class Option:
 Options = Mapping[str, Any]
 
 
-def _as_it_is(endpoint: Endpoint) -> Endpoint:
+def _keep_endpoint(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-def _as_they_are(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
+def _keep_address(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
     return base_url, dict(options)
 
 
@@ -85,9 +85,9 @@ class Provider:
     needs_key: bool = True
     needs_base_url: bool = False
     options: Sequence[Option] = ()
-    tidy: Callable[[str, Options], tuple[str, dict[str, Any]]] = _as_they_are
+    tidy: Callable[[str, Options], tuple[str, dict[str, Any]]] = _keep_address
     usual_codec: Callable[[Options], str] | None = None
-    connect: Callable[[Endpoint], Endpoint] = _as_it_is
+    connect: Callable[[Endpoint], Endpoint] = _keep_endpoint
     #: Environment variables of the first start: of the key, the model and the address.
     key_env: str = ""
     model_env: str = ""
@@ -142,7 +142,7 @@ class Endpoint:
     allow_private_network: bool = False
     route: str = ""  # "<provider row>:<key row>"
 
-    def at(self, path: str) -> str:
+    def url_of(self, path: str) -> str:
         """The URL of `path`, which may include a query, below the base URL."""
         url = (self.base_url or self.provider.base_url).rstrip("/") + path
         if not self.query:
@@ -153,8 +153,8 @@ class Endpoint:
         path = self.codec.path(request)
         if request.prefill and self.provider.prefill_base_url:
             elsewhere = replace(self, base_url=self.provider.prefill_base_url)
-            return elsewhere.at(path)
-        return self.at(path)
+            return elsewhere.url_of(path)
+        return self.url_of(path)
 
     @property
     def takes_prefill(self) -> bool:
@@ -192,19 +192,17 @@ class Route:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     context_window: int | None = None  # tokens
     max_output_tokens: int | None = None
-    defaults: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # default options
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # default options
     #: Hosted tools to add if this route is a fallback; those of the first route are in
     #: the request.
     hosted_tools: Sequence[dict[str, Any]] = ()
 
-    def has_made(self, response: BackgroundResponse) -> bool:
+    def owns_response(self, response: BackgroundResponse) -> bool:
         """Whether this model and account made the response, with any key."""
-        own, made_by = self.endpoint.issuer(self.model), response.issuer
-        if (own["provider"], own["model"]) != (made_by["provider"], made_by["model"]):
+        own, issuer = self.endpoint.issuer(self.model), response.issuer
+        if (own["provider"], own["model"]) != (issuer["provider"], issuer["model"]):
             return False
-        return _without_key(own["route"]) == _without_key(made_by["route"])
+        return _without_key(own["route"]) == _without_key(issuer["route"])
 
 
 def _without_key(route: str) -> tuple[str, str]:

@@ -14,20 +14,20 @@ from weakref import WeakValueDictionary
 
 from django.db.models import Q
 
-from llm import key_pool
-from llm.capabilities import NAMES, Capabilities, capabilities_of
-from llm.encrypted import OriginChanged, SecretUnavailable
+from llm.capabilities import FIELD_NAMES, Capabilities, capabilities_of
+from llm.db.compiled_queries import CompiledQuery, RegularUser
+from llm.db.encrypted_field import OriginChanged, SecretUnavailable
 from llm.errors import BadRequest, InvalidKey, ModelNotAvailable
-from llm.key_pool import KeyPool
+from llm.keys import pool as key_pool
+from llm.keys.pool import KeyPool
 from llm.models import ApiKey, LanguageModel, LanguageModelQuerySet, Provider
-from llm.prepared import Prepared, Somebody
 from llm.provider import Endpoint, Route
 from llm.provider import Provider as Host
 
-_KEYS = Prepared[ApiKey](
+_PROVIDER_KEYS = CompiledQuery[ApiKey](
     lambda provider: ApiKey.objects.filter(provider_id=provider, weight__gt=0), -1
 )
-_NO_NAME = "No model is available; ask the staff to set one up."
+_NO_MODEL = "No model is available; ask the staff to set one up."
 
 
 def resolve(name: str | None, *, user: Any = None) -> Route:
@@ -37,24 +37,24 @@ def resolve(name: str | None, *, user: Any = None) -> Route:
     has it. A model that `user` may not use is treated as missing; without a user all
     models may be used. Raises ModelNotAvailable, InvalidKey.
     """
-    return route_of(model_called(name, user=user))
+    return route_of(find_model(name, user=user))
 
 
-def model_called(name: str | None, *, user: Any = None) -> LanguageModel:
+def find_model(name: str | None, *, user: Any = None) -> LanguageModel:
     """The model of this name, or the default one, with its provider; it may be
     unusable, which `route_of` checks. Raises ModelNotAvailable."""
-    return _default(user) if name is None else _named(name, user)
+    return _default_model(user) if name is None else _find_by_name(name, user)
 
 
 def route_of(model: LanguageModel) -> Route:
     """The route to this model, with a key that may rest: each call selects its own
     (`key_selection`). Raises ModelNotAvailable, InvalidKey."""
     if why := model.why_unusable:
-        _refuse(f"The model {model.public_name!r} is not available: {why}.")
+        _raise_unavailable(f"The model {model.public_name!r} is not available: {why}.")
     provider = model.provider
-    pool = key_pool.fill(provider, _KEYS.all(provider.pk))
-    keys = pool.ordered(model.name, time.time())
-    if not keys and _host(provider).needs_key:
+    pool = key_pool.fill(provider, _PROVIDER_KEYS.all(provider.pk))
+    keys = pool.sort_keys(model.name, time.time())
+    if not keys and _host_of(provider).needs_key:
         raise key_pool.no_active_key(provider.name)
     unreadable: InvalidKey | None = None
     for key in keys:
@@ -74,12 +74,12 @@ def with_key(route: Route, provider: Provider, key: ApiKey) -> Route:
     endpoint = endpoint_of(provider, key)
     # A repair may have changed the codec for this call.
     endpoint = replace(endpoint, codec=route.endpoint.codec)
-    return _one_of(replace(route, endpoint=endpoint, key_id=key.pk))
+    return _intern(replace(route, endpoint=endpoint, key_id=key.pk))
 
 
 def reload_keys(pool: KeyPool) -> None:
     """Reads rows."""
-    pool.fill(pool.provider, _KEYS.all(pool.provider.pk))
+    pool.fill(pool.provider, _PROVIDER_KEYS.all(pool.provider.pk))
 
 
 def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
@@ -96,35 +96,35 @@ def route_by(model: LanguageModel, key: ApiKey | None) -> Route:
         provider_name=provider.name,
         prices=model.prices,
         capabilities={
-            **_own_words(model),
-            **capabilities(model, wire=endpoint.codec.name).told(),
+            **_unknown_capabilities(model),
+            **capabilities(model, wire=endpoint.codec.name).to_dict(),
         },
         context_window=model.context_window,
         max_output_tokens=model.max_output_tokens,
         defaults=model.options,
     )
-    return _one_of(route)
+    return _intern(route)
 
 
-def _one_of(route: Route) -> Route:
+def _intern(route: Route) -> Route:
     """The equal route that is in use already, if any: thousands of answers of a model
     may be open. A route that is no longer in use is freed, and its key with it."""
-    place = (route.model_id, route.key_id, route.endpoint.codec.name)
-    held = _held.get(place)
+    cache_key = (route.model_id, route.key_id, route.endpoint.codec.name)
+    interned = _interned_routes.get(cache_key)
     # In Python 1 == True.
-    if held == route and _written(held) == _written(route):
-        return held
-    _held[place] = route
+    if interned == route and _json_text(interned) == _json_text(route):
+        return interned
+    _interned_routes[cache_key] = route
     return route
 
 
-def _written(route: Route) -> str:
+def _json_text(route: Route) -> str:
     """A text that distinguishes all values that staff entered as JSON."""
     endpoint = route.endpoint
     return repr((route.defaults, route.capabilities, route.prices, endpoint.options))
 
 
-_held: WeakValueDictionary[tuple[int | None, int | None, str], Route] = (
+_interned_routes: WeakValueDictionary[tuple[int | None, int | None, str], Route] = (
     WeakValueDictionary()
 )
 
@@ -132,7 +132,7 @@ _held: WeakValueDictionary[tuple[int | None, int | None, str], Route] = (
 def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
     """The endpoint of the account. Raises InvalidKey if the key cannot be decrypted,
     BadRequest if its provider's row is invalid."""
-    host = _host(provider)
+    host = _host_of(provider)
     try:
         codec = host.codec(provider.codec, provider.options)
     except KeyError as exc:
@@ -143,7 +143,7 @@ def endpoint_of(provider: Provider, key: ApiKey | None) -> Endpoint:
     endpoint = Endpoint(
         provider=host,
         codec=codec,
-        api_key=_plain(provider, key) if key else "",
+        api_key=_decrypt_key(provider, key) if key else "",
         # Empty for the address in our own code, which may be a private one.
         base_url="" if provider.address == host.base_url else provider.address,
         headers=provider.headers,
@@ -165,35 +165,37 @@ def capabilities(model: LanguageModel, *, wire: str = "") -> Capabilities:
     return capabilities_of(model.provider.kind, model.name, overrides, wire=wire)
 
 
-def _own_words(model: LanguageModel) -> dict[str, Any]:
+def _unknown_capabilities(model: LanguageModel) -> dict[str, Any]:
     """Capabilities in the row that are unknown here."""
-    return {k: v for k, v in model.capabilities.items() if k not in NAMES}
+    return {k: v for k, v in model.capabilities.items() if k not in FIELD_NAMES}
 
 
 def available(user: Any) -> LanguageModelQuerySet:
     """The models that `user` may choose from, with their providers."""
-    models = LanguageModel.objects.usable().permitted(user)
+    models = LanguageModel.objects.usable().available_to(user)
     return models.select_related("provider")
 
 
 # By name
 
 
-def _default(user: Any) -> LanguageModel:
+def _default_model(user: Any) -> LanguageModel:
     model = available(user).order_by("-is_default", "pk").first()
-    return model or _refuse(_NO_NAME)
+    return model or _raise_unavailable(_NO_MODEL)
 
 
-def _called(name: str, provider: str, rest: str) -> LanguageModelQuerySet:
+def _query_by_name(name: str, provider: str, rest: str) -> LanguageModelQuerySet:
     by_name = Q(alias=name) | Q(name=name) | Q(provider__name=provider, name=rest)
     return LanguageModel.objects.filter(by_name).select_related("provider")
 
 
-_NAMED = Prepared[LanguageModel](_called, "a name", "a provider", "a rest")
-_NAMED_FOR = Prepared[LanguageModel](
-    lambda name, provider, rest, user: _called(name, provider, rest).permitted(
-        Somebody(user)
-    ),
+_BY_NAME = CompiledQuery[LanguageModel](
+    _query_by_name, "a name", "a provider", "a rest"
+)
+_BY_NAME_FOR_USER = CompiledQuery[LanguageModel](
+    lambda name, provider, rest, user: _query_by_name(
+        name, provider, rest
+    ).available_to(RegularUser(user)),
     "a name",
     "a provider",
     "a rest",
@@ -201,42 +203,44 @@ _NAMED_FOR = Prepared[LanguageModel](
 )
 
 
-def _named(name: str, user: Any) -> LanguageModel:
+def _find_by_name(name: str, user: Any) -> LanguageModel:
     provider, _, rest = name.partition("/")
     if user is None or user.is_superuser:
-        rows = _NAMED.all(name, provider, rest)
+        rows = _BY_NAME.all(name, provider, rest)
     elif user.pk is None:
-        rows = list(_called(name, provider, rest).permitted(user))
+        rows = list(_query_by_name(name, provider, rest).available_to(user))
     else:
-        rows = _NAMED_FOR.all(name, provider, rest, user.pk)
+        rows = _BY_NAME_FOR_USER.all(name, provider, rest, user.pk)
     for row in rows:
         if row.alias == name:
             return row
     for row in rows:
         if row.full_name == name:
             return row
-    return _only(rows, name)
+    return _choose_usable(rows, name)
 
 
-def _only(models: Sequence[LanguageModel], name: str) -> LanguageModel:
+def _choose_usable(models: Sequence[LanguageModel], name: str) -> LanguageModel:
     """The usable model; an unusable one if there is no other."""
     usable = [model for model in models if not model.why_unusable]
     if len(usable) > 1:
         names = ", ".join(sorted(model.full_name for model in usable))
-        _refuse(f"Several providers have a model {name[:64]!r}; choose one of {names}.")
+        _raise_unavailable(
+            f"Several providers have a model {name[:64]!r}; choose one of {names}."
+        )
     if not models:
-        _refuse(f"There is no model {name[:64]!r}; choose another one.")
+        _raise_unavailable(f"There is no model {name[:64]!r}; choose another one.")
     return (usable or models)[0]
 
 
-def _refuse(message: str) -> NoReturn:
+def _raise_unavailable(message: str) -> NoReturn:
     raise ModelNotAvailable(message, param="model")
 
 
 # By key
 
 
-def _plain(provider: Provider, key: ApiKey) -> str:
+def _decrypt_key(provider: Provider, key: ApiKey) -> str:
     key.provider = provider  # the row read now: the secret must match its origin
     if not key.secret:
         raise InvalidKey(
@@ -258,7 +262,7 @@ def _plain(provider: Provider, key: ApiKey) -> str:
         ) from exc
 
 
-def _host(provider: Provider) -> Host:
+def _host_of(provider: Provider) -> Host:
     if (host := provider.host) is None:
-        _refuse(f"The provider's kind {provider.kind!r} is unknown.")
+        _raise_unavailable(f"The provider's kind {provider.kind!r} is unknown.")
     return host

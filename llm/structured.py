@@ -22,7 +22,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError, create_model
 
 from llm.errors import BadRequest
-from llm.wire.codecs.dialects import is_forced
+from llm.wire.codecs.feature_fallbacks import is_forced
 from llm.wire.deltas import (
     CloseDelta,
     Delta,
@@ -36,11 +36,11 @@ from llm.wire.deltas import (
     merge,
 )
 from llm.wire.items import message, user_message
-from llm.wire.json_pointer import spelled
+from llm.wire.json_pointer import format_path
+from llm.wire.json_schema.validation import compile_schema
 from llm.wire.request import Request
-from llm.wire.validation import compiled
 
-MAX_MISTAKES = 5  # listed in the correction
+MAX_ERRORS = 5  # listed in the correction
 _TOOL_NAME = "final_answer"
 _FENCE = "```"
 _LANGUAGE = re.compile(r"[\w-]*\s*")
@@ -49,90 +49,90 @@ _MAX_LANGUAGE = 60  # characters between the fence and the end of its line
 _OPENING = re.compile(r"[{\[]")
 
 
-class Misfit(ValueError):
+class SchemaMismatch(ValueError):
     """An answer that does not fit its format. `errors` are sentences."""
 
-    def __init__(self, mistakes: Sequence[str]) -> None:
-        super().__init__(" ".join(mistakes))
-        self.mistakes = mistakes
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__(" ".join(errors))
+        self.errors = errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class OutputFormat:
     """The format of an answer: JSON that fits `schema` and that `convert` accepts."""
 
     schema: Mapping[str, Any]
     #: Applies the rules of a type and returns its value; raises SchemaMismatch.
     convert: Callable[[Any], Any] | None = None
 
-    def read(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Parse and validate `text`. Raises SchemaMismatch."""
         value = json_in(text)
-        if found := mistakes(self.schema, value):
-            raise Misfit(found)
+        if errors := schema_errors(self.schema, value):
+            raise SchemaMismatch(errors)
         return self.convert(value) if self.convert else value
 
 
-def form_of(request: Request) -> Form | None:
+def parse_output_format(request: Request) -> OutputFormat | None:
     """The format that the request demands; None for any text. Raises BadRequest for an
     invalid JSON Schema."""
     match (request.text or {}).get("format"):
         case {"type": "json_schema", **form}:
             schema = form.get("schema")
             if not isinstance(schema, Mapping):
-                raise _no_schema("it is missing")
+                raise _schema_error("it is missing")
             check_schema(schema)
-            return Form(schema=schema)
+            return OutputFormat(schema=schema)
         case {"type": "json_object"}:
-            return Form(schema={"type": "object"})
+            return OutputFormat(schema={"type": "object"})
     return None
 
 
-def form_for(wanted: Any) -> Form:
+def build_output_format(wanted: Any) -> OutputFormat:
     """The format of a JSON Schema, or of a type that pydantic can validate.
 
     Providers require an object at the top, so other types are wrapped in one.
     """
     if isinstance(wanted, Mapping):
         check_schema(wanted)
-        return Form(schema=wanted)
+        return OutputFormat(schema=wanted)
     adapter: TypeAdapter[Any] = TypeAdapter(wanted)
     schema = adapter.json_schema()
     if schema.get("type") == "object":
-        return Form(schema=schema, convert=partial(_converted, adapter))
-    around = create_model("Answer", value=(wanted, ...))
-    adapter = TypeAdapter(around)
-    return Form(
+        return OutputFormat(schema=schema, convert=partial(_convert, adapter))
+    wrapper = create_model("Answer", value=(wanted, ...))
+    adapter = TypeAdapter(wrapper)
+    return OutputFormat(
         schema=adapter.json_schema(),
-        convert=lambda value: _converted(adapter, value).value,
+        convert=lambda value: _convert(adapter, value).value,
     )
 
 
-def _converted(adapter: TypeAdapter[Any], value: Any) -> Any:
+def _convert(adapter: TypeAdapter[Any], value: Any) -> Any:
     try:
         # As JSON, in which a date is a string and a tuple an array.
         return adapter.validate_json(orjson.dumps(value))
     except ValidationError as exc:
-        errors = exc.errors(include_input=False, include_url=False)[:MAX_MISTAKES]
-        raise Misfit(
-            [f"At {_place(error['loc'])}: {error['msg']}." for error in errors]
+        errors = exc.errors(include_input=False, include_url=False)[:MAX_ERRORS]
+        raise SchemaMismatch(
+            [f"At {_pointer(error['loc'])}: {error['msg']}." for error in errors]
         ) from exc
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raises BadRequest for an invalid JSON Schema, or one with remote references."""
     try:
-        compiled(schema)
+        compile_schema(schema)
     except (ValueError, TypeError) as exc:
-        raise _no_schema(_reason(exc)) from exc
+        raise _schema_error(_reason(exc)) from exc
 
 
-def mistakes(schema: Mapping[str, Any], value: Any) -> list[str]:
+def schema_errors(schema: Mapping[str, Any], value: Any) -> list[str]:
     """Validation errors of `value`, with their paths, without quoting it."""
-    errors = compiled(schema).iter_errors(value)
+    errors = compile_schema(schema).iter_errors(value)
     return [
-        f"At {_place(error.instance_path)}: {error.message}."
-        for error, _ in zip(errors, range(MAX_MISTAKES), strict=False)
+        f"At {_pointer(error.instance_path)}: {error.message}."
+        for error, _ in zip(errors, range(MAX_ERRORS), strict=False)
     ]
 
 
@@ -152,15 +152,15 @@ def json_in(text: str) -> Any:
             return orjson.loads(text[found.start() : end])
         except (ValueError, RecursionError):
             pass
-    raise Misfit(["The answer is not JSON."])
+    raise SchemaMismatch(["The answer is not JSON."])
 
 
 def _candidates(text: str) -> Iterator[str]:
     yield text
-    yield from islice(_fenced(text), _MAX_FENCES)
+    yield from islice(_find_fenced(text), _MAX_FENCES)
 
 
-def _fenced(text: str) -> Iterator[str]:
+def _find_fenced(text: str) -> Iterator[str]:
     """The texts between fences. Each search starts where the last one ended."""
     position = 0
     while (fence := text.find(_FENCE, position)) >= 0:
@@ -179,11 +179,11 @@ def _reason(exc: Exception) -> str:
     return str(exc).partition("\n")[0].rpartition("ValueError: ")[2]
 
 
-def _place(path: Sequence[str | int]) -> str:
-    return spelled(path) or "the top"
+def _pointer(path: Sequence[str | int]) -> str:
+    return format_path(path) or "the top"
 
 
-def _no_schema(why: str) -> BadRequest:
+def _schema_error(why: str) -> BadRequest:
     return BadRequest(
         f"The JSON Schema in 'text.format' cannot be used: {why}.",
         param="text.format.schema",
@@ -193,7 +193,9 @@ def _no_schema(why: str) -> BadRequest:
 # The request, for a model that takes no schema
 
 
-def by_tool(request: Request, form: Form) -> tuple[Request, str]:
+def add_answer_tool(
+    request: Request, output_format: OutputFormat
+) -> tuple[Request, str]:
     """Make the model call a tool whose input is the answer, or one of the other tools.
 
     Also returns the name of that tool.
@@ -205,7 +207,7 @@ def by_tool(request: Request, form: Form) -> tuple[Request, str]:
         "type": "function",
         "name": name,
         "description": "Give the final answer. Call it once, and with nothing else.",
-        "parameters": dict(form.schema),
+        "parameters": dict(output_format.schema),
     }
     offered = request.tools if request.tool_choice in (None, "auto") else ()
     return (
@@ -219,10 +221,12 @@ def by_tool(request: Request, form: Form) -> tuple[Request, str]:
     )
 
 
-def by_words(request: Request, form: Form, *, json_mode: bool) -> Request:
+def add_format_instructions(
+    request: Request, output_format: OutputFormat, *, json_mode: bool
+) -> Request:
     """Add the schema to the instructions, and use JSON mode if `json_mode`."""
-    schema = json.dumps(dict(form.schema), ensure_ascii=False)
-    told = (
+    schema = json.dumps(dict(output_format.schema), ensure_ascii=False)
+    instructions = (
         "Your final answer must be one JSON value that fits this JSON Schema, and"
         f" nothing else: no explanation, no Markdown.\n\n{schema}"
     )
@@ -231,12 +235,12 @@ def by_words(request: Request, form: Form, *, json_mode: bool) -> Request:
         text = {**text, "format": {"type": "json_object"}}
     return replace(
         request,
-        instructions="\n\n".join(filter(None, [request.instructions, told])),
+        instructions="\n\n".join(filter(None, [request.instructions, instructions])),
         text=text or None,
     )
 
 
-def can_be_input(schema: Mapping[str, Any]) -> bool:
+def can_be_tool_input(schema: Mapping[str, Any]) -> bool:
     """Whether it can be the input of a tool: providers require an object at the top."""
     return schema.get("type") == "object"
 
@@ -246,12 +250,12 @@ def forces_a_call(request: Request) -> bool:
     return bool(request.tools) and is_forced(request.tool_choice)
 
 
-def corrected(request: Request, said: str, found: Sequence[str]) -> Request:
+def request_correction(request: Request, text: str, errors: Sequence[str]) -> Request:
     """Ask for a correction of `text`."""
-    told = "That does not fit. " + " ".join(found)
-    told += " Answer again with the corrected JSON and nothing else."
-    answer = [message("assistant", said)] if said else []
-    return replace(request, items=[*request.items, *answer, user_message(told)])
+    correction = "That does not fit. " + " ".join(errors)
+    correction += " Answer again with the corrected JSON and nothing else."
+    answer = [message("assistant", text)] if text else []
+    return replace(request, items=[*request.items, *answer, user_message(correction)])
 
 
 def without_format(request: Request) -> Request:
@@ -262,69 +266,78 @@ def without_format(request: Request) -> Request:
 # The answer
 
 
-class Answer:
+class AnswerValidator:
     """Collects the deltas of one provider call and validates the answer.
 
     With `buffered` all deltas are held back until the end, so that the answer can still
     be discarded.
     """
 
-    def __init__(self, form: Form, *, tool: str = "", held: bool) -> None:
-        self._form = form
+    def __init__(
+        self, output_format: OutputFormat, *, tool: str = "", buffered: bool
+    ) -> None:
+        self._output_format = output_format
         self._tool = tool  # the tool whose input is the answer
-        self._held = held
+        self._buffered = buffered
         self._deltas: list[Delta] = []
         # Set by `close`:
         self.text = ""
-        self.fits = False
-        self.mistakes: Sequence[str] = ()
+        self.is_valid = False
+        self.errors: Sequence[str] = ()
 
-    def hold(self) -> None:
+    def buffer(self) -> None:
         """Hold back all deltas until the end. Call it before the first `feed`."""
-        self._held = True
+        self._buffered = True
 
     def feed(self, deltas: Sequence[Delta]) -> list[Delta]:
         self._deltas += deltas
-        return [] if self._held else list(deltas)
+        return [] if self._buffered else list(deltas)
 
     def close(self) -> list[Delta]:
         """Validate the answer and return the deltas that were held back, rewritten."""
-        heard = merge(self._deltas)
-        calls = [d for d in heard if isinstance(d, ToolCallDelta)]
+        deltas = merge(self._deltas)
+        calls = [d for d in deltas if isinstance(d, ToolCallDelta)]
         answers = _calls_of(calls, self._tool)
         others = [d for d in calls if d.key not in answers]
         if answers and not others:
-            self.text = _arguments(heard, next(iter(answers)))
+            self.text = _arguments(deltas, next(iter(answers)))
         else:
-            self.text = _final_text(heard)
-        if not others and _is_whole(heard):
-            self._judge()
-        if not self._held:
+            self.text = _final_text(deltas)
+        if not others and _is_whole(deltas):
+            self._validate()
+        if not self._buffered:
             return []
-        return self._rewritten(heard, answers, answered=not others)
+        return self._rewrite(deltas, answers, answered=not others)
 
-    def _judge(self) -> None:
+    def _validate(self) -> None:
         try:
-            self._form.read(self.text)
-        except Misfit as exc:
-            self.mistakes = exc.mistakes
+            self._output_format.parse(self.text)
+        except SchemaMismatch as exc:
+            self.errors = exc.errors
         else:
-            self.fits = True
+            self.is_valid = True
 
-    def _rewritten(
-        self, heard: Sequence[Delta], answers: Mapping[Key, str], *, answered: bool
+    def _rewrite(
+        self, deltas: Sequence[Delta], answers: Mapping[Key, str], *, answered: bool
     ) -> list[Delta]:
         """The deltas with the answer as the text of a message."""
-        told = [d for d in heard if getattr(d, "key", None) not in answers]
+        remaining = [d for d in deltas if getattr(d, "key", None) not in answers]
         if not answered:
-            return told  # other tools first; the answer is requested again after them
+            return (
+                remaining  # other tools first; the answer is requested again after them
+            )
         if answers:
-            said, ends = (TextDelta, FinishDelta, UsageDelta), (FinishDelta, UsageDelta)
-            before = [d for d in told if not isinstance(d, said)]
-            after = [_stopped(d) for d in told if isinstance(d, ends)]
+            replaced_types, end_types = (
+                (TextDelta, FinishDelta, UsageDelta),
+                (FinishDelta, UsageDelta),
+            )
+            before = [d for d in remaining if not isinstance(d, replaced_types)]
+            after = [
+                _normalize_finish(d) for d in remaining if isinstance(d, end_types)
+            ]
             key = ("answer", next(iter(answers)))
             return [*before, TextDelta(key, self.text), CloseDelta(key), *after]
-        return _bare(told, self.text) if self.fits else told
+        return _strip_wrapping(remaining, self.text) if self.is_valid else remaining
 
 
 def _calls_of(calls: Sequence[ToolCallDelta], tool: str) -> dict[Key, str]:
@@ -332,10 +345,10 @@ def _calls_of(calls: Sequence[ToolCallDelta], tool: str) -> dict[Key, str]:
     return {call.key: call.name for call in calls if tool and call.name == tool}
 
 
-def _arguments(heard: Sequence[Delta], key: Key) -> str:
+def _arguments(deltas: Sequence[Delta], key: Key) -> str:
     """The arguments of one call: from its end, or joined from pieces."""
     pieces: list[str] = []
-    for delta in heard:
+    for delta in deltas:
         match delta:
             case ToolCallDelta() if delta.key == key:
                 pieces.append(delta.arguments)
@@ -344,37 +357,37 @@ def _arguments(heard: Sequence[Delta], key: Key) -> str:
     return "".join(pieces)
 
 
-def _final_text(heard: Sequence[Delta]) -> str:
+def _final_text(deltas: Sequence[Delta]) -> str:
     """The text without commentary, for models that mark it."""
-    texts = [d for d in heard if isinstance(d, TextDelta)]
+    texts = [d for d in deltas if isinstance(d, TextDelta)]
     passing = {d.key for d in texts if d.phase == "commentary"}
     return "".join(d.text for d in texts if d.key not in passing)
 
 
-def _is_whole(heard: Sequence[Delta]) -> bool:
+def _is_whole(deltas: Sequence[Delta]) -> bool:
     """Whether the answer ended normally. A refusal is not a complete answer."""
-    reasons = [d.reason for d in heard if isinstance(d, FinishDelta)]
-    refused = any(isinstance(d, RefusalDelta) and d.text for d in heard)
+    reasons = [d.reason for d in deltas if isinstance(d, FinishDelta)]
+    refused = any(isinstance(d, RefusalDelta) and d.text for d in deltas)
     return not refused and reasons[-1:] in (["stop"], ["tool_calls"])
 
 
-def _stopped(delta: Delta) -> Delta:
+def _normalize_finish(delta: Delta) -> Delta:
     if isinstance(delta, FinishDelta) and delta.reason == "tool_calls":
         return FinishDelta("stop", delta.raw)
     return delta
 
 
-def _bare(told: Sequence[Delta], text: str) -> list[Delta]:
+def _strip_wrapping(deltas: Sequence[Delta], text: str) -> list[Delta]:
     """The answer's JSON without the text and the fence around it."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
         bare = orjson.dumps(json_in(text)).decode()
     else:
-        return list(told)
-    texts = [d for d in told if isinstance(d, TextDelta) and d.phase != "commentary"]
+        return list(deltas)
+    texts = [d for d in deltas if isinstance(d, TextDelta) and d.phase != "commentary"]
     keys, out = {d.key for d in texts}, list[Delta]()
-    for delta in told:
+    for delta in deltas:
         if delta is texts[-1]:
             out.append(TextDelta(texts[-1].key, bare, texts[-1].phase))
         elif not isinstance(delta, TextDelta | ProofDelta) or delta.key not in keys:

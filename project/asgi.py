@@ -1,7 +1,7 @@
-"""The ASGI application for servers.
+"""ASGI application.
 
-It starts the engine at the first request where the server has not done so before, as
-Daphne knows no lifespan.
+A server without support for ASGI lifespan, such as Daphne, does not start the engine.
+There the first request starts it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import django
 from asgiref.sync import markcoroutinefunction
 from django.utils.module_loading import import_string
 
-from project.files import InUse
+from project.startup.data_folder import InUse
 
 logger = logging.getLogger(__name__)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 django.setup(set_prefix=False)
 
-# Its modules need Django to be set up.
-_application = import_string("project.application.application")
-_is_started = import_string("project.lifespan.is_started")
-_start_on_demand = import_string("project.lifespan.start_on_demand")
+# These modules import models, which need django.setup().
+_application = import_string("project.server.application.application")
+_is_started = import_string("project.server.lifespan.is_started")
+_start_on_demand = import_string("project.server.lifespan.start_on_demand")
 
 
-@markcoroutinefunction  # as it is one to servers: what it returns is awaited
+@markcoroutinefunction  # servers await what it returns
 def application(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
     is_ready = scope["type"] == "lifespan" or _is_started()
     serve = _application if is_ready else _start_and_serve

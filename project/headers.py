@@ -1,4 +1,4 @@
-"""Middleware that sets the headers every answer has: for browsers and for caches."""
+"""Middleware that sets security and cache headers on every response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.signals import user_logged_out
 from django.http import HttpRequest, HttpResponseBase
 
-#: What no page uses, and no page that embeds ours or is embedded may use.
+#: Browser features that no page uses; frames may not use them either.
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in (
@@ -37,7 +37,8 @@ def set_headers(
         if response.headers.get("Content-Type", "").startswith("application/json"):
             response.headers.setdefault("Cache-Control", "no-store")
         if getattr(request, "has_signed_out", False):
-            # Not "storage" or "cookies": other accounts' drafts and browsers stay.
+            # Not "storage" or "cookies": they hold the drafts of other accounts and the
+            # cookie that identifies the browser.
             response.headers["Clear-Site-Data"] = '"cache"'
         return response
 

@@ -1,4 +1,4 @@
-"""What a supervisor asks: is the process alive, may it be sent work."""
+"""Health probes: `/healthz` (liveness) and `/readyz` (readiness)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.http import require_safe
 
 from conversations import engine
-from conversations.engine import storage
+from conversations.engine.database import disk_space
 
 
 def answer_supervisors(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """A middleware before all that look at the host: who supervises asks by address,
-    whatever names ALLOWED_HOSTS gives to browsers."""
+    """Middleware that serves the probes.
+
+    It precedes all middleware that checks the Host header, because supervisors connect
+    by IP address, which ALLOWED_HOSTS need not contain.
+    """
     views = {"/healthz": healthz, "/readyz": readyz}
 
     def answer(request: HttpRequest) -> HttpResponseBase:
@@ -30,13 +33,13 @@ def answer_supervisors(
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Alive. No IO, so that a slow database gets nobody killed."""
+    """Liveness. No IO: a slow database must not get the process killed."""
     return JsonResponse({"status": "ok"})
 
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """May be sent work: 503 while something is missing, and what."""
+    """Readiness: 503 while a check fails, with the result of each check."""
     checks = {**_database(), "draining": "yes" if engine.is_draining() else "no"}
     ready = checks == {
         "database": "ok",
@@ -63,11 +66,11 @@ def _database() -> dict[str, str]:
     return {
         "database": "ok",
         "migrations": "pending" if pending else "ok",
-        "storage": "ok" if storage.has_room() else "full",
+        "storage": "ok" if disk_space.has_room() else "full",
     }
 
 
 @cache
 def _latest_migrations() -> frozenset[tuple[str, str]]:
-    """The last migration of each app; applied, its predecessors are as well."""
+    """The last migration of each app; if it is applied, so are its predecessors."""
     return frozenset(MigrationLoader(None).graph.leaf_nodes())

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 
 class Internal(NamedTuple):
-    owner: str  # the class, or the module, that has the name
+    owner: str  # the class or module that defines the names
     names: tuple[str, ...]
-    used_in: str  # our file
+    used_in: str  # path in this project
     reason: str
 
 
@@ -22,69 +22,69 @@ INTERNALS = (
     Internal(
         f"{_SANSIO}.WebSocketsSansIOProtocol",
         ("conn", "run_asgi", "scope", "transport"),
-        "project/direct_write.py",
-        "One encoding of an event for all subscribers (decision 17), and an answer to a"
-        " handshake that cannot be read.",
+        "project/server/direct_write.py",
+        "One encoding of an event for all subscribers (decision 17), and a response to"
+        " a handshake that cannot be parsed.",
     ),
     Internal(
         "uvicorn.Server",
         ("handle_exit", "server_state", "servers", "shutdown", "startup"),
-        "project/server.py",
-        "uvicorn documents no hook between the signal and the close of WebSockets, in"
-        " which the engine drains; and it ends with the signal instead of exit code 0.",
+        "project/server/uvicorn_server.py",
+        "uvicorn documents no hook between the signal and the close of WebSockets, when"
+        " the engine drains; and it ends with the signal instead of exit code 0.",
     ),
     Internal(
         "daphne.server.Server",
         ("connections", "kill_all_applications", "listen_success"),
-        "project/daphne_server.py",
+        "project/server/daphne_server.py",
         "Daphne documents no drain.",
     ),
     Internal(
         "daphne.ws_protocol.WebSocketProtocol",
         ("sendCloseFrame",),
-        "project/daphne_server.py",
+        "project/server/daphne_server.py",
         "Autobahn's documented sendClose() refuses 1012.",
     ),
     Internal(
         "twisted.web.http.Request",
         ("channel",),
-        "llm/demo/cut.py",
-        "The demo provider cuts an answer off, for which ASGI has no message.",
+        "llm/demo/disconnect.py",
+        "The demo provider breaks off a response, for which ASGI has no message.",
     ),
     Internal(
         "aiohttp.streams.StreamReader",
         ("_buffer",),
-        "llm/connections.py",
+        "llm/http/connections.py",
         "readany() raises before the bytes that arrived ahead of a cut.",
     ),
     Internal(
         "httpx.AsyncClient",
         ("_transport_for_url",),
-        "llm/connections.py",
+        "llm/http/connections.py",
         "Sends without cookie jar, redirects and hooks; respx replaces it in tests.",
     ),
     Internal(
         "redis.asyncio.connection.AbstractConnection",
         ("_close", "_writer"),
-        "conversations/engine/pipe.py",
+        "conversations/engine/redis/connection.py",
         "redis-py connects, our protocol pipelines on its transport (decision 11).",
     ),
     Internal(
         "channels_redis.pubsub.RedisPubSubChannelLayer",
         ("_get_layer",),
-        "conversations/engine/layer.py",
-        "A page must not wait for a Redis that is away.",
+        "conversations/engine/redis/channel_layer.py",
+        "A page must not wait while Redis is unreachable.",
     ),
     Internal(
         "channels.layers.InMemoryChannelLayer",
         ("_clean_expired",),
-        "conversations/engine/local_layer.py",
-        "It goes through all channels at every message; here once a minute.",
+        "conversations/engine/local_channel_layer.py",
+        "It scans all channels at every message; ours does so once a minute.",
     ),
     Internal(
         "django.contrib.sessions.backends.db.SessionStore",
         ("_get_session_from_db",),
-        "conversations/sign_in.py",
+        "conversations/access/session_user.py",
         "A compiled query for the session of every request.",
     ),
     Internal(
@@ -97,13 +97,13 @@ INTERNALS = (
         "rest_framework.serializers.Serializer",
         ("_declared_fields",),
         "conversations/api/serializers.py",
-        "get_fields() copies deeply all that a field was made with.",
+        "get_fields() makes deep copies of the arguments of every field.",
     ),
     Internal(
         "rest_framework.request.Request",
         ("_request",),
         "conversations/api/views.py",
-        "Django's request, on which middleware and ASGI leave their notes.",
+        "Django's request, on which middleware and ASGI handlers set attributes.",
     ),
     Internal(
         "mcp.client.auth.OAuthClientProvider",
@@ -113,38 +113,38 @@ INTERNALS = (
             "_initialize",
             "_perform_authorization",
         ),
-        "tools/mcp/auth.py",
-        "The SDK runs sign-in in one piece; staff come back in another request.",
+        "tools/mcp/oauth.py",
+        "The SDK runs the sign-in in one call; ours spans two requests of staff.",
     ),
     # For compiled queries, until issue 15 replaces them by plain SQL.
     Internal(
         "django.db.models.sql.compiler.SQLCompiler",
         ("get_converters", "klass_info", "select"),
-        "llm/prepared.py",
+        "llm/db/compiled_queries.py",
         "The columns of a compiled query and how to convert them.",
     ),
     Internal(
         "django.db.models.query",
         ("get_related_populators",),
-        "llm/prepared.py",
-        "Rows of select_related() to instances.",
+        "llm/db/compiled_queries.py",
+        "Converts rows of select_related() to instances.",
     ),
     Internal(
         "django.db.models.query.RelatedPopulator",
         ("init_list", "model_cls", "related_populators"),
-        "llm/instances.py",
-        "The same.",
+        "llm/db/model_instances.py",
+        "Converts rows of select_related() to instances.",
     ),
     Internal(
         "django.db.models.base",
         ("ModelState",),
-        "llm/instances.py",
+        "llm/db/model_instances.py",
         "Instances without Model.__init__.",
     ),
     Internal(
         "django.db.backends.sqlite3.base",
         ("FORMAT_QMARK_REGEX",),
-        "llm/statements.py",
+        "llm/db/raw_sql.py",
         "Django's translation of placeholders.",
     ),
 )

@@ -6,26 +6,26 @@ from datetime import timedelta
 from pathlib import Path
 
 from llm.providers import all_providers
-from project.accounts import accounts, disabled_providers
-from project.address import Address
-from project.environment import Environment
-from project.scaled import channel_layer
+from project.environment.accounts import read_accounts, read_disabled_providers
+from project.environment.address import Address
+from project.environment.scaled import channel_layer
+from project.environment.variables import Environment
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 env = Environment(BASE_DIR)
 
-# Where things are kept, and the secrets kept there
+# The data folder and its secrets
 
 DATA = env.data
 SECRET_KEY = env.secret_key
 ENCRYPTION_KEYS = env.encryption_keys
 
-# Where we are
+# Address
 
 HOST = env.text("HOST", "127.0.0.1")
 PORT = env.port("PORT", 8000)
-SELF_URL = Address(HOST, PORT).url  # where this server reaches itself (demo provider)
+SELF_URL = Address(HOST, PORT).url  # where the demo provider is requested
 DEBUG = env.flag("DEBUG", False)
 ALLOWED_HOSTS = env.hosts("ALLOWED_HOSTS", Address(HOST, PORT).names())
 CSRF_TRUSTED_ORIGINS = env.origins("CSRF_TRUSTED_ORIGINS")
@@ -34,7 +34,7 @@ BEHIND_HTTPS = env.flag("BEHIND_HTTPS", False)
 # Django
 
 INSTALLED_APPS = [
-    "project",  # its commands come before others of the same name
+    "project",  # first: its commands override Django's and Daphne's
     "project.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -56,7 +56,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "project.health.answer_supervisors",
-    "conversations.sessions.note_sessions",
+    "conversations.access.sessions.note_sessions",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -64,7 +64,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
-    "conversations.sign_in_attempts.remember_browser",
+    "conversations.access.sign_in_attempts.remember_browser",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -88,13 +88,13 @@ TEMPLATES = [
 
 DATABASES = {"default": env.database("DATABASE_URL")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-REDIS_URL = env.redis("REDIS_URL")  # set: many processes, on PostgreSQL
+REDIS_URL = env.redis("REDIS_URL")  # non-empty: the scaled delivery
 CHANNEL_LAYERS = {"default": channel_layer(REDIS_URL)}
 if REDIS_URL:
-    # So that the tables of jobs are there, and only where they are used.
+    # Creates the job tables, which only the scaled delivery uses.
     INSTALLED_APPS += ["procrastinate.contrib.django"]
     PROCRASTINATE_AUTODISCOVER_MODULE_NAME = ""
-    PROCRASTINATE_IMPORT_PATHS = ["conversations.engine.jobs"]
+    PROCRASTINATE_IMPORT_PATHS = ["conversations.engine.redis.jobs"]
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
@@ -119,22 +119,23 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_USE_FINDERS = True  # so that nobody needs collectstatic
+WHITENOISE_USE_FINDERS = True  # makes collectstatic unnecessary
 MEDIA_ROOT = DATA / "media"
 
 # Safety
 
-# A cookie of this prefix is taken from this host alone, and over HTTPS.
+# Browsers accept a cookie with this prefix from this host only, and over HTTPS.
 _COOKIE_PREFIX = "__Host-" if BEHIND_HTTPS else ""
 SESSION_COOKIE_NAME = f"{_COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}csrftoken"
 BROWSER_COOKIE_NAME = f"{_COOKIE_PREFIX}parley_browser"  # see sign_in_attempts
-SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True  # pages read it in their forms
+SESSION_COOKIE_HTTPONLY = True
+CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the form instead
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS
 if BEHIND_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # supervisors ask without it
+    SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # probes use plain HTTP
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -154,23 +155,23 @@ CONTENT_SECURITY_POLICY = {
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024  # bytes of one request's body
 
-# Sign-in attempts, see conversations/sign_in_attempts.py
+# Sign-in attempts, see conversations/access/sign_in_attempts.py
 
-AXES_HANDLER = "conversations.sign_in_attempts.AttemptHandler"
+AXES_HANDLER = "conversations.access.sign_in_attempts.AttemptHandler"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT = 5  # the fifth failure delays the next attempt
 AXES_COOLOFF_TIME = timedelta(days=1)  # after which failures are forgotten
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
-AXES_CLIENT_IP_CALLABLE = "conversations.sign_in_attempts.sign_in_address"
-AXES_USERNAME_CALLABLE = "conversations.sign_in_attempts.counted_name"
-AXES_LOCKOUT_CALLABLE = "conversations.sign_in_attempts.refusal"
+AXES_CLIENT_IP_CALLABLE = "conversations.access.sign_in_attempts.sign_in_address"
+AXES_USERNAME_CALLABLE = "conversations.access.sign_in_attempts.axes_username"
+AXES_LOCKOUT_CALLABLE = "conversations.access.sign_in_attempts.refusal"
 AXES_SENSITIVE_PARAMETERS = [
     *("username", "ip_address", "csrfmiddlewaretoken"),
-    *("old_password", "new_password1", "new_password2"),  # of the page Account
+    *("old_password", "new_password1", "new_password2"),  # on the account page
 ]
-AXES_ENABLE_ADMIN = False  # conversations/admin/sign_in_attempts.py has its own
+AXES_ENABLE_ADMIN = False  # conversations/admin/sign_in_attempts.py replaces it
 AXES_VERBOSE = False
 
 # REST
@@ -188,7 +189,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    # There is one, and the document's file is not named after what a query says.
+    # drf-spectacular puts the requested version into the name of the schema file.
     "ALLOWED_VERSIONS": ["1"],
     "EXCEPTION_HANDLER": "conversations.api.errors.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
@@ -199,7 +200,7 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "0.1.0",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
-    "DEFAULT_GENERATOR_CLASS": "conversations.api.document.Generator",
+    "DEFAULT_GENERATOR_CLASS": "conversations.api.openapi_generator.Generator",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "conversations.gateway.openapi.describe",
@@ -213,10 +214,10 @@ SPECTACULAR_SETTINGS = {
 
 # The first start
 
-ADMIN_PASSWORD = env.text("PARLEY_ADMIN_PASSWORD", "")  # "": one is made
+ADMIN_PASSWORD = env.text("PARLEY_ADMIN_PASSWORD", "")  # "": a random one
 ENABLE_DEMO = env.flag("ENABLE_DEMO", True)
-DISABLED_PROVIDERS = disabled_providers(env, all_providers())
-ACCOUNTS = accounts(env, all_providers(), DISABLED_PROVIDERS)
+DISABLED_PROVIDERS = read_disabled_providers(env, all_providers())
+ACCOUNTS = read_accounts(env, all_providers(), DISABLED_PROVIDERS)
 LLM_TEMPERATURE = env.number("LLM_TEMPERATURE", 0, 2)
 
 # Models and turns
@@ -228,48 +229,49 @@ LLM_FIRST_BYTE_TIMEOUT = env.seconds("LLM_FIRST_BYTE_TIMEOUT", 120)
 LLM_IDLE_TIMEOUT = env.seconds("LLM_IDLE_TIMEOUT", 120)  # between two chunks
 LLM_TOTAL_TIMEOUT = env.seconds("LLM_TOTAL_TIMEOUT", 1800)
 LLM_MAX_CONNECTIONS = env.count("LLM_MAX_CONNECTIONS", 2000)
-LLM_CONNECTION_WAIT = env.seconds("LLM_CONNECTION_WAIT", 2)  # for a free one
-LLM_KEY_WAIT = env.seconds("LLM_KEY_WAIT", 2)  # while all keys of a provider rest
+LLM_CONNECTION_WAIT = env.seconds("LLM_CONNECTION_WAIT", 2)  # for a free connection
+LLM_KEY_WAIT = env.seconds("LLM_KEY_WAIT", 2)  # for a key, while all are resting
 
-TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # turns at once in a process
+TURN_CONCURRENCY = env.count("TURN_CONCURRENCY", 1000)  # concurrent turns of a process
 TURN_MAX_STEPS = env.count("TURN_MAX_STEPS", 10)
 TURN_DEADLINE = env.seconds("TURN_DEADLINE", 3600)
-MAX_TURNS_PER_MESSAGE = env.count("MAX_TURNS_PER_MESSAGE", 10)  # its own among them
-MAX_COST_PER_MESSAGE = env.number("MAX_COST_PER_MESSAGE", 0, 1e6, 10)  # USD; 0: none
-TURN_LEASE = 6.0  # seconds a claim holds without renewal
+#: Turns that a message of a user may cause, its own included.
+MAX_TURNS_PER_MESSAGE = env.count("MAX_TURNS_PER_MESSAGE", 10)
+#: USD for these turns; 0: no limit.
+MAX_COST_PER_MESSAGE = env.number("MAX_COST_PER_MESSAGE", 0, 1e6, 10)
+TURN_LEASE = 6.0  # seconds until a claim expires without renewal
 TURN_MAX_CLAIMS = 5
 TOOL_TIMEOUT = env.seconds("TOOL_TIMEOUT", 30)
 BACKGROUND_TOOL_TIMEOUT = env.seconds("BACKGROUND_TOOL_TIMEOUT", 24 * 3600)
 QUESTION_EXPIRES = env.seconds("QUESTION_EXPIRES", 3 * 24 * 3600)
-MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # a file that names them
-PUBLIC_URL = env.url("PUBLIC_URL")  # ours, as the world outside knows it
+MCP_STDIO_SERVERS = env.mcp_servers("MCP_STDIO_SERVERS")  # path of a JSON file
+PUBLIC_URL = env.url("PUBLIC_URL")  # address of this server on the internet
 MAX_INPUT_SIZE = env.count("MAX_INPUT_SIZE", 1_000_000)  # bytes of one message
-MAX_ANSWER_SIZE = env.count(
-    "MAX_ANSWER_SIZE", 8_000_000
-)  # bytes a model says in a turn
+#: Bytes of model output in a turn.
+MAX_ANSWER_SIZE = env.count("MAX_ANSWER_SIZE", 8_000_000)
 DRAIN_GRACE = env.seconds("DRAIN_GRACE", 10)
 MAX_UPLOAD_SIZE = env.count("MAX_UPLOAD_SIZE", 20_000_000)  # bytes of one file
 MAX_UPLOAD_COUNT = env.count("MAX_UPLOAD_COUNT", 10)  # files of one message
-#: Bytes of any request, before anybody looks at what it is.
+#: Bytes of the body of any request, checked while it is received.
 MAX_REQUEST_SIZE = max(
     DATA_UPLOAD_MAX_MEMORY_SIZE,
-    MAX_UPLOAD_SIZE * MAX_UPLOAD_COUNT + 1_000_000,  # and what stands around files
+    MAX_UPLOAD_SIZE * MAX_UPLOAD_COUNT + 1_000_000,  # and the other form fields
 )
-UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all one's files
-#: Bytes of a WebSocket message. JSON may write a byte of text as six, \u00xx; the
-#: application refuses a message that is too large, in words.
+UPLOAD_QUOTA = env.count("UPLOAD_QUOTA", 1_000_000_000)  # bytes of all files of a user
+#: Bytes of a WebSocket message. JSON may escape a byte of text as six (\u00xx). The
+#: application checks MAX_INPUT_SIZE itself, so that the user gets an error message.
 MAX_WEBSOCKET_MESSAGE = 6 * MAX_INPUT_SIZE
 DAPHNE_WEBSOCKET_MAX_MESSAGE_SIZE = MAX_WEBSOCKET_MESSAGE
 DAPHNE_WEBSOCKET_MAX_FRAME_SIZE = MAX_WEBSOCKET_MESSAGE
-# Of each person who is signed in, a minute; tokens have limits of their own. 0: none.
+# Limits per minute for a signed-in user; 0: no limit. Access tokens have their own.
 USER_REQUESTS_PER_MINUTE = env.limit("USER_REQUESTS_PER_MINUTE", 600)
 USER_TOKENS_PER_MINUTE = env.limit("USER_TOKENS_PER_MINUTE", 2_000_000)
 USER_BYTES_PER_MINUTE = env.limit("USER_BYTES_PER_MINUTE", 200_000_000)
-DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: for ever
-RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of records of calls; 0: for ever
-SYNC_MODELS = env.flag("SYNC_MODELS", False)  # once a day, with providers' lists
+DELETED_RETENTION_DAYS = env.days("DELETED_RETENTION_DAYS", 30)  # 0: never delete
+RETENTION_DAYS = env.days("RETENTION_DAYS", 0)  # of model and tool calls; 0: no limit
+SYNC_MODELS = env.flag("SYNC_MODELS", False)  # fetch providers' model lists daily
 
-# Logs: one line an event, never a key, a prompt or a body
+# Logging: one line an event, never a key, a prompt or a body
 
 LOG_LEVEL = env.choice("LOG_LEVEL", "INFO", ["DEBUG", "INFO", "WARNING", "ERROR"])
 LOGGING = {
@@ -278,12 +280,12 @@ LOGGING = {
     "formatters": {
         "line": {"format": "{asctime} {levelname} {name} {message}", "style": "{"}
     },
-    "filters": {"refusals": {"()": "project.log.Refusals"}},
+    "filters": {"tracebacks": {"()": "project.startup.log_filter.TracebackFilter"}},
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
             "formatter": "line",
-            "filters": ["refusals"],
+            "filters": ["tracebacks"],
         }
     },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
@@ -291,7 +293,7 @@ LOGGING = {
         name: {"level": LOG_LEVEL}
         for name in ("llm", "tools", "conversations", "project")
     }
-    # It hides the name; conversations.sign_in logs each attempt with it.
+    # axes masks user names; conversations/access/sign_in_attempts.py logs them.
     | {"axes": {"level": "ERROR"}},
 }
 ACCESS_LOG = env.flag("ACCESS_LOG", False)

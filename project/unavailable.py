@@ -1,5 +1,8 @@
-"""What is answered while nothing can be written: 503 where the database is away, 507
-where the disk is full, and when to come back."""
+"""Handler of uncaught exceptions.
+
+It responds with 503 if the database is unreachable and with 507 if the disk is full,
+each with Retry-After, and with 500 otherwise.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,28 @@ import sys
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from conversations.api import errors
-from conversations.engine import storage
-from conversations.engine.database import is_away
+from conversations.engine.database import disk_space
+from conversations.engine.database.executor import is_database_unavailable
 
 RETRY_AFTER = 2  # seconds
-_AWAY = "The database cannot be reached; nothing was lost. Try again in a moment."
+_UNREACHABLE = (
+    "The database cannot be reached; nothing was lost. Try again in a moment."
+)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """For a fault: ours, or that of a database which is restarted, or a full disk."""
+    """Django's `handler500`."""
     exc = sys.exc_info()[1]
-    if storage.report_full(exc):
-        return _answer(request, 507, storage.CODE, storage.MESSAGE, storage.RETRY_AFTER)
-    if is_away(exc):
-        return _answer(request, 503, "database_unavailable", _AWAY, RETRY_AFTER)
+    if disk_space.report_full(exc):
+        return _respond(
+            request, 507, disk_space.CODE, disk_space.MESSAGE, disk_space.RETRY_AFTER
+        )
+    if is_database_unavailable(exc):
+        return _respond(request, 503, "database_unavailable", _UNREACHABLE, RETRY_AFTER)
     return errors.server_error(request)
 
 
-def _answer(
+def _respond(
     request: HttpRequest, status: int, code: str, text: str, retry_after: int
 ) -> HttpResponse:
     response: HttpResponse

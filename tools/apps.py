@@ -24,9 +24,9 @@ class ToolsConfig(AppConfig):
 def sync_tools(*, using: str, apps: Any = None, **kwargs: Any) -> None:
     """Creates missing rows after `migrate` and `flush`: for each tool in code, each MCP
     server in the settings and each kind of tool that requests may declare."""
-    from tools.declared_tools import DeclaredTool
-    from tools.mcp.rows import McpServer
     from tools.models import Tool
+    from tools.models.declared_tool import DeclaredTool
+    from tools.models.mcp_server import McpServer
 
     migrated: Apps = apps or installed  # `flush` passes no apps
     try:

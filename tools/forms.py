@@ -11,16 +11,22 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from llm.forms import ObjectField, can_be_kept
-from llm.wire.json_pointer import spelled
-from tools.arguments import Path
-from tools.async_answers import LATER_FIELDS
+from llm.forms.fields import JSONObjectField, is_storable_json
+from llm.wire.json_pointer import format_path
 from tools.errors import InvalidDocument
-from tools.http.checks import header_problems, url_problems
-from tools.http.openapi import MAX_DOCUMENT, Operation, operations, read_document
-from tools.json_places import line_of
-from tools.models import HttpTool, Tool, raise_wrong, validate_networks
-from tools.parameters import rule_mistakes, schema_mistakes
+from tools.http.openapi import (
+    MAX_DOCUMENT,
+    OpenApiOperation,
+    read_document,
+    read_operations,
+)
+from tools.http.validation import header_problems, url_problems
+from tools.json_schema.arguments import Path
+from tools.json_schema.line_numbers import line_of
+from tools.json_schema.schema_mistakes import rule_mistakes, schema_mistakes
+from tools.models import HttpTool, Tool
+from tools.models.async_results import ASYNC_FIELDS
+from tools.models.tool import raise_validation_errors, validate_networks
 
 MAX_IMPORTED = 200  # operations at once
 
@@ -30,12 +36,12 @@ _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"
 Mistakes = Callable[[Any], Iterable[tuple[Path, str]]]
 
 
-def sent(request: HttpRequest) -> tuple[Any, ...]:
+def get_form_data(request: HttpRequest) -> tuple[Any, ...]:
     """The arguments that bind a form to a POST; none for any other method."""
     return (request.POST, request.FILES) if request.method == "POST" else ()
 
 
-def user_named(name: str) -> Any:
+def find_user(name: str) -> Any:
     """Raises ValidationError."""
     model = get_user_model()
     rows = model._default_manager.filter(**{model.USERNAME_FIELD: name})
@@ -57,7 +63,7 @@ class CodeField(forms.JSONField):
         if not (value or "").strip():
             return None
         try:
-            told = json.loads(value)
+            parsed = json.loads(value)
         except json.JSONDecodeError as exc:
             raise ValidationError(
                 _("Line %(line)d, column %(column)d: %(text)s."),
@@ -65,17 +71,17 @@ class CodeField(forms.JSONField):
             ) from exc
         except RecursionError as exc:
             raise ValidationError(_("This is nested too deeply.")) from exc
-        if not can_be_kept(value):
+        if not is_storable_json(value):
             raise ValidationError(
                 _("This holds a number, a letter or a nesting that cannot be kept.")
             )
-        raise_wrong(
-            f"Line {line_of(value, path)}, at {spelled(path)}: {text}."
+        raise_validation_errors(
+            f"Line {line_of(value, path)}, at {format_path(path)}: {text}."
             if path
             else f"{text[:1].upper()}{text[1:]}."
-            for path, text in (self._mistakes(told) if self._mistakes else ())
+            for path, text in (self._mistakes(parsed) if self._mistakes else ())
         )
-        return told
+        return parsed
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """The text as it was typed, so that the line numbers in errors match it."""
@@ -120,7 +126,7 @@ class SecretHeadersField(forms.CharField):
                 )
             if colon:
                 headers[name.strip()] = text.strip()
-        raise_wrong(header_problems(headers))
+        raise_validation_errors(header_problems(headers))
         return headers
 
 
@@ -192,21 +198,23 @@ class ToolForm(forms.ModelForm):
         self.fields.pop(other, None)
         if kind == Tool.Kind.HTTP and "description" in self.fields:
             self.fields["description"].required = True
-        for name, unset in _UNSET.get(kind, _UNSET[Tool.Kind.PYTHON]).items():
+        for name, unset in _EMPTY_LABELS.get(
+            kind, _EMPTY_LABELS[Tool.Kind.PYTHON]
+        ).items():
             if name in self.fields:
-                self._say_what_empty_means(name, str(unset))
+                self._set_empty_label(name, str(unset))
         if self.instance.runs_unasked and "approval" in self.fields:
             unset = _("never (existing tool); choose a policy")
-            self._say_what_empty_means("approval", str(unset))
+            self._set_empty_label("approval", str(unset))
 
-    def _say_what_empty_means(self, name: str, unset: str) -> None:
+    def _set_empty_label(self, name: str, unset: str) -> None:
         field: Any = self.fields[name]
         options = [each for each in field.choices if each[0] not in ("", None)]
         field.choices = [("", unset), *options]
 
 
 #: The labels of the empty choice.
-_UNSET = {
+_EMPTY_LABELS = {
     Tool.Kind.HTTP: {
         "replay": _("as its method says"),
         "blocking": _("waits for it, unless its answer comes later"),
@@ -241,9 +249,9 @@ class HttpToolForm(SecretHeadersForm):
             "pointer",
             "max_size",
             "networks",
-            *LATER_FIELDS,
+            *ASYNC_FIELDS,
         ]
-        field_classes = {"places": ObjectField, "headers": ObjectField}
+        field_classes = {"places": JSONObjectField, "headers": JSONObjectField}
         widgets = {
             "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
             "places": forms.Textarea({"rows": 3, **_CODE}),
@@ -286,8 +294,8 @@ class DryRunForm(forms.Form):
 
     def clean_username(self) -> Any:
         """The user."""
-        user = user_named(self.cleaned_data["username"])
-        allowed = Tool.objects.filter(pk=self._tool.pk).permitted(user)
+        user = find_user(self.cleaned_data["username"])
+        allowed = Tool.objects.filter(pk=self._tool.pk).visible_to(user)
         if not user.is_active or not allowed.exists():
             raise ValidationError(_("This user may not use the tool."))
         return user
@@ -313,7 +321,7 @@ class DocumentForm(forms.Form):
 
     def clean_base_url(self) -> str:
         base_url: str = self.cleaned_data["base_url"].strip()
-        raise_wrong(url_problems(base_url) if base_url else ())
+        raise_validation_errors(url_problems(base_url) if base_url else ())
         return base_url
 
     def clean(self) -> dict[str, Any]:
@@ -332,8 +340,8 @@ class DocumentForm(forms.Form):
             raise ValidationError(str(exc)) from exc
         return cleaned
 
-    def operations(self) -> list[Operation]:
-        return operations(self.cleaned_data["read"], self.cleaned_data["base_url"])
+    def operations(self) -> list[OpenApiOperation]:
+        return read_operations(self.cleaned_data["read"], self.cleaned_data["base_url"])
 
 
 class OperationsForm(forms.Form):
@@ -357,17 +365,19 @@ class OperationsForm(forms.Form):
         help_text=_("Private networks, one a line; mostly none is needed."),
     )
 
-    def __init__(self, *args: Any, found: Sequence[Operation], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, found: Sequence[OpenApiOperation], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         names = [operation.name for operation in found]
         taken = set(Tool.objects.filter(name__in=names).values_list("name", flat=True))
-        self.found = [(each, _why_not(each, taken)) for each in found]
+        self.found = [(each, _find_import_problem(each, taken)) for each in found]
         choices = [(each.key, each.key) for each, why_not in self.found if not why_not]
         field = self.fields["operations"]
         assert isinstance(field, forms.MultipleChoiceField)
         field.choices = choices
 
-    def clean_operations(self) -> list[Operation]:
+    def clean_operations(self) -> list[OpenApiOperation]:
         chosen = set(self.cleaned_data["operations"])
         if len(chosen) > MAX_IMPORTED:
             text = _("Choose no more than %(most)d at once.")
@@ -375,7 +385,7 @@ class OperationsForm(forms.Form):
         return [each for each, why_not in self.found if each.key in chosen]
 
 
-def _why_not(operation: Operation, taken: set[str]) -> str:
+def _find_import_problem(operation: OpenApiOperation, taken: set[str]) -> str:
     if operation.problem:
         return operation.problem
     if operation.name in taken:

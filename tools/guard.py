@@ -24,7 +24,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict
 from yarl import URL
 
-from llm.addresses import (
+from llm.http.addresses import (
     METADATA,
     Address,
     Network,
@@ -40,17 +40,19 @@ from tools.errors import (
     FetchTimeout,
     Unreachable,
 )
-from tools.http.exchange import Fetched, Limits, Request
+from tools.http.exchange import FetchedResponse, Limits, OutgoingRequest
 
 #: Returns the addresses of a host name, as text. May raise OSError.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_WITH_METHOD_KEPT = frozenset({307, 308})
+_METHOD_PRESERVING = frozenset({307, 308})
 #: Headers that are kept on a redirect to another origin.
-_HARMLESS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_CROSS_ORIGIN_HEADERS = frozenset(
+    {"accept", "accept-language", "content-type", "user-agent"}
+)
 _USUAL_LIMITS = Limits()
-_OURS = {"Accept-Encoding": "identity", "User-Agent": "parley"}
+_DEFAULT_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "parley"}
 
 
 async def resolve_name(host: str, port: int) -> list[str]:
@@ -60,23 +62,23 @@ async def resolve_name(host: str, port: int) -> list[str]:
 
 
 async def fetch(
-    request: Request,
+    request: OutgoingRequest,
     *,
     allow: Collection[Network] = (),
     limits: Limits = _USUAL_LIMITS,
     resolve: Resolve = resolve_name,
-) -> Fetched:
+) -> FetchedResponse:
     """The complete answer, whatever its status. Raises only FetchError."""
     try:
         async with asyncio.timeout(limits.total):
             for _ in range(limits.redirects + 1):
-                url = checked_url(request.url)
-                with _told(limits):
+                url = check_url(request.url)
+                with _convert_errors(limits):
                     addresses = await lookup(url, allow, limits, resolve)
-                    answer = await _ask(request, url, addresses, limits)
-                if (target := _target(answer, url)) is None:
+                    answer = await _send(request, url, addresses, limits)
+                if (target := _redirect_target(answer, url)) is None:
                     return answer
-                request = _redirected(request, url, answer.status, target)
+                request = _build_redirect(request, url, answer.status, target)
     except TimeoutError as exc:
         raise FetchTimeout(
             f"the web server took longer than {limits.total:g} seconds."
@@ -87,7 +89,7 @@ async def fetch(
 # Address checks
 
 
-def checked_url(text: str) -> URL:
+def check_url(text: str) -> URL:
     try:
         url = URL(text)
         host = url.raw_host
@@ -125,13 +127,14 @@ def _is_allowed(address: Address, allow: Collection[Network]) -> bool:
         return True
     # A cloud's metadata address counts as allowed only if it is named by itself: a wide
     # network may contain it by accident.
-    wide = address not in METADATA
+    may_be_in_wide_network = address not in METADATA
     return any(
-        address in network and (wide or network.num_addresses == 1) for network in allow
+        address in network and (may_be_in_wide_network or network.num_addresses == 1)
+        for network in allow
     )
 
 
-class _Pinned(AbstractResolver):
+class _PinnedResolver(AbstractResolver):
     """Resolves every name to the addresses that were checked."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
@@ -162,9 +165,9 @@ class _Pinned(AbstractResolver):
 # One request and its answer
 
 
-async def _ask(
-    request: Request, url: URL, addresses: Sequence[Address], limits: Limits
-) -> Fetched:
+async def _send(
+    request: OutgoingRequest, url: URL, addresses: Sequence[Address], limits: Limits
+) -> FetchedResponse:
     async with (
         _session(addresses, limits) as session,
         session.request(
@@ -175,7 +178,7 @@ async def _ask(
             allow_redirects=False,
         ) as response,
     ):
-        return Fetched(
+        return FetchedResponse(
             status=response.status,
             url=str(url),
             reason=response.reason or "",
@@ -186,8 +189,8 @@ async def _ask(
         )
 
 
-def _headers(request: Request) -> CIMultiDict[str]:
-    headers = CIMultiDict(_OURS)
+def _headers(request: OutgoingRequest) -> CIMultiDict[str]:
+    headers = CIMultiDict(_DEFAULT_HEADERS)
     headers.update(request.headers)
     headers.update(request.secret_headers)
     return headers
@@ -198,7 +201,7 @@ def _session(addresses: Sequence[Address], limits: Limits) -> aiohttp.ClientSess
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             ssl=ssl_context(),
-            resolver=_Pinned(addresses),
+            resolver=_PinnedResolver(addresses),
             use_dns_cache=False,
             force_close=True,
         ),
@@ -215,7 +218,7 @@ def ssl_context() -> ssl.SSLContext:
 
 
 async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    if response.method == "HEAD" or _leads_on(response.status, response.headers):
+    if response.method == "HEAD" or _is_redirect(response.status, response.headers):
         return b""
     too_large = AnswerTooLarge(f"the answer is larger than {limit:,} bytes.")
     if (response.content_length or 0) > limit:
@@ -231,21 +234,23 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
 # Redirects
 
 
-def _leads_on(status: int, headers: Mapping[str, str]) -> bool:
+def _is_redirect(status: int, headers: Mapping[str, str]) -> bool:
     return status in _REDIRECTS and "location" in headers
 
 
-def _target(answer: Fetched, url: URL) -> URL | None:
-    if not _leads_on(answer.status, answer.headers):
+def _redirect_target(answer: FetchedResponse, url: URL) -> URL | None:
+    if not _is_redirect(answer.status, answer.headers):
         return None
     try:
         target = url.join(URL(answer.headers["location"]))
     except ValueError as exc:
         raise BrokenAnswer("the web server redirects to what is not a URL.") from exc
-    return checked_url(str(target))
+    return check_url(str(target))
 
 
-def _redirected(request: Request, url: URL, status: int, target: URL) -> Request:
+def _build_redirect(
+    request: OutgoingRequest, url: URL, status: int, target: URL
+) -> OutgoingRequest:
     if url.scheme == "https" and target.scheme == "http":
         raise AddressRefused("a redirect from https to http is not followed.")
     request = replace(request, url=str(target))
@@ -256,7 +261,7 @@ def _redirected(request: Request, url: URL, status: int, target: URL) -> Request
         harmless = {
             name: text
             for name, text in request.headers.items()
-            if name.lower() in _HARMLESS
+            if name.lower() in _CROSS_ORIGIN_HEADERS
         }
         request = replace(request, headers=harmless, secret_headers={})
     return request
@@ -267,7 +272,7 @@ def _becomes_get(method: str, status: int) -> bool:
 
     Source: https://fetch.spec.whatwg.org/#http-redirect-fetch
     """
-    if method in ("GET", "HEAD") or status in _WITH_METHOD_KEPT:
+    if method in ("GET", "HEAD") or status in _METHOD_PRESERVING:
         return False
     return status == 303 or method == "POST"
 
@@ -280,7 +285,7 @@ def _without(headers: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 @contextmanager
-def _told(limits: Limits) -> Iterator[None]:
+def _convert_errors(limits: Limits) -> Iterator[None]:
     """Converts exceptions of the network and its libraries to FetchError.
 
     Their messages are left out, because they contain addresses.

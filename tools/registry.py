@@ -2,7 +2,7 @@
 
 `@tool` describes a typed function and returns it unchanged. The registry finds the
 tools in `tools/builtin/` and in the `tools.py` of each installed app. Rows of
-`tools.models.Tool` say which tools are enabled.
+`tools.models.tool.Tool` say which tools are enabled.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from django.utils.module_loading import module_has_submodule
 
 from tools import builtin
 from tools.errors import InvalidTool
-from tools.isolated import IsolatedCall
+from tools.python.isolated_call import IsolatedCall
+from tools.python.thread_pool import MAX_THREADS, ToolThreadPool
 from tools.schema import Signature, signature_of
-from tools.threads import MAX_THREADS, Threads
 
 Replay = Literal["safe", "idempotent", "once"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-Ask = Callable[["Context", str, Mapping[str, Any]], Awaitable["Answer"]]
+AskForm = Callable[["Context", str, Mapping[str, Any]], Awaitable["FormAnswer"]]
 
 NAME = re.compile(r"\A[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")  # accepted by every provider
 
 _MARK = "__tool__"
 _SIGNATURE = "__tool_signature__"
-_threads = Threads(MAX_THREADS)
+_threads = ToolThreadPool(MAX_THREADS)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FormAnswer:
     """A person's answer to a form."""
 
     action: Literal["accept", "decline", "cancel"]
@@ -86,25 +86,25 @@ class Context:
     #: Reports progress: `progress("3 of 10 pages")`. Callable from any thread.
     progress: Callable[[str], None] = field(default=lambda message: None)
     #: Shows a form and returns the answer, for `asking`; None if no person can answer.
-    ask: Ask | None = None
+    ask: AskForm | None = None
     #: Where an external system posts its result; "" if PUBLIC_URL is not set.
     callback_url: str = ""
     #: Called with the id of a call that was given up but cannot be stopped.
     abandoned: Callable[[str], None] = field(default=lambda call_id: None)
 
-    async def asking(self, message: str, schema: Mapping[str, Any]) -> Answer:
+    async def asking(self, message: str, schema: Mapping[str, Any]) -> FormAnswer:
         """Shows a form to the user and waits for the answer.
 
         `schema` is the JSON Schema of a flat object. The answer is "cancel" if no
         person can answer.
         """
         if self.ask is None:
-            return Answer("cancel")
+            return FormAnswer("cancel")
         return await self.ask(self, message, schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class RuntimeTool:
     """A tool as a turn uses it."""
 
     name: str
@@ -182,22 +182,22 @@ def tool(function: Any = None, /, **settings: Any) -> Any:
     return _mark(function, **settings)
 
 
-def tool_of(function: Callable[..., Any]) -> Tool:
+def get_tool(function: Callable[..., Any]) -> RuntimeTool:
     """The tool that `@tool` created for a function."""
-    found: Tool = getattr(function, _MARK)
+    found: RuntimeTool = getattr(function, _MARK)
     return found
 
 
 @cache
-def python_tools() -> dict[str, Tool]:
+def python_tools() -> dict[str, RuntimeTool]:
     """All tools in installed code, by name. Raises InvalidTool."""
     return discover(_modules())
 
 
-def discover(modules: Iterable[ModuleType]) -> dict[str, Tool]:
-    found: dict[str, Tool] = {}
+def discover(modules: Iterable[ModuleType]) -> dict[str, RuntimeTool]:
+    found: dict[str, RuntimeTool] = {}
     for module in modules:
-        for each in _marked(module):
+        for each in _find_tools(module):
             known = found.setdefault(each.name, each)
             if known is not each:
                 raise InvalidTool(
@@ -222,7 +222,7 @@ class _PythonCall:
         return await _threads.run(
             partial(self.function, **values),
             self.name,
-            abandoned=partial(context.abandoned, context.call_id),
+            on_abandoned=partial(context.abandoned, context.call_id),
         )
 
 
@@ -248,10 +248,10 @@ def _mark(
     _check(source, name, **settings)
     call: Any = _PythonCall(function, signature, name)
     if isolate:
-        call = _isolated(function, source, memory)
+        call = _build_isolated_call(function, source, memory)
     elif memory is not None:
         raise InvalidTool(f"{source} limits its memory; that takes isolate=True.")
-    made = Tool(
+    new_tool = RuntimeTool(
         name=name,
         description=description or signature.description,
         parameters=signature.parameters,
@@ -259,12 +259,12 @@ def _mark(
         source=source,
         **settings,
     )
-    setattr(function, _MARK, made)
+    setattr(function, _MARK, new_tool)
     setattr(function, _SIGNATURE, signature)
     return function
 
 
-def _isolated(
+def _build_isolated_call(
     function: Callable[..., Any], source: str, memory: int | None
 ) -> IsolatedCall:
     if "<" in function.__qualname__ or function.__module__ == "__main__":
@@ -307,7 +307,9 @@ def _modules() -> Iterator[ModuleType]:
             yield import_module(f"{app.name}.tools")
 
 
-def _marked(module: ModuleType) -> Iterator[Tool]:
+def _find_tools(module: ModuleType) -> Iterator[RuntimeTool]:
     for value in list(vars(module).values()):
-        if isfunction(value) and isinstance(found := vars(value).get(_MARK), Tool):
+        if isfunction(value) and isinstance(
+            found := vars(value).get(_MARK), RuntimeTool
+        ):
             yield found

@@ -27,8 +27,8 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
-from tools.arguments import raise_invalid
 from tools.errors import InvalidTool
+from tools.json_schema.arguments import raise_invalid
 
 JsonSchema = dict[str, Any]
 
@@ -62,19 +62,21 @@ def signature_of(function: Callable[..., Any], context: type) -> Signature:
         parameter.name: _hint(function, parameter)
         for parameter in inspect.signature(function).parameters.values()
     }
-    ours = [name for name, hint in hints.items() if _is(hint, context)]
-    if len(ours) > 1:
+    context_names = [name for name, hint in hints.items() if _is_context(hint, context)]
+    if len(context_names) > 1:
         _refuse(function, f"takes more than one {context.__name__}.")
-    described = _docstring(function)
-    told = {name: hint for name, hint in hints.items() if name not in ours}
-    adapter, parameters = _described(function, told)
-    for name, text in _parameter_texts(described).items():
+    docstring = _docstring(function)
+    model_hints = {
+        name: hint for name, hint in hints.items() if name not in context_names
+    }
+    adapter, parameters = _build_schema(function, model_hints)
+    for name, text in _parameter_texts(docstring).items():
         if name in parameters["properties"]:
             parameters["properties"][name].setdefault("description", text)
     return Signature(
-        description=(described.description or "").strip(),
+        description=(docstring.description or "").strip(),
         parameters=parameters,
-        context=ours[0] if ours else "",
+        context=context_names[0] if context_names else "",
         is_async=inspect.iscoroutinefunction(function),
         _adapter=adapter,
     )
@@ -98,7 +100,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
         _refuse(function, f"takes {name!r} by position only; remove the '/'.")
     if parameter.annotation is parameter.empty:
         _refuse(function, f"has no type for its parameter {name!r}.")
-    hint = _evaluated(function, parameter)
+    hint = _resolve_hint(function, parameter)
     for default in [parameter.default, *getattr(hint, "__metadata__", ())]:
         if isinstance(default, FieldInfo) and (
             default is parameter.default
@@ -113,7 +115,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     return hint
 
 
-def _evaluated(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _resolve_hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """The parameter's type; the annotation itself is text under `from __future__ import
     annotations`."""
     annotated = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -129,7 +131,7 @@ def _evaluated(function: Callable[..., Any], parameter: inspect.Parameter) -> An
     return hints[parameter.name]
 
 
-def _is(hint: Any, context: type) -> bool:
+def _is_context(hint: Any, context: type) -> bool:
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     if typing.get_origin(hint) in (Union, UnionType):
@@ -137,7 +139,7 @@ def _is(hint: Any, context: type) -> bool:
     return hint is context
 
 
-def _described(
+def _build_schema(
     function: Callable[..., Any], hints: Mapping[str, Any]
 ) -> tuple[TypeAdapter[dict[str, Any]], JsonSchema]:
     parameters = inspect.signature(function).parameters
@@ -146,7 +148,7 @@ def _described(
     }
     try:
         adapter = _adapter(fields)
-        schema = adapter.json_schema(schema_generator=_Untitled)
+        schema = adapter.json_schema(schema_generator=_SchemaWithoutTitles)
     except (PydanticUserError, TypeError) as exc:
         culprits = [repr(n) for n in fields if not _is_describable(fields[n])]
         raise InvalidTool(
@@ -158,7 +160,7 @@ def _described(
             alias = _alias(hints[name]) or name
             default = _default(function, parameters[name])
             schema["properties"][alias]["default"] = default
-    return adapter, _tidied(schema)
+    return adapter, _forbid_additional_properties(schema)
 
 
 def _field(hint: Any, default: Any) -> Any:
@@ -202,14 +204,14 @@ def _default(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
         ) from exc
 
 
-class _Untitled(GenerateJsonSchema):
+class _SchemaWithoutTitles(GenerateJsonSchema):
     """JSON Schema without titles, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
-def _tidied(schema: JsonSchema) -> JsonSchema:
+def _forbid_additional_properties(schema: JsonSchema) -> JsonSchema:
     """The schema with `additionalProperties: false` in every object, so that a misspelt
     name is an error."""
     for each in [schema, *schema.get("$defs", {}).values()]:
@@ -228,10 +230,10 @@ def _docstring(function: Callable[..., Any]) -> docstring_parser.Docstring:
         ) from exc
 
 
-def _parameter_texts(described: docstring_parser.Docstring) -> dict[str, str]:
+def _parameter_texts(docstring: docstring_parser.Docstring) -> dict[str, str]:
     return {
         parameter.arg_name: " ".join(parameter.description.split())
-        for parameter in described.params
+        for parameter in docstring.params
         if parameter.description
     }
 

@@ -7,7 +7,7 @@ from conversations.admin.idempotency_key import IdempotencyKeyAdmin
 from conversations.admin.item import ItemAdmin
 from conversations.admin.memory import MemoryAdmin
 from conversations.admin.preset import ContextSourceAdmin, PresetAdmin
-from conversations.admin.sign_in_attempts import SignInAdmin, SignInFailuresAdmin
+from conversations.admin.sign_in_attempts import SignInFailuresAdmin, SignInLogAdmin
 from conversations.admin.tool_call import QuestionAdmin, ToolCallAdmin
 from conversations.admin.turn import TurnAdmin
 
@@ -21,8 +21,8 @@ __all__ = [
     "MemoryAdmin",
     "PresetAdmin",
     "QuestionAdmin",
-    "SignInAdmin",
     "SignInFailuresAdmin",
+    "SignInLogAdmin",
     "ToolCallAdmin",
     "TurnAdmin",
 ]

@@ -10,12 +10,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from conversations.ledger import dollars
-from conversations.token_forms import LimitsForm, money, spent_words
-from conversations.tokens import AccessToken
+from conversations.access.budget import dollars
+from conversations.models.access_token import AccessToken
+from conversations.pages.token_forms import LimitsForm, describe_spending, money
 
-_WHAT = ["user", "label", "expires_at"]
-_LIMITS = [
+_IDENTITY_FIELDS = ["user", "label", "expires_at"]
+_LIMIT_FIELDS = [
     "scopes",
     "allowed_models",
     "networks",
@@ -24,7 +24,14 @@ _LIMITS = [
     ("budget", "budget_period"),
     "declares_any_tool",
 ]
-_KNOWN = ["prefix", "created_at", "last_used_at", "revoked_at", "spent", "by_period"]
+_STATE_FIELDS = [
+    "prefix",
+    "created_at",
+    "last_used_at",
+    "revoked_at",
+    "spent",
+    "by_period",
+]
 
 
 @admin.register(AccessToken)
@@ -54,18 +61,20 @@ class AccessTokenAdmin(admin.ModelAdmin):
     raw_id_fields = ["user"]
     filter_horizontal = ["allowed_models"]
     actions = ["revoke"]
-    readonly_fields = _KNOWN
+    readonly_fields = _STATE_FIELDS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AccessToken]:
         rows: QuerySet[AccessToken] = super().get_queryset(request)
         return rows if request.user.is_superuser else rows.filter(user=request.user.pk)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        told = [
-            (None, {"fields": _WHAT}),
-            (_("What it may do, and how much of it"), {"fields": _LIMITS}),
+        sections = [
+            (None, {"fields": _IDENTITY_FIELDS}),
+            (_("What it may do, and how much of it"), {"fields": _LIMIT_FIELDS}),
         ]
-        return [*told, (_("So far"), {"fields": _KNOWN})] if obj else told
+        return (
+            [*sections, (_("So far"), {"fields": _STATE_FIELDS})] if obj else sections
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed = [*self.readonly_fields, "user"] if obj else [*self.readonly_fields]
@@ -90,10 +99,10 @@ class AccessTokenAdmin(admin.ModelAdmin):
         if change:
             super().save_model(request, obj, form, change)
             return
-        token = obj.draw()
+        token = obj.generate_token()
         super().save_model(request, obj, form, change)
-        said = _("Copy the token now; it is not shown again:")
-        messages.warning(request, format_html("{} <code>{}</code>", said, token))
+        notice = _("Copy the token now; it is not shown again:")
+        messages.warning(request, format_html("{} <code>{}</code>", notice, token))
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
     def revoke(self, request: HttpRequest, tokens: QuerySet[AccessToken]) -> None:
@@ -101,8 +110,8 @@ class AccessTokenAdmin(admin.ModelAdmin):
         for token in live:
             token.revoke()
             self.log_change(request, token, "Revoked.")
-        said = ngettext("%d token is revoked.", "%d tokens are revoked.", len(live))
-        messages.success(request, said % len(live))
+        notice = ngettext("%d token is revoked.", "%d tokens are revoked.", len(live))
+        messages.success(request, notice % len(live))
 
     @admin.display(description=_("scopes"))
     def scopes_shown(self, token: AccessToken) -> str:
@@ -110,7 +119,7 @@ class AccessTokenAdmin(admin.ModelAdmin):
 
     @admin.display(description=_("spent"))
     def spent(self, token: AccessToken) -> str:
-        return spent_words(token) or "–"
+        return describe_spending(token) or "–"
 
     @admin.display(description=_("spent by period"))
     def by_period(self, token: AccessToken) -> str:

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from conversations.admin.said import SaidAdmin
+from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.models import (
     Attachment,
 )
 
 
 @admin.register(Attachment)
-class AttachmentAdmin(SaidAdmin):
+class AttachmentAdmin(ConversationContentAdmin):
     owner = "conversation__owner"
     list_display = ["id", "name", "conversation", "content_type", "size", "created_at"]
     list_filter = ["created_at"]

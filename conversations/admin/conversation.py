@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from conversations import engine
-from conversations.admin.said import EDIT, SaidAdmin
+from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
 from conversations.models import (
     Conversation,
     Turn,
@@ -24,7 +24,7 @@ from conversations.models import (
 
 
 @admin.register(Conversation)
-class ConversationAdmin(SaidAdmin):
+class ConversationAdmin(ConversationContentAdmin):
     owner = "owner"
     list_display = [
         "__str__",
@@ -64,7 +64,7 @@ class ConversationAdmin(SaidAdmin):
     ) -> None:
         super().save_model(request, obj, form, change)
         if "title" in form.changed_data:
-            engine.renamed(obj)
+            engine.announce_rename(obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(EDIT)

@@ -17,10 +17,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from conversations import engine
-from conversations.admin.said import INSPECT, SaidAdmin
-from conversations.engine import rescue
-from conversations.engine_status import status
+from conversations.admin.conversation_content import INSPECT, ConversationContentAdmin
+from conversations.engine import staff_actions
 from conversations.models import ToolCall, Turn
+from conversations.staff.engine_status import status
 
 CHANGE = "conversations.change_turn"
 
@@ -28,7 +28,7 @@ CHANGE = "conversations.change_turn"
 class EnginePage:
     """Status page of the engine, for all users' turns, with actions for stuck ones."""
 
-    def __init__(self, turns: SaidAdmin) -> None:
+    def __init__(self, turns: ConversationContentAdmin) -> None:
         self._turns = turns
         self._site = turns.admin_site
 
@@ -65,14 +65,14 @@ class EnginePage:
         """`action`: cancel, retry or release."""
         turn = get_object_or_404(self._turns.get_queryset(request), pk=pk)
         self._check(request)
-        act = _ACTS.get(request.POST.get("action", ""))
-        if act is None:
+        action = _ACTIONS.get(request.POST.get("action", ""))
+        if action is None:
             raise Http404
         with transaction.atomic():
-            if is_done := act.do(turn):
-                self._turns.log_change(request, turn, act.log)
+            if is_done := action.do(turn):
+                self._turns.log_change(request, turn, action.log)
         if is_done:
-            messages.success(request, act.told)
+            messages.success(request, action.message)
         else:
             messages.warning(request, _("Nothing was done: it is not running now."))
         return redirect("admin:conversations_engine")
@@ -92,10 +92,10 @@ class EnginePage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Act:
+class _Action:
     do: Callable[[Turn], bool]  # False where the turn is not in the state for it
     log: str
-    told: Any
+    message: Any
 
 
 def _cancel(turn: Turn) -> bool:
@@ -106,24 +106,24 @@ def _cancel(turn: Turn) -> bool:
 
 
 def _retry(turn: Turn) -> bool:
-    return _queued(turn, rescue.retry)
+    return _resubmit(turn, staff_actions.retry)
 
 
 def _release(turn: Turn) -> bool:
-    return _queued(turn, rescue.release)
+    return _resubmit(turn, staff_actions.release)
 
 
-def _queued(turn: Turn, do: Callable[[str], bool]) -> bool:
+def _resubmit(turn: Turn, do: Callable[[str], bool]) -> bool:
     if not do(turn.pk):
         return False
     transaction.on_commit(partial(engine.submit, turn.pk, turn.conversation_id))
     return True
 
 
-_ACTS: Mapping[str, _Act] = {
-    "cancel": _Act(_cancel, "Stopped.", _("The turn is being stopped.")),
-    "retry": _Act(_retry, "Queued again.", _("The turn is queued again.")),
-    "release": _Act(
+_ACTIONS: Mapping[str, _Action] = {
+    "cancel": _Action(_cancel, "Stopped.", _("The turn is being stopped.")),
+    "retry": _Action(_retry, "Queued again.", _("The turn is queued again.")),
+    "release": _Action(
         _release, "Taken from its run.", _("Another run may take the turn up.")
     ),
 }

@@ -6,11 +6,11 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from conversations.api.checks import InputError
-from conversations.api.inputs import options_of
-from conversations.corrections import Place, corrected, places
 from conversations.models import Item, Turn
-from llm.forms import StrictJSONField
+from conversations.staff.corrections import ItemText, apply_corrections, item_texts
+from conversations.turns.input_checks import InputError
+from conversations.turns.request_input import options_of
+from llm.forms.fields import StrictJSONField
 
 
 class _Indented(json.JSONEncoder):
@@ -18,7 +18,7 @@ class _Indented(json.JSONEncoder):
         super().__init__(**{**kwargs, "indent": 2})
 
 
-class ObjectField(StrictJSONField):
+class IndentedObjectField(StrictJSONField):
     """A JSON object, indented."""
 
     widget = forms.Textarea(attrs={"rows": 12, "cols": 100, "spellcheck": "false"})
@@ -35,26 +35,26 @@ class ObjectField(StrictJSONField):
         return value
 
 
-class SaidField(forms.CharField):
+class ItemTextField(forms.CharField):
     """One text of an item. CRLF from the browser does not count as a change."""
 
     widget = forms.Textarea(attrs={"rows": 6, "cols": 100, "dir": "auto"})
 
-    def __init__(self, place: Place, **kwargs: Any) -> None:
-        self.place = place
+    def __init__(self, item_text: ItemText, **kwargs: Any) -> None:
+        self.item_text = item_text
         super().__init__(
-            label=place.label,
-            initial=_unix(place.text),
+            label=item_text.label,
+            initial=_normalize_line_ends(item_text.text),
             required=False,
             strip=False,
             **kwargs,
         )
 
     def to_python(self, value: Any) -> str:
-        return _unix(super().to_python(value) or "")
+        return _normalize_line_ends(super().to_python(value) or "")
 
 
-def _unix(text: str) -> str:
+def _normalize_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -62,7 +62,7 @@ class ItemForm(forms.ModelForm):
     """One field for each text of an item, and the whole item as JSON. `item_form`
     creates the subclass for an item."""
 
-    payload = ObjectField(label=_("JSON"))
+    payload = IndentedObjectField(label=_("JSON"))
 
     class Meta:
         model = Item
@@ -72,7 +72,7 @@ class ItemForm(forms.ModelForm):
         cleaned: dict[str, Any] = super().clean() or {}
         if "payload" in cleaned:
             try:
-                cleaned["payload"] = corrected(
+                cleaned["payload"] = apply_corrections(
                     self.initial["payload"], cleaned["payload"], self._texts(cleaned)
                 )
             except ValueError as exc:
@@ -81,16 +81,16 @@ class ItemForm(forms.ModelForm):
 
     def _texts(self, cleaned: dict[str, Any]) -> dict[Any, str]:
         return {
-            field.place.path: cleaned[name]
+            field.item_text.path: cleaned[name]
             for name, field in self.fields.items()
-            if isinstance(field, SaidField) and name in self.changed_data
+            if isinstance(field, ItemTextField) and name in self.changed_data
         }
 
 
-def text_fields(item: Item) -> dict[str, SaidField]:
+def text_fields(item: Item) -> dict[str, ItemTextField]:
     return {
-        f"text_{number}": SaidField(place)
-        for number, place in enumerate(places(item.payload))
+        f"text_{number}": ItemTextField(item_text)
+        for number, item_text in enumerate(item_texts(item.payload))
     }
 
 
@@ -98,8 +98,8 @@ def item_form(item: Item) -> type[ItemForm]:
     return type("ItemForm", (ItemForm,), text_fields(item))
 
 
-class TurnForm(forms.ModelForm):
-    options = ObjectField(required=False)
+class TurnOptionsForm(forms.ModelForm):
+    options = IndentedObjectField(required=False)
 
     class Meta:
         model = Turn

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from conversations.admin.said import SaidAdmin
+from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.models import (
     IdempotencyKey,
 )
 
 
 @admin.register(IdempotencyKey)
-class IdempotencyKeyAdmin(SaidAdmin):
+class IdempotencyKeyAdmin(ConversationContentAdmin):
     owner = "user"
     list_display = ["key", "user", "turn", "created_at"]
     list_filter = ["created_at"]

@@ -14,17 +14,17 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from conversations import engine
+from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
 from conversations.admin.forms import item_form, text_fields
-from conversations.admin.said import EDIT, SaidAdmin
 from conversations.admin.turn import is_at_rest
-from conversations.corrections import places
 from conversations.models import (
     Item,
 )
+from conversations.staff.corrections import item_texts
 
 
 @admin.register(Item)
-class ItemAdmin(SaidAdmin):
+class ItemAdmin(ConversationContentAdmin):
     owner = "turn__conversation__owner"
     list_display = ["id", "turn", "position", "origin", "type", "item_id", "created_at"]
     list_filter = ["origin", "created_at"]
@@ -39,7 +39,7 @@ class ItemAdmin(SaidAdmin):
         "type",
         "created_at",
         "proof",
-        "said",
+        "content",
     ]
 
     class Media:
@@ -104,7 +104,7 @@ class ItemAdmin(SaidAdmin):
         return f"{issuer.get('provider', '?')}/{issuer.get('model', '?')}"
 
     @admin.display(description=_("what was said"))
-    def said(self, item: Item) -> SafeString:
+    def content(self, item: Item) -> SafeString:
         whole = json.dumps(item.payload, ensure_ascii=False, indent=2)
-        texts = "\n\n".join(place.text for place in places(item.payload))
-        return format_html('<pre class="said">{}</pre>', texts or whole)
+        texts = "\n\n".join(item_text.text for item_text in item_texts(item.payload))
+        return format_html('<pre class="content">{}</pre>', texts or whole)

@@ -3,12 +3,12 @@ from __future__ import annotations
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
-from conversations.admin.said import SaidAdmin
-from conversations.memories import Memory
+from conversations.admin.conversation_content import ConversationContentAdmin
+from conversations.models.memory import Memory
 
 
 @admin.register(Memory)
-class MemoryAdmin(SaidAdmin):
+class MemoryAdmin(ConversationContentAdmin):
     owner = "user"
     list_display = ["__str__", "user", "conversation", "created_at", "deleted_at"]
     list_filter = ["created_at", ("deleted_at", admin.EmptyFieldListFilter)]

@@ -12,8 +12,12 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from conversations.context import Reader, Rendering, render
-from conversations.preset_forms import ContextSourceForm, PresetForm, TryForm
-from conversations.presets import ContextSource, Preset, PresetSource
+from conversations.models.preset import ContextSource, Preset, PresetSource
+from conversations.pages.preset_forms import (
+    ContextSourceForm,
+    ContextSourceTrialForm,
+    PresetForm,
+)
 from llm.admin import SecretFormAdmin
 
 MAX_SHOWN = 50_000  # characters of the text that a trial shows
@@ -166,7 +170,7 @@ class ContextSourceAdmin(SecretFormAdmin):
         row = self.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404
-        form = TryForm(
+        form = ContextSourceTrialForm(
             *([request.POST] if request.method == "POST" else []),
             user=request.user,
             may_choose=self._may_try_as_others(request),
@@ -186,13 +190,15 @@ class ContextSourceAdmin(SecretFormAdmin):
         return TemplateResponse(request, template, context)
 
     def _try(
-        self, request: HttpRequest, row: ContextSource, form: TryForm
+        self, request: HttpRequest, row: ContextSource, form: ContextSourceTrialForm
     ) -> Rendering:
         user = form.cleaned_data["username"]
         reader = Reader(user_id=user.pk, username=user.get_username())
-        [done] = async_to_sync(render)([row.tried()], reader)
-        came = "failed" if done.reason else f"{len(done.text.encode())} bytes"
-        self.log_change(request, row, f"Tried as {user}: {came}, {done.seconds:.2f} s.")
+        [done] = async_to_sync(render)([row.to_trial_source()], reader)
+        outcome = "failed" if done.reason else f"{len(done.text.encode())} bytes"
+        self.log_change(
+            request, row, f"Tried as {user}: {outcome}, {done.seconds:.2f} s."
+        )
         return done
 
     @admin.display(description=_("presets"))

@@ -16,11 +16,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from conversations.admin.said import SaidAdmin
+from conversations.admin.conversation_content import ConversationContentAdmin
 from conversations.models import Item, Question, ToolCall
-from conversations.statistics import PERIODS, report
-from tools.differences import differing
+from conversations.staff.tool_statistics import PERIODS, report
 from tools.models import Tool
+from tools.text_diff import diff_lines
 
 USUAL_PERIOD = "7d"
 
@@ -83,7 +83,7 @@ class _KindOfQuestionFilter(_KindFilter):
 
 
 @admin.register(ToolCall)
-class ToolCallAdmin(SaidAdmin):
+class ToolCallAdmin(ConversationContentAdmin):
     owner = "turn__conversation__owner"
     change_list_template = "admin/conversations/toolcall/change_list.html"
     list_display = [
@@ -114,7 +114,7 @@ class ToolCallAdmin(SaidAdmin):
             {"fields": ["name", "state", "error", "call_id", "turn_link", "attempts"]},
         ),
         (_("What was said"), {"fields": ["arguments", "result"]}),
-        (_("A person's word"), {"fields": ["asked"]}),
+        (_("A person's word"), {"fields": ["question_links"]}),
         (
             _("Times"),
             {"fields": ["created_at", "started_at", "ended_at", "duration"]},
@@ -130,7 +130,7 @@ class ToolCallAdmin(SaidAdmin):
                     "poll_at",
                     "cancel_requested",
                     "late_at",
-                    "told_in",
+                    "result_turn_link",
                     "epoch",
                     "lease_until",
                 ],
@@ -177,7 +177,7 @@ class ToolCallAdmin(SaidAdmin):
         return _link("turn", call.turn_id)
 
     @admin.display(description=_("told in the turn"))
-    def told_in(self, call: ToolCall) -> SafeString | str:
+    def result_turn_link(self, call: ToolCall) -> SafeString | str:
         return _link("turn", call.delivered_in_id) if call.delivered_in_id else "–"
 
     @admin.display(description=_("arguments"))
@@ -193,7 +193,7 @@ class ToolCallAdmin(SaidAdmin):
         return "–" if call.output is None else _text(call.output)
 
     @admin.display(description=_("questions"))
-    def asked(self, call: ToolCall) -> SafeString | str:
+    def question_links(self, call: ToolCall) -> SafeString | str:
         questions = call.questions.select_related("decided_by")
         links = format_html_join(
             "", "<li>{}: {}</li>", ((_link("question", q.pk), q) for q in questions)
@@ -202,7 +202,7 @@ class ToolCallAdmin(SaidAdmin):
 
 
 @admin.register(Question)
-class QuestionAdmin(SaidAdmin):
+class QuestionAdmin(ConversationContentAdmin):
     owner = "tool_call__turn__conversation__owner"
     list_display = [
         "id",
@@ -240,7 +240,10 @@ class QuestionAdmin(SaidAdmin):
             _("Decided"),
             {"fields": ["decided_by", "decided_at", "note", "group"]},
         ),
-        (_("What was asked and answered"), {"fields": ["asked", "answered"]}),
+        (
+            _("What was asked and answered"),
+            {"fields": ["content", "answer_content"]},
+        ),
         (_("Times"), {"fields": ["asked_at", "expires_at"]}),
     ]
 
@@ -263,12 +266,12 @@ class QuestionAdmin(SaidAdmin):
         return _link("toolcall", question.tool_call_id)
 
     @admin.display(description=_("asked"))
-    def asked(self, question: Question) -> SafeString | str:
+    def content(self, question: Question) -> SafeString | str:
         form = question.kind == Question.Kind.FORM
         return _text(question.schema if form else question.arguments)
 
     @admin.display(description=_("answered"))
-    def answered(self, question: Question) -> SafeString | str:
+    def answer_content(self, question: Question) -> SafeString | str:
         """The approved arguments, compared with those the model wrote."""
         if question.answer is None:
             return "–"
@@ -276,7 +279,7 @@ class QuestionAdmin(SaidAdmin):
             return _text(question.answer)
         if not question.is_edited:
             return str(_("as asked"))
-        lines = differing(_pretty(question.arguments), _pretty(question.answer))
+        lines = diff_lines(_pretty(question.arguments), _pretty(question.answer))
         return render_to_string("admin/tools/lines.html", {"lines": lines})
 
 

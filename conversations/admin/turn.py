@@ -21,22 +21,22 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from conversations import engine
+from conversations.admin.conversation_content import EDIT, ConversationContentAdmin
 from conversations.admin.engine import EnginePage
-from conversations.admin.forms import TurnForm
-from conversations.admin.said import EDIT, SaidAdmin
+from conversations.admin.forms import TurnOptionsForm
 from conversations.models import (
     Item,
     ToolCall,
     Turn,
 )
-from conversations.timeline import timeline
+from conversations.staff.turn_timeline import timeline
 from llm.models import ModelCall
 
 
 @admin.register(Turn)
-class TurnAdmin(SaidAdmin):
+class TurnAdmin(ConversationContentAdmin):
     owner = "conversation__owner"
-    form = TurnForm
+    form = TurnOptionsForm
     list_display = [
         "id",
         "conversation",
@@ -88,7 +88,7 @@ class TurnAdmin(SaidAdmin):
         self, request: HttpRequest, queryset: QuerySet[Turn], search_term: str
     ) -> tuple[QuerySet[Turn], bool]:
         term = search_term.strip()
-        return (queryset.filter(_led_to_by(term)) if term else queryset), False
+        return (queryset.filter(_search_filter(term)) if term else queryset), False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm(EDIT) and is_at_rest(obj)
@@ -165,13 +165,13 @@ def _may_stop(request: HttpRequest) -> bool:
     )
 
 
-def _led_to_by(term: str) -> Q:
+def _search_filter(term: str) -> Q:
     """Filter for turns that have this id, or contain an object with this id."""
     requests = ModelCall.objects.filter(Q(request_id=term) | Q(response_id=term))
     found = {
-        *Item.objects.named([term]).values_list("turn", flat=True),
+        *Item.objects.with_ids([term]).values_list("turn", flat=True),
         *ToolCall.objects.filter(call_id=term).values_list("turn", flat=True),
         *requests.values_list("turn_id", flat=True),
     }
-    theirs = Q(conversation=term) | Q(conversation__owner__username=term)
-    return Q(pk__in={term, *found}) | theirs
+    by_conversation = Q(conversation=term) | Q(conversation__owner__username=term)
+    return Q(pk__in={term, *found}) | by_conversation

@@ -15,16 +15,18 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from conversations import admission, ledger
-from conversations.addresses import client_address
-from conversations.history import estimate
-from conversations.limits import Verdict
-from conversations.token_errors import TooFast
-from conversations.tokens import AccessToken, Scope
+from conversations.access import admission, budget
+from conversations.access.client_address import client_address
+from conversations.access.errors import TooFast
+from conversations.access.rate_limits import Verdict
+from conversations.models.access_token import AccessToken, Scope
+from conversations.turns.history import estimate_tokens
 from llm.models import LanguageModel
 from llm.wire.items import Item
 
-_TAKEN = "parley_limits"  # the attribute of a request that holds its rate limit verdict
+_VERDICT_ATTRIBUTE = (
+    "parley_limits"  # the attribute of a request that holds its rate limit verdict
+)
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -74,9 +76,9 @@ class TokenThrottle(BaseThrottle):
                 size = admission.request_size(request._request)
                 verdict = admission.take_user_request(request.user, size)
         except TooFast as exc:
-            setattr(request._request, _TAKEN, exc.verdict)
+            setattr(request._request, _VERDICT_ATTRIBUTE, exc.verdict)
             raise
-        setattr(request._request, _TAKEN, verdict)
+        setattr(request._request, _VERDICT_ATTRIBUTE, verdict)
         return True
 
 
@@ -87,8 +89,8 @@ def token_of(request: Request) -> AccessToken | None:
 
 def limit_headers(request: Request) -> Mapping[str, str]:
     """The rate limit headers of the answer."""
-    verdict: Verdict | None = getattr(request._request, _TAKEN, None)
-    return admission.headers_of(verdict) if verdict else {}
+    verdict: Verdict | None = getattr(request._request, _VERDICT_ATTRIBUTE, None)
+    return admission.rate_limit_headers(verdict) if verdict else {}
 
 
 def admit_turn(token: AccessToken, model: LanguageModel, items: Sequence[Item]) -> None:
@@ -98,8 +100,8 @@ def admit_turn(token: AccessToken, model: LanguageModel, items: Sequence[Item]) 
     """
     admission.check_model(token, model.pk, model.public_name)
     if token.tokens_per_minute:
-        admission.look_for_tokens(token, estimate("", items))
-    ledger.check(token)
+        admission.check_tokens_available(token, estimate_tokens("", items))
+    budget.check_budget(token)
 
 
 def _address(request: Request) -> str:

@@ -21,9 +21,9 @@ from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
-from conversations.api.checks import InputError
 from conversations.engine import NotRunning
-from llm.errors import LONGEST, LLMError
+from conversations.turns.input_checks import InputError
+from llm.errors import MAX_MESSAGE_LENGTH, LLMError
 from llm.wire.items import new_id
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ REQUEST_ID = "X-Request-ID"
 _API = "/api/"
 
 
-class Refused(APIException):
+class InvalidInput(APIException):
     """A value in a request is invalid; `param` is its path."""
 
     status_code: int = status.HTTP_400_BAD_REQUEST
@@ -49,7 +49,7 @@ class PayloadTooLarge(APIException):
     default_code = "request_too_large"
 
 
-class Conflict(APIException):
+class IdempotencyKeyConflict(APIException):
     status_code = status.HTTP_409_CONFLICT
     default_detail = (
         "This Idempotency-Key belongs to another request; choose a new one."
@@ -58,7 +58,7 @@ class Conflict(APIException):
     param = "Idempotency-Key"
 
 
-class NothingToContinue(APIException):
+class NothingToContinueConflict(APIException):
     status_code = status.HTTP_409_CONFLICT
     default_detail = (
         "There is nothing to continue: the message is below its limits, or it has no"
@@ -67,7 +67,7 @@ class NothingToContinue(APIException):
     default_code = "nothing_to_continue"
 
 
-class Unavailable(APIException):
+class EngineNotRunning(APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_detail = "The server is going down or starting; try again in a moment."
     default_code = "not_running"
@@ -83,7 +83,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     if isinstance(exc, RequestDataTooBig):
         exc = PayloadTooLarge()
     elif isinstance(exc, NotRunning):
-        exc = Unavailable()
+        exc = EngineNotRunning()
     elif isinstance(exc, Http404):
         exc = Http404()  # Django's message would name a model class
     response = drf_exception_handler(exc, context)
@@ -158,7 +158,7 @@ def _error_object(exc: Exception, status: int, detail: Any) -> dict[str, Any]:
     named = isinstance(exc, ValidationError) and param
     text = f"{param}: {first}" if named else str(first)
     return {
-        "message": text[:LONGEST],  # the message may quote a long header
+        "message": text[:MAX_MESSAGE_LENGTH],  # the message may quote a long header
         "type": _type(status),
         "param": param,
         "code": getattr(first, "code", None),

@@ -20,14 +20,19 @@ from conversations.api import schema
 from conversations.api.errors import PayloadTooLarge
 from conversations.api.serializers import AttachmentSerializer, AttachmentsSerializer
 from conversations.api.views import ApiView
-from conversations.attachments import UploadRefused, examined, is_used, kept
-from conversations.file_kinds import IMAGES
 from conversations.models import Attachment, Conversation
+from conversations.turns.attachments import (
+    UploadRefused,
+    is_used,
+    save_attachments,
+    validate_files,
+)
+from conversations.turns.file_kinds import IMAGES
 
-_AROUND = 1_000_000  # bytes of a request in addition to its files
+_MULTIPART_OVERHEAD = 1_000_000  # bytes of a request in addition to its files
 
 #: Browsers must not run scripts in uploaded files.
-_POLICY = "default-src 'none'; sandbox"
+_CONTENT_SECURITY_POLICY = "default-src 'none'; sandbox"
 
 
 class FileRefused(APIException):
@@ -56,7 +61,9 @@ class AttachmentsView(ApiView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Refuse a request by its Content-Length before reading it."""
-        most = settings.MAX_UPLOAD_SIZE * settings.MAX_UPLOAD_COUNT + _AROUND
+        most = (
+            settings.MAX_UPLOAD_SIZE * settings.MAX_UPLOAD_COUNT + _MULTIPART_OVERHEAD
+        )
         if int(request.META.get("CONTENT_LENGTH") or 0) > most:
             raise PayloadTooLarge(f"A request may be at most {most} bytes long.")
         super().initial(request, *args, **kwargs)
@@ -75,7 +82,7 @@ class AttachmentsView(ApiView):
         if not files:
             raise NoFiles
         try:
-            rows = kept(found, examined(found.owner_id, files))
+            rows = save_attachments(found, validate_files(found.owner_id, files))
         except UploadRefused as exc:
             raise FileRefused(exc) from exc
         data = AttachmentSerializer(rows, many=True).data
@@ -120,7 +127,7 @@ def _download(row: Attachment, etag: str) -> HttpResponse:
     shows = content_disposition_header(row.content_type not in IMAGES, row.name)
     headers = {
         "Content-Disposition": str(shows),
-        "Content-Security-Policy": _POLICY,
+        "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
         "X-Content-Type-Options": "nosniff",
         # The browser must ask again, as the user's permission may have been revoked.
         "Cache-Control": "private, no-cache",

@@ -8,8 +8,13 @@ from django.conf import settings
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
-from conversations.api.checks import MAX_DEPTH, InputError, is_deeper, without_nul
-from conversations.api.errors import PayloadTooLarge, Refused
+from conversations.api.errors import InvalidInput, PayloadTooLarge
+from conversations.turns.input_checks import (
+    MAX_DEPTH,
+    InputError,
+    check_no_nul,
+    is_deeper,
+)
 from llm.wire import bounded_json
 
 
@@ -43,7 +48,7 @@ class JSONParser(BaseParser):
         if is_deeper(data):
             raise ParseError(f"The body is nested more than {MAX_DEPTH} levels deep.")
         try:
-            without_nul(data, body)
+            check_no_nul(data, body)
         except InputError as exc:
-            raise Refused(exc) from exc
+            raise InvalidInput(exc) from exc
         return data

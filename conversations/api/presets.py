@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from conversations.api import schema
 from conversations.api.views import ApiView
-from conversations.presets import Preset
+from conversations.models.preset import Preset
 
 
 class PresetSerializer(serializers.ModelSerializer[Any]):
@@ -35,6 +35,6 @@ class PresetsView(ApiView):
     @schema.describe(responses={200: PresetsSerializer, **schema.errors()})
     def get(self, request: Request) -> Response:
         """The presets that this user may begin a conversation with."""
-        rows = Preset.objects.permitted(request.user)
+        rows = Preset.objects.available_to(request.user)
         rows = rows.select_related("language_model__provider")
         return Response({"data": PresetSerializer(rows, many=True).data})

@@ -17,40 +17,42 @@ Described = TypeVar("Described", bound=Callable[..., Any])
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
 
 
-_untold: list[Callable[[], object]] = []
-_telling = Lock()
+_pending: list[Callable[[], object]] = []
+_lock = Lock()
 
 
-def describe(**told: Any) -> Callable[[Described], Described]:
+def describe(**options: Any) -> Callable[[Described], Described]:
     """Decorate like `extend_schema`, but only when the document is generated.
 
     `extend_schema` imports all modules that generate documents.
     """
-    return partial(_later, lambda: utils.extend_schema(**told))
+    return partial(_defer, lambda: utils.extend_schema(**options))
 
 
 def describe_view(**methods: dict[str, Any]) -> Callable[[Described], Described]:
     """Decorate like `extend_schema_view`; each value has arguments of `describe`."""
 
-    def described() -> Callable[[Any], Any]:
-        told = {name: utils.extend_schema(**each) for name, each in methods.items()}
-        return utils.extend_schema_view(**told)
+    def build_decorator() -> Callable[[Any], Any]:
+        decorators = {
+            name: utils.extend_schema(**each) for name, each in methods.items()
+        }
+        return utils.extend_schema_view(**decorators)
 
-    return partial(_later, described)
+    return partial(_defer, build_decorator)
 
 
-def _later(
+def _defer(
     describing: Callable[[], Callable[[Any], Any]], target: Described
 ) -> Described:
-    _untold.append(lambda: describing()(target))
+    _pending.append(lambda: describing()(target))
     return target
 
 
-def tell() -> None:
+def apply_descriptions() -> None:
     """Apply the decorators; called before the document is generated."""
-    with _telling:
-        while _untold:
-            _untold.pop(0)()
+    with _lock:
+        while _pending:
+            _pending.pop(0)()
 
 
 class ErrorDetailSerializer(serializers.Serializer[Any]):
@@ -72,12 +74,12 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _omissible(properties: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Make properties nullable at all levels: null is the same as leaving out."""
-    told = {}
+    fields = {}
     for name, schema in properties.items():
-        told[name] = _nullable(schema)
+        fields[name] = _nullable(schema)
         if "properties" in schema:
-            told[name]["properties"] = _omissible(schema["properties"])
-    return told
+            fields[name]["properties"] = _omissible(schema["properties"])
+    return fields
 
 
 ITEM: dict[str, Any] = {
@@ -274,8 +276,8 @@ FORM = OpenApiParameter(
 
 def event_of(data: dict[str, Any]) -> dict[str, Any]:
     """Schema of a Server-Sent Event; `data` is the schema of its JSON data."""
-    told = {"contentMediaType": JSON, "contentSchema": data}
-    fields = {"id": {}, "event": {}, "data": told}
+    content = {"contentMediaType": JSON, "contentSchema": data}
+    fields = {"id": {}, "event": {}, "data": content}
     properties = {name: {"type": "string", **more} for name, more in fields.items()}
     return {"type": "object", "properties": properties, "required": ["data"]}
 
@@ -290,10 +292,10 @@ def plain_event(**data: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["data"]}
 
 
-_NAMED = {**event_of(EVENT), "not": plain_event()}
-_TEXT = plain_event(description="With `format=text`.")
+_NAMED_EVENT = {**event_of(EVENT), "not": plain_event()}
+_TEXT_EVENT = plain_event(description="With `format=text`.")
 STREAM = OpenApiResponse(
-    {"anyOf": [_NAMED, _TEXT]},
+    {"anyOf": [_NAMED_EVENT, _TEXT_EVENT]},
     "Server-Sent Events: `id` is the position, `event` the type, `data` the event;"
     " comments between them keep the connection open.",
 )
@@ -301,7 +303,7 @@ STREAM = OpenApiResponse(
 
 #: Statuses for a body that is invalid, too large, or of another content type.
 BODY = (400, 413, 415)
-_OURS = (500, 503)  # internal error, database unavailable
+_SERVER_ERRORS = (500, 503)  # internal error, database unavailable
 
 
 def errors(*statuses: int, public: bool = False) -> dict[Any, Any]:
@@ -309,7 +311,7 @@ def errors(*statuses: int, public: bool = False) -> dict[Any, Any]:
 
     A `public` operation needs no token.
     """
-    always = _OURS if public else (401, 403, 429, *_OURS)
+    always = _SERVER_ERRORS if public else (401, 403, 429, *_SERVER_ERRORS)
     return {(status, JSON): ErrorSerializer for status in sorted({*always, *statuses})}
 
 
@@ -328,7 +330,7 @@ _OF_STATUS = {
 }
 
 
-def with_headers(result: dict[str, Any], **told: Any) -> dict[str, Any]:
+def with_headers(result: dict[str, Any], **context: Any) -> dict[str, Any]:
     """Add the common headers to `result`; a postprocessing hook of drf-spectacular."""
     result["components"]["headers"] = {
         name: {

@@ -12,21 +12,11 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from conversations.admission import look_for_user_tokens
-from conversations.answers import ANSWERS
+from conversations.access.admission import check_user_tokens_available
+from conversations.access.declared_tools import check_declared_kinds
 from conversations.api import schema
 from conversations.api.authentication import admit_turn
-from conversations.api.checks import InputError, InputTooLarge, shown
-from conversations.api.errors import Conflict, Refused
-from conversations.api.inputs import items_of, options_of
-from conversations.attachments import (
-    UnknownFile,
-    UploadRefused,
-    admitted,
-    check_inline_quota,
-)
-from conversations.declaring import check_kinds
-from conversations.history import estimate
+from conversations.api.errors import IdempotencyKeyConflict, InvalidInput
 from conversations.models import (
     Attachment,
     Conversation,
@@ -36,9 +26,20 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
-from conversations.presets import Preset
-from conversations.tokens import AccessToken
-from llm import hosted, router
+from conversations.models.access_token import AccessToken
+from conversations.models.preset import Preset
+from conversations.turns.attachments import (
+    UnknownFile,
+    UploadRefused,
+    check_inline_quota,
+    resolve_file_parts,
+)
+from conversations.turns.client_outputs import OUTPUT_TYPES
+from conversations.turns.history import estimate_tokens
+from conversations.turns.input_checks import InputError, InputSizeError, short_repr
+from conversations.turns.request_input import items_of, options_of
+from llm import router
+from llm.adaptation import hosted_tools as hosted
 from llm.capabilities import Capabilities
 from llm.errors import LLMError
 from llm.models import LanguageModel, ModelCall
@@ -49,7 +50,7 @@ from tools.models import Tool
 KEY_LENGTH = 255  # characters
 
 
-class Strict(serializers.Serializer[Any]):
+class StrictSerializer(serializers.Serializer[Any]):
     """Refuses by name what it does not know, so that no option is lost in silence."""
 
     def to_internal_value(self, data: Any) -> Any:
@@ -100,10 +101,10 @@ class PresetField(serializers.Field[Any, Any, Any, Any]):
     def to_internal_value(self, data: Any) -> Preset:
         if not isinstance(data, str):
             self.fail("invalid")
-        rows = Preset.objects.permitted(self.context["user"]).filter(name=data)
+        rows = Preset.objects.available_to(self.context["user"]).filter(name=data)
         found = rows.select_related("language_model__provider").first()
         if found is None:
-            self.fail("unknown", name=shown(data))
+            self.fail("unknown", name=short_repr(data))
         return found
 
     def to_representation(self, value: Preset) -> str:
@@ -117,7 +118,7 @@ class _CheckedField(serializers.JSONField):
         try:
             return self.check(data)
         except InputError as exc:
-            raise Refused(exc) from exc
+            raise InvalidInput(exc) from exc
 
     def check(self, data: Any) -> Any:
         raise NotImplementedError
@@ -133,7 +134,7 @@ class InputField(_CheckedField):
 class OptionsField(_CheckedField):
     def check(self, data: Any) -> dict[str, Any]:
         options = options_of(data)
-        check_kinds(options, self.context["user"], self.context.get("token"))
+        check_declared_kinds(options, self.context["user"], self.context.get("token"))
         for option in ("disabled_tools", "server_tools"):
             if names := options.get(option):
                 self._check_tools(names, f"options.{option}")
@@ -141,16 +142,16 @@ class OptionsField(_CheckedField):
 
     def _check_tools(self, names: list[str], where: str) -> None:
         """Refuse unknown names: a misspelled one would leave a tool enabled."""
-        found = Tool.objects.permitted(self.context["user"]).filter(name__in=names)
+        found = Tool.objects.visible_to(self.context["user"]).filter(name__in=names)
         if unknown := set(names) - set(found.values_list("name", flat=True)):
             raise InputError(
                 where,
-                f"no tool is named {shown(min(unknown))}.",
+                f"no tool is named {short_repr(min(unknown))}.",
                 code="unknown_tool",
             )
 
 
-class ConversationSerializer(Strict, serializers.ModelSerializer[Any]):
+class ConversationSerializer(StrictSerializer, serializers.ModelSerializer[Any]):
     title = TextField(max_length=200, required=False, allow_blank=True)
     model = ModelField(source="language_model", required=False, allow_null=True)
     preset = PresetField(
@@ -183,12 +184,12 @@ class ConversationSerializer(Strict, serializers.ModelSerializer[Any]):
 
     def create(self, validated_data: dict[str, Any]) -> Any:
         if "preset" not in validated_data:
-            preset = Preset.objects.default_of(self.context["user"])
+            preset = Preset.objects.default_for(self.context["user"])
             validated_data = {**validated_data, "preset": preset}
         return super().create(validated_data)
 
 
-class TurnRequestSerializer(Strict):
+class TurnRequestSerializer(StrictSerializer):
     """A message to a conversation. Context: `user`, `conversation`, and maybe
     `idempotency_key`."""
 
@@ -219,8 +220,10 @@ class TurnRequestSerializer(Strict):
         self._check_declared(attrs["model"], attrs.get("options") or {})
         if "tools" not in (attrs.get("options") or {}):
             # They were permitted when they were set, perhaps long ago.
-            usual = self.context["conversation"].options
-            check_kinds(usual, self.context["user"], self.context.get("token"))
+            conversation_options = self.context["conversation"].options
+            check_declared_kinds(
+                conversation_options, self.context["user"], self.context.get("token")
+            )
         attrs["input"] = self._with_files(attrs["input"])
         return attrs
 
@@ -234,7 +237,9 @@ class TurnRequestSerializer(Strict):
             if token is not None:
                 admit_turn(token, validated_data["model"], items)
             else:
-                look_for_user_tokens(self.context["user"], estimate("", items))
+                check_user_tokens_available(
+                    self.context["user"], estimate_tokens("", items)
+                )
             conversation: Conversation = self.context["conversation"]
             with transaction.atomic():
                 self._check_quota(conversation, validated_data["input"])
@@ -252,23 +257,25 @@ class TurnRequestSerializer(Strict):
         try:
             check_inline_quota(conversation.owner_id, items)
         except UploadRefused as exc:
-            raise Refused(InputTooLarge("input", str(exc), code=exc.code)) from exc
+            raise InvalidInput(
+                InputSizeError("input", str(exc), code=exc.code)
+            ) from exc
 
     def _once(self, key: str, open_turn: Callable[[], Turn]) -> Turn:
         try:
-            turn, _ = IdempotencyKey.objects.once(
+            turn, _ = IdempotencyKey.objects.get_or_open(
                 self.context["user"], key, self._fingerprint(), open_turn
             )
         except KeyReused as exc:
-            raise Conflict from exc
+            raise IdempotencyKeyConflict from exc
         return turn
 
     def _fingerprint(self) -> str:
         """Hash of the request without `wait` and `stream`; a retry may change those."""
-        asked = {n: self.initial_data.get(n) for n in ("input", "model", "options")}
-        asked["conversation"] = self.context["conversation"].pk
+        compared = {n: self.initial_data.get(n) for n in ("input", "model", "options")}
+        compared["conversation"] = self.context["conversation"].pk
         return hashlib.sha256(
-            orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+            orjson.dumps(compared, option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
 
     def _usual_model(self) -> LanguageModel:
@@ -277,13 +284,15 @@ class TurnRequestSerializer(Strict):
 
     def _with_files(self, items: list[ItemPayload]) -> Any:
         try:
-            return admitted(self.context["conversation"], items)
+            return resolve_file_parts(self.context["conversation"], items)
         except UnknownFile as exc:
-            raise Refused(InputError(exc.param, str(exc), code="unknown_file")) from exc
+            raise InvalidInput(
+                InputError(exc.param, str(exc), code="unknown_file")
+            ) from exc
 
     def _check_outputs(self, items: list[ItemPayload]) -> None:
         """Refuse an output that answers no call of this conversation."""
-        for kind, (answers, name, asks) in ANSWERS.items():
+        for kind, (answers, name, asks) in OUTPUT_TYPES.items():
             answered = {item[name] for item in items if item["type"] == kind}
             if not answered:
                 continue
@@ -293,7 +302,7 @@ class TurnRequestSerializer(Strict):
             if unknown := answered - set(
                 rows.values_list(f"payload__{asks}", flat=True)
             ):
-                raise Refused(
+                raise InvalidInput(
                     InputError(
                         "input",
                         f"no call {min(unknown)[:100]!r} waits for an output.",
@@ -306,26 +315,32 @@ class TurnRequestSerializer(Strict):
         declared = options.get("tools") or []
         if options.get("ignore_invalid_options"):
             return
-        if not (theirs := [each for each in declared if hosted.is_hosted(each)]):
+        if not (hosted_tools := [each for each in declared if hosted.is_hosted(each)]):
             return
         route = router.route_of(model)
-        can = Capabilities.read(route.capabilities)
-        functions = [each for each in declared if each not in theirs]
-        for tool in theirs:
-            why = hosted.takes(
-                route.endpoint.codec, can, tool, model=route.model, beside=functions
+        capabilities = Capabilities.from_dict(route.capabilities)
+        functions = [each for each in declared if each not in hosted_tools]
+        for tool in hosted_tools:
+            why = hosted.why_unsupported(
+                route.endpoint.codec,
+                capabilities,
+                tool,
+                model=route.model,
+                beside=functions,
             )
             if why:
-                place = declared.index(tool)
-                told = f"this model cannot be given {shown(tool['type'])}. {why}"
-                raise Refused(InputError(f"options.tools[{place}]", told))
+                index = declared.index(tool)
+                problem = (
+                    f"this model cannot be given {short_repr(tool['type'])}. {why}"
+                )
+                raise InvalidInput(InputError(f"options.tools[{index}]", problem))
 
 
 def model_of(name: str | None, user: Any) -> LanguageModel:
     """Find a model by name. Raises LLMError if `user` cannot use it."""
     try:
-        model = router.model_called(name, user=user)
-        model.way = router.route_of(model)
+        model = router.find_model(name, user=user)
+        model.resolved_route = router.route_of(model)
     except LLMError as exc:
         exc.param = exc.param or "model"
         raise
@@ -342,7 +357,7 @@ def idempotency_key(key: Any) -> str | None:
         problem = f"longer than {KEY_LENGTH} characters."
     else:
         return key
-    raise Refused(InputError("Idempotency-Key", problem))
+    raise InvalidInput(InputError("Idempotency-Key", problem))
 
 
 class AttachmentSerializer(serializers.ModelSerializer[Any]):
@@ -455,7 +470,7 @@ class TurnSerializer(serializers.ModelSerializer[Any]):
     def get_options(self, turn: Turn) -> Any:
         """The public options; the gateway stores internal ones beside them."""
         known = schema.OPTIONS["properties"]
-        return {name: told for name, told in turn.options.items() if name in known}
+        return {name: value for name, value in turn.options.items() if name in known}
 
     @extend_schema_field(schema.USAGE)
     def get_usage(self, turn: Turn) -> Any:
@@ -526,17 +541,17 @@ def response_object(turn: Turn) -> dict[str, Any]:
         model=turn.language_model.public_name if turn.language_model else "",
         created_at=int(turn.created_at.timestamp()),
     )
-    told = [i.payload for i in turn.items.all() if i.origin == Item.Origin.OUTPUT]
-    stopped = turn.status == Turn.Status.CANCELLED
+    output = [i.payload for i in turn.items.all() if i.origin == Item.Origin.OUTPUT]
+    is_cancelled = turn.status == Turn.Status.CANCELLED
     reason = turn.incomplete_reason
-    ended = turn.finished_at
+    finished_at = turn.finished_at
     return {
-        **builder.response([*told, *(turn.partial or [])]),
-        "status": Turn.Status.INCOMPLETE if stopped else turn.status,
+        **builder.response([*output, *(turn.partial or [])]),
+        "status": Turn.Status.INCOMPLETE if is_cancelled else turn.status,
         "incomplete_details": {"reason": reason} if reason else None,
         "error": _error(turn),
         "usage": turn.usage,
-        "completed_at": int(ended.timestamp()) if ended else None,
+        "completed_at": int(finished_at.timestamp()) if finished_at else None,
     }
 
 

@@ -12,12 +12,12 @@ from rest_framework.response import Response
 
 from conversations.api import schema
 from conversations.api.authentication import token_of
-from conversations.api.checks import InputError, either
-from conversations.api.errors import Refused
+from conversations.api.errors import InvalidInput
 from conversations.api.views import ApiView
 from conversations.models import ToolCall
-from conversations.statistics import PERIODS, ToolStatistics, report
-from conversations.tokens import Scope
+from conversations.models.access_token import Scope
+from conversations.staff.tool_statistics import PERIODS, ToolStatistics, report
+from conversations.turns.input_checks import InputError, either
 from tools.models import Tool
 
 INSPECT = "conversations.inspect_turn"
@@ -91,12 +91,12 @@ class ToolsView(ApiView):
 
 
 def _tools(user: Any) -> list[dict[str, Any]]:
-    offer = Tool.objects.offer(user)
+    offer = Tool.objects.load_for(user)
     rows = Tool.objects.filter(name__in=[*offer.tools, *offer.hosted])
-    told = []
+    entries = []
     for row in rows.order_by("name").only("name", "label", "kind"):
         tool = offer.tools.get(row.name)
-        told.append(
+        entries.append(
             {
                 "name": row.name,
                 "label": tool.label or row.name if tool else str(row),
@@ -107,7 +107,7 @@ def _tools(user: Any) -> list[dict[str, Any]]:
                 "approval": tool.approval.policy if tool and tool.approval else "never",
             }
         )
-    return told
+    return entries
 
 
 def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
@@ -117,7 +117,7 @@ def _statistics(request: Request, period: str) -> dict[str, ToolStatistics]:
     """
     if period not in PERIODS:
         problem = f"expected {either(PERIODS)}."
-        raise Refused(InputError("statistics", problem))
+        raise InvalidInput(InputError("statistics", problem))
     calls = ToolCall.objects.all()
     token = token_of(request)
     if not (

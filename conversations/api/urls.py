@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
-from conversations.api import calls, files, presets, tools, views
+from conversations.api import files, presets, tool_calls, tools, views
 
 app_name = "api"
 
@@ -12,7 +12,7 @@ app_name = "api"
 @csrf_exempt
 def document(request: HttpRequest) -> HttpResponseBase:
     # Imported late: the document is rarely requested, and generating it needs 4 MB.
-    from conversations.api.document_view import respond
+    from conversations.api.openapi_view import respond
 
     return respond(request)
 
@@ -37,18 +37,18 @@ urlpatterns = [
     path("turns/<slug:pk>/events/", views.EventsView.as_view(), name="events"),
     path(
         "conversations/<slug:pk>/tool-calls/",
-        calls.CallsView.as_view(),
+        tool_calls.CallsView.as_view(),
         name="tool-calls",
     ),
     path(
         "tool-calls/<int:pk>/cancel/",
-        calls.CallCancelView.as_view(),
+        tool_calls.CallCancelView.as_view(),
         name="tool-call-cancel",
     ),
-    path("questions/", calls.QuestionsView.as_view(), name="questions"),
-    path("questions/<slug:pk>/", calls.QuestionView.as_view(), name="question"),
-    path("questions/<slug:pk>/answer/", calls.AnswerView.as_view(), name="answer"),
-    path("callbacks/<str:token>/", calls.CallbackView.as_view(), name="callback"),
+    path("questions/", tool_calls.QuestionsView.as_view(), name="questions"),
+    path("questions/<slug:pk>/", tool_calls.QuestionView.as_view(), name="question"),
+    path("questions/<slug:pk>/answer/", tool_calls.AnswerView.as_view(), name="answer"),
+    path("callbacks/<str:token>/", tool_calls.CallbackView.as_view(), name="callback"),
     path("presets/", presets.PresetsView.as_view(), name="presets"),
     path("tools/", tools.ToolsView.as_view(), name="tools"),
     path("models/", views.ModelsView.as_view(), name="models"),

@@ -14,8 +14,12 @@ from rest_framework.response import Response
 from conversations import engine
 from conversations.api import schema
 from conversations.api.authentication import limit_headers, token_of
-from conversations.api.checks import InputError
-from conversations.api.errors import REQUEST_ID, NothingToContinue, Refused, request_id
+from conversations.api.errors import (
+    REQUEST_ID,
+    InvalidInput,
+    NothingToContinueConflict,
+    request_id,
+)
 from conversations.api.pagination import NewestFirst, OldestFirst
 from conversations.api.parsers import JSONParser
 from conversations.api.serializers import (
@@ -26,15 +30,16 @@ from conversations.api.serializers import (
     TurnRequestSerializer,
     TurnSerializer,
 )
-from conversations.continuing import continue_message
 from conversations.engine import message_bounds
-from conversations.freed_memory import note_freed
+from conversations.engine.connection_revocation import CREDENTIAL, Credential
+from conversations.engine.continuation import continue_message
+from conversations.engine.process.malloc_trim import schedule_trim
+from conversations.http.sse import TurnStreamResponse
 from conversations.models import Conversation, Item, ToolCall, Turn
-from conversations.revocation import CREDENTIAL, Credential
-from conversations.sse import FollowResponse
-from conversations.tokens import Scope
+from conversations.models.access_token import Scope
+from conversations.turns.input_checks import InputError
 from llm import router
-from llm.prepared import Prepared
+from llm.db.compiled_queries import CompiledQuery
 
 
 class _OnlyJSON(DefaultContentNegotiation):
@@ -54,8 +59,8 @@ class ApiView(generics.GenericAPIView[Any]):
     token_scopes: tuple[str, ...] = (Scope.CHAT,)
 
     def get_serializer_context(self) -> dict[str, Any]:
-        told = {"user": self.request.user, "token": token_of(self.request)}
-        return {**super().get_serializer_context(), **told}
+        extra = {"user": self.request.user, "token": token_of(self.request)}
+        return {**super().get_serializer_context(), **extra}
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
@@ -63,7 +68,7 @@ class ApiView(generics.GenericAPIView[Any]):
         response[REQUEST_ID] = request_id(request._request)
         for name, value in limit_headers(request).items():
             response[name] = value
-        if isinstance(response, FollowResponse):
+        if isinstance(response, TurnStreamResponse):
             _pass_credential(request)
         elif isinstance(response, Response):
             response.add_post_render_callback(_note_size)
@@ -72,7 +77,7 @@ class ApiView(generics.GenericAPIView[Any]):
 
 def _note_size(response: Any) -> None:
     """Count the body as garbage: it stays in a reference cycle until a collection."""
-    note_freed(len(response.content))
+    schedule_trim(len(response.content))
 
 
 def _pass_credential(request: Request) -> None:
@@ -121,11 +126,11 @@ class ConversationView(ApiView, generics.RetrieveUpdateDestroyAPIView[Conversati
         before = serializer.instance.title
         found = serializer.save()
         if found.title != before:
-            engine.renamed(found)
+            engine.announce_rename(found)
 
     def perform_destroy(self, instance: Conversation) -> None:
         instance.delete_softly()
-        for turn in instance.turns.unfinished():
+        for turn in instance.turns.not_finished():
             engine.cancel(turn)
 
 
@@ -159,15 +164,15 @@ class TurnsView(ApiView, generics.ListAPIView[Turn]):
         turn = serializer.save()
         engine.submit(turn.pk, turn.conversation_id, turn)
         if serializer.validated_data["wait"]:
-            return FollowResponse(turn.pk, form="response")
+            return TurnStreamResponse(turn.pk, form="response")
         if serializer.validated_data["stream"]:
-            return FollowResponse(turn.pk)
-        shown = _OPENED.to_representation(_with_its_rows(turn))
+            return TurnStreamResponse(turn.pk)
+        shown = _TURN_SERIALIZER.to_representation(_prefetch_rows(turn))
         return Response(shown, status=status.HTTP_202_ACCEPTED)
 
     def _conversation(self) -> Conversation:
         user = self.request.user
-        found = Conversation.objects.one_of(user, self.kwargs["pk"])
+        found = Conversation.objects.find(user, self.kwargs["pk"])
         if found is None:
             raise Http404
         return found
@@ -215,9 +220,9 @@ class ContinueView(ApiView):
         found = get_object_or_404(Turn.objects.of(request.user), pk=pk)
         try:
             turn = continue_message(found, request.user, token_of(request))
-        except message_bounds.NothingToContinue as exc:
-            raise NothingToContinue from exc
-        shown = _OPENED.to_representation(_with_its_rows(turn))
+        except message_bounds.CannotContinue as exc:
+            raise NothingToContinueConflict from exc
+        shown = _TURN_SERIALIZER.to_representation(_prefetch_rows(turn))
         return Response(shown, status=status.HTTP_202_ACCEPTED)
 
 
@@ -235,7 +240,7 @@ class EventsView(ApiView):
     def get(self, request: Request, pk: str) -> HttpResponseBase:
         """The turn's events after a position; 204 where nothing more is to come."""
         turn = get_object_or_404(Turn.objects.of(request.user), pk=pk)
-        return FollowResponse(turn.pk, _position(request), _form(request))
+        return TurnStreamResponse(turn.pk, _position(request), _form(request))
 
 
 class ModelsView(ApiView):
@@ -265,22 +270,22 @@ def _turns(request: Request) -> QuerySet[Turn]:
     )
 
 
-_ITEMS = Prepared[Item](
+_ITEMS = CompiledQuery[Item](
     lambda turn: (
         Item.objects.defer("provider_data").filter(turn_id=turn).order_by("position")
     ),
     "a turn",
 )
-_CALLS = Prepared[ToolCall](
+_CALLS = CompiledQuery[ToolCall](
     lambda turn: ToolCall.objects.filter(turn_id=turn).order_by("id"), "a turn"
 )
 
 
 #: One instance, because a serializer builds its fields on first use.
-_OPENED = TurnSerializer()
+_TURN_SERIALIZER = TurnSerializer()
 
 
-def _with_its_rows(turn: Turn) -> Turn:
+def _prefetch_rows(turn: Turn) -> Turn:
     """Fill the prefetch cache with prepared queries.
 
     `prefetch_related` would build the queries again each time.
@@ -296,7 +301,7 @@ def _form(request: Request) -> Literal["events", "text"]:
     match request.query_params.get("format", "events"):
         case "events" | "text" as form:
             return form
-    raise Refused(InputError("format", "expected 'events' or 'text'."))
+    raise InvalidInput(InputError("format", "expected 'events' or 'text'."))
 
 
 def _position(request: Request) -> str | None:
@@ -313,4 +318,4 @@ def _position(request: Request) -> str | None:
     except ValueError as exc:
         param = "Last-Event-ID" if header else "after"
         problem = "expected a position such as '1-42'."
-        raise Refused(InputError(param, problem)) from exc
+        raise InvalidInput(InputError(param, problem)) from exc

@@ -16,42 +16,48 @@ import orjson
 from channels.db import database_sync_to_async
 from django.conf import settings
 
-from conversations.engine.log import WRITE, Entry, Position, Way, Write
+from conversations.engine.event_log import (
+    WRITE_EXTENSION,
+    DirectSink,
+    Entry,
+    Position,
+    Write,
+)
 
 if TYPE_CHECKING:
-    from conversations.engine.background_rows import Concluded
-    from conversations.engine.core import Engine
+    from conversations.engine.background_store import ConcludedCall
+    from conversations.engine.engine import Engine
     from conversations.models import Conversation, Question, ToolCall, Turn
-    from conversations.tokens import AccessToken
+    from conversations.models.access_token import AccessToken
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 __all__ = [
-    "WRITE",
+    "WRITE_EXTENSION",
+    "DirectSink",
     "Entry",
     "NotRunning",
     "Position",
-    "Way",
     "Write",
-    "arrived",
+    "announce_rename",
     "cancel",
     "cancel_call",
     "continue_message",
-    "decided",
+    "dispatch_result",
     "drain",
     "enqueue",
-    "follow",
     "forget",
+    "is_at_end",
     "is_draining",
-    "is_told",
+    "notify_decision",
     "open",
+    "publish_notification",
     "read",
-    "renamed",
     "response_of",
     "start",
     "submit",
-    "tell",
+    "subscribe",
 ]
 
 _engine: Engine | None = None
@@ -62,17 +68,17 @@ class NotRunning(Exception):
     """No server runs turns in this process; start one with `manage.py serve`."""
 
 
-async def start(*, works: bool = True) -> None:
+async def start(*, is_worker: bool = True) -> None:
     """Start the engine on this event loop. With Redis, only a process with `is_worker`
     runs turns; the others subscribe to them."""
     global _engine
     assert _engine is None, "one engine a process"
     if settings.REDIS_URL:
-        from conversations.engine.scaled import ScaledEngine
+        from conversations.engine.scaled_engine import ScaledEngine
 
-        _engine = ScaledEngine(works=works)
+        _engine = ScaledEngine(is_worker=is_worker)
     else:
-        from conversations.engine.embedded import EmbeddedEngine
+        from conversations.engine.embedded_engine import EmbeddedEngine
 
         _engine = EmbeddedEngine()
     await _engine.start()
@@ -109,11 +115,9 @@ def submit(turn_id: str, conversation_id: str = "", opened: Turn | None = None) 
     if _engine is None:
         return
     if _running_loop() is _engine.loop:
-        _engine.submitted(turn_id, conversation_id, opened)
+        _engine.submit(turn_id, conversation_id, opened)
         return
-    _engine.loop.call_soon_threadsafe(
-        _engine.submitted, turn_id, conversation_id, opened
-    )
+    _engine.loop.call_soon_threadsafe(_engine.submit, turn_id, conversation_id, opened)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -150,7 +154,7 @@ def enqueue(turn_id: str) -> None:
     Call it where a turn becomes claimable, and `submit` after the commit.
     """
     if settings.REDIS_URL:
-        from conversations.engine import jobs
+        from conversations.engine.redis import jobs
 
         jobs.enqueue(turn_id)
 
@@ -158,11 +162,11 @@ def enqueue(turn_id: str) -> None:
 def cancel(turn: Turn) -> None:
     """Stop the turn in any phase, and all turns and calls that its message has caused;
     does nothing for those that are over."""
-    from conversations.engine import message_bounds, rows
+    from conversations.engine import message_bounds, turn_store
 
     stopped = message_bounds.halt(turn.pk)
     for turn_id in stopped:
-        rows.request_cancel(turn_id)
+        turn_store.request_cancel(turn_id)
     message_bounds.cancel_calls_of(turn.pk)
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(_engine.cancel_all, stopped)
@@ -181,11 +185,11 @@ def continue_message(turn: Turn, token: AccessToken | None = None) -> Turn:
     return opened
 
 
-def decided(question: Question) -> None:
+def notify_decision(question: Question) -> None:
     """Notify a running turn that a person has answered its question."""
     turn_id = question.tool_call.turn_id
     if _engine is not None:
-        _engine.loop.call_soon_threadsafe(_engine.decided, turn_id, question.pk)
+        _engine.loop.call_soon_threadsafe(_engine.notify_decision, turn_id, question.pk)
 
 
 def cancel_call(call: ToolCall) -> None:
@@ -197,10 +201,10 @@ def cancel_call(call: ToolCall) -> None:
         _engine.loop.call_soon_threadsafe(_engine.wake_background)
 
 
-def arrived(concluded: Concluded) -> None:
+def dispatch_result(concluded: ConcludedCall) -> None:
     """Hand a background call's result, which was posted from outside, to the model."""
     if _engine is not None:
-        _engine.loop.call_soon_threadsafe(_engine.background.told, concluded)
+        _engine.loop.call_soon_threadsafe(_engine.background.dispatch_result, concluded)
 
 
 def forget(turn_id: str) -> None:
@@ -210,23 +214,23 @@ def forget(turn_id: str) -> None:
         _engine.loop.call_soon_threadsafe(_engine.forget, turn_id)
 
 
-def renamed(conversation: Conversation) -> None:
+def announce_rename(conversation: Conversation) -> None:
     """Show the conversation's new title in its owner's open pages."""
     if _engine is not None:
         _engine.loop.call_soon_threadsafe(
-            _engine.renamed, conversation.owner_id, conversation.pk
+            _engine.announce_rename, conversation.owner_id, conversation.pk
         )
 
 
-def tell(kind: str) -> None:
+def publish_notification(kind: str) -> None:
     """Notify all other processes that something of this kind has changed; see
     `notifications.on`."""
     if _engine is not None:
-        _engine.loop.call_soon_threadsafe(_engine.tell, kind)
+        _engine.loop.call_soon_threadsafe(_engine.publish_notification, kind)
 
 
-def follow(
-    turn_id: str, after: str | Position | None = None, way: Way | None = None
+def subscribe(
+    turn_id: str, after: str | Position | None = None, sink: DirectSink | None = None
 ) -> AsyncGenerator[list[Entry], None]:
     """Yield the turn's entries after a position, in the batches in which they were
     appended.
@@ -234,22 +238,22 @@ def follow(
     With a `sink`, entries that it could write directly are not yielded; the last entry
     always is. Raises ValueError for a malformed position, NotRunning without an engine.
     """
-    place = Position.parse(after) if isinstance(after, str) else after
-    return _running().follow(turn_id, place, way)
+    position = Position.parse(after) if isinstance(after, str) else after
+    return _require_engine().subscribe(turn_id, position, sink)
 
 
-async def is_told(turn_id: str, after: str) -> bool:
+async def is_at_end(turn_id: str, after: str) -> bool:
     """True if the turn is over and has no events after `after`."""
-    return await _running().is_told(turn_id, Position.parse(after))
+    return await _require_engine().is_at_end(turn_id, Position.parse(after))
 
 
 async def response_of(turn_id: str) -> dict[str, Any]:
     """Return the finished response. Waits for the end of the turn."""
-    return await _on_its_loop(_response_of(turn_id))
+    return await _on_engine_loop(_response_of(turn_id))
 
 
 async def _response_of(turn_id: str) -> dict[str, Any]:
-    async with aclosing(follow(turn_id)) as batches:
+    async with aclosing(subscribe(turn_id)) as batches:
         async for entries in batches:
             if entries[-1].is_last:
                 response: dict[str, Any] = orjson.loads(entries[-1].data)["response"]
@@ -257,14 +261,14 @@ async def _response_of(turn_id: str) -> dict[str, Any]:
     raise NotRunning("The server is going down; ask for the turn again.")
 
 
-def _running() -> Engine:
+def _require_engine() -> Engine:
     if _engine is None or _engine.draining:
         raise NotRunning
     return _engine
 
 
-async def _on_its_loop(coroutine: Awaitable[T]) -> T:
-    engine = _running()
+async def _on_engine_loop(coroutine: Awaitable[T]) -> T:
+    engine = _require_engine()
     if engine.loop is asyncio.get_running_loop():
         return await coroutine
     assert asyncio.iscoroutine(coroutine)

@@ -8,15 +8,15 @@ from typing import Any
 
 import orjson
 
-from conversations.engine.rows import Asked
+from conversations.engine.turn_store import NewQuestion
 from conversations.models import Question, Turn
 from llm.wire.items import Item
+from llm.wire.json_schema.validation import compile_schema
 from llm.wire.response import arguments_of
-from llm.wire.validation import compiled
-from tools.execute import Outcome, known_name, refused
-from tools.registry import Approval, Tool
+from tools.execute import CallOutcome, check_call, find_tool_name
+from tools.registry import Approval, RuntimeTool
 
-_STATES = {
+_ERROR_TEXTS = {
     Question.State.DECLINED: "Error: a person declined this call{note}.",
     Question.State.EXPIRED: "Error: nobody approved this call in time.",
     Question.State.CANCELLED: "Error: this call was not approved.",
@@ -27,10 +27,12 @@ _STATES = {
 class Decisions:
     """The decisions that people have made about a turn's calls, by call id."""
 
-    tools: Mapping[str, Tool]
+    tools: Mapping[str, RuntimeTool]
     accepted: Collection[str] = ()
     arguments: Mapping[str, str] = field(default_factory=dict)  # where edited
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)  # where not accepted
+    outcomes: Mapping[str, CallOutcome] = field(
+        default_factory=dict
+    )  # where not accepted
     trusted: Collection[str] = ()  # tools approved before in the conversation
     has_expired: bool = False  # a question expired without an answer
 
@@ -42,29 +44,29 @@ class Decisions:
         tool = _tool(call, self.tools)
         if tool is None or tool.approval is None:
             return False
-        if refused(call, self.tools) is not None:
+        if check_call(call, self.tools) is not None:
             return False
         return self._applies(tool.approval, tool, call)
 
-    def _applies(self, approval: Approval, tool: Tool, call: Item) -> bool:
+    def _applies(self, approval: Approval, tool: RuntimeTool, call: Item) -> bool:
         match approval.policy:
             case "always":
                 return True
             case "first":
                 return tool.name not in self.trusted
             case "rule":
-                return compiled(approval.rule or {}).is_valid(arguments_of(call))
+                return compile_schema(approval.rule or {}).is_valid(arguments_of(call))
 
 
-NONE_NEEDED = Decisions({})
+NO_DECISIONS = Decisions({})
 
 
-def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
+def decisions(turn: Turn, tools: Mapping[str, RuntimeTool]) -> Decisions:
     """Load a turn's decisions: at most two queries, and none for a new turn without
     tools that need approval."""
     policies = {tool.approval.policy for tool in tools.values() if tool.approval}
     if not policies and turn.epoch == 1:
-        return NONE_NEEDED
+        return NO_DECISIONS
     rows = Question.objects.filter(tool_call__turn=turn, kind=Question.Kind.APPROVAL)
     rows = rows.exclude(state=Question.State.OPEN).select_related(
         "tool_call", "decided_by"
@@ -84,12 +86,12 @@ def decisions(turn: Turn, tools: Mapping[str, Tool]) -> Decisions:
         accepted,
         arguments,
         outcomes,
-        _trusted(turn) if "first" in policies else (),
+        _load_trusted_tools(turn) if "first" in policies else (),
         has_expired,
     )
 
 
-def _trusted(turn: Turn) -> frozenset[str]:
+def _load_trusted_tools(turn: Turn) -> frozenset[str]:
     rows = Question.objects.filter(
         tool_call__turn__conversation_id=turn.conversation_id,
         kind=Question.Kind.APPROVAL,
@@ -98,19 +100,19 @@ def _trusted(turn: Turn) -> frozenset[str]:
     return frozenset(rows.values_list("tool_call__name", flat=True).distinct())
 
 
-def _outcome(row: Question) -> Outcome:
+def _outcome(row: Question) -> CallOutcome:
     note = f": {row.note}" if row.note else ""
-    text = _STATES[Question.State(row.state)].format(note=note)
+    text = _ERROR_TEXTS[Question.State(row.state)].format(note=note)
     who = f" by {row.decided_by}" if row.decided_by else ""
     error = f"{row.get_state_display().capitalize()}{who}{note}."
-    return Outcome(row.tool_call.call_id, "cancelled", text, error, 0.0)
+    return CallOutcome(row.tool_call.call_id, "cancelled", text, error, 0.0)
 
 
-def question_of(call: Item, tools: Mapping[str, Tool]) -> Asked:
+def question_of(call: Item, tools: Mapping[str, RuntimeTool]) -> NewQuestion:
     """The question to ask a person before `call` runs."""
     tool = _tool(call, tools)
     assert tool is not None, "it needs approval"
-    return Asked(
+    return NewQuestion(
         kind=Question.Kind.APPROVAL,
         schema=tool.parameters,
         arguments=arguments_of(call),
@@ -118,7 +120,7 @@ def question_of(call: Item, tools: Mapping[str, Tool]) -> Asked:
     )
 
 
-def told_question(question: Question, call: Item) -> dict[str, Any]:
+def question_payload(question: Question, call: Item) -> dict[str, Any]:
     """The question as our events and API responses show it."""
     return {
         "id": question.pk,
@@ -135,5 +137,5 @@ def told_question(question: Question, call: Item) -> dict[str, Any]:
     }
 
 
-def _tool(call: Item, tools: Mapping[str, Tool]) -> Tool | None:
-    return tools.get(known_name(call["name"], tools))
+def _tool(call: Item, tools: Mapping[str, RuntimeTool]) -> RuntimeTool | None:
+    return tools.get(find_tool_name(call["name"], tools))

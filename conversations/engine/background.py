@@ -17,21 +17,21 @@ from typing import Any, TypeVar
 
 from django.db import Error as DatabaseError
 
-from conversations.engine import background_rows as rows
-from conversations.engine.background_rows import CallClaim, CallWork, Concluded
-from conversations.engine.database import Database
+from conversations.engine import background_store as rows
+from conversations.engine.background_store import CallClaim, CallWork, ConcludedCall
+from conversations.engine.database.executor import Database
 from tools.errors import ToolError
-from tools.execute import Outcome, Progress, execute, where
-from tools.registry import Context, Tool
+from tools.execute import CallOutcome, CallProgress, execute, format_trace
+from tools.registry import Context, RuntimeTool
 
 logger = logging.getLogger(__name__)
 
-TAKEN = 50  # calls that one sweep starts
+BATCH_SIZE = 50  # calls that one sweep starts
 TRIES = 5  # retries of a write, before the lease is left to expire
 T = TypeVar("T")
 
 
-class Background:
+class BackgroundCalls:
     """The background calls that run in this process. Create it on the engine's event
     loop.
 
@@ -44,47 +44,49 @@ class Background:
         database: Database,
         *,
         submit: Callable[[str, str], None],
-        news: Callable[[str], None],
+        notify_result: Callable[[str], None],
     ) -> None:
         self._database = database
         self._submit = submit
-        self._news = news
+        self._notify_result = notify_result
         self._running: dict[CallClaim, asyncio.Task[None]] = {}
         self._progress: dict[CallClaim, str] = {}
         self._stopped: set[CallClaim] = set()  # by a person
         self._abandoned: set[CallClaim] = set()  # given up, but their threads still run
-        self._looking: asyncio.Task[None] | None = None
-        self._again = False
+        self._sweep_task: asyncio.Task[None] | None = None
+        self._sweep_again = False
         self._draining = False
 
     def wake(self) -> None:
         """Look for calls to start, now."""
-        self._again = True
-        if not self._draining and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look_again())
+        self._sweep_again = True
+        if not self._draining and (self._sweep_task is None or self._sweep_task.done()):
+            self._sweep_task = asyncio.create_task(self._sweep_while_woken())
 
     async def beat(self) -> None:
         """Renew the leases; cancel calls that another process has claimed or a person
         has cancelled."""
         if not self._running:
             return
-        beats = {mine: self._progress.get(mine, "") for mine in self._running}
+        beats = {claim: self._progress.get(claim, "") for claim in self._running}
         lost, stopped = await self._database.beat(rows.renew, beats)
         newly = set(stopped) - self._stopped
         self._stopped |= newly
-        for mine in [*lost, *newly]:
-            if task := self._running.get(mine):
+        for claim in [*lost, *newly]:
+            if task := self._running.get(claim):
                 task.cancel()
 
     async def sweep(self) -> None:
         """Start the calls that no process runs."""
         if self._draining:
             return
-        for pk in await self._database.read(rows.due, TAKEN):
+        for pk in await self._database.read(rows.find_due, BATCH_SIZE):
             if not self._draining:
-                await self._take(pk)
-        if await self._database.read(rows.unheard, 1):
-            for ids in await self._database.write(rows.wake_unheard, TAKEN):
+                await self._start_call(pk)
+        if await self._database.read(rows.find_conversations_to_wake, 1):
+            for ids in await self._database.write(
+                rows.open_turns_for_results, BATCH_SIZE
+            ):
                 self._submit(*ids)
 
     def begin_drain(self) -> list[asyncio.Task[None]]:
@@ -96,50 +98,52 @@ class Background:
         """Cancel the running calls and release them to other processes."""
         tasks = self.begin_drain()
         claims = list(self._running)
-        if self._looking:
-            tasks.append(self._looking)
+        if self._sweep_task:
+            tasks.append(self._sweep_task)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if claims:
             await self._database.write(rows.release, claims)
 
-    async def _look_again(self) -> None:
-        while self._again and not self._draining:
-            self._again = False
+    async def _sweep_while_woken(self) -> None:
+        while self._sweep_again and not self._draining:
+            self._sweep_again = False
             try:
                 await self.beat()
                 await self.sweep()
             except DatabaseError as exc:
                 logger.warning("no look at background calls: %s", type(exc).__name__)
 
-    async def _take(self, pk: int) -> None:
-        mine = await self._database.write(rows.claim, pk)
-        if mine is None:
+    async def _start_call(self, pk: int) -> None:
+        claim = await self._database.write(rows.claim, pk)
+        if claim is None:
             return
-        task = asyncio.create_task(self._work(mine))
-        self._running[mine] = task
-        task.add_done_callback(lambda _: self._forget(mine))
+        task = asyncio.create_task(self._run_call(claim))
+        self._running[claim] = task
+        task.add_done_callback(lambda _: self._forget(claim))
 
-    def _forget(self, mine: CallClaim) -> None:
-        self._running.pop(mine, None)
-        self._progress.pop(mine, None)
-        self._stopped.discard(mine)
-        self._abandoned.discard(mine)
+    def _forget(self, claim: CallClaim) -> None:
+        self._running.pop(claim, None)
+        self._progress.pop(claim, None)
+        self._stopped.discard(claim)
+        self._abandoned.discard(claim)
 
-    async def _work(self, mine: CallClaim) -> None:
+    async def _run_call(self, claim: CallClaim) -> None:
         try:
-            work = await self._database.read(rows.load, mine)
-            outcome = work.outcome or await self._outcome(mine, work)
-            await self._conclude(mine, outcome)
+            work = await self._database.read(rows.load, claim)
+            outcome = work.outcome or await self._outcome(claim, work)
+            await self._conclude(claim, outcome)
         except asyncio.CancelledError:
-            if mine not in self._stopped:
+            if claim not in self._stopped:
                 raise  # released, or claimed by another process
             self._uncancel()
-            await self._conclude(mine, _given_up(is_over=mine not in self._abandoned))
+            await self._conclude(
+                claim, _outcome_of_cancel(is_over=claim not in self._abandoned)
+            )
         except Exception as exc:
             # After the lease has expired, a sweep takes the call up again.
-            logger.error("background call %d failed: %s", mine.pk, where(exc))
+            logger.error("background call %d failed: %s", claim.pk, format_trace(exc))
 
     @staticmethod
     def _uncancel() -> None:
@@ -147,36 +151,38 @@ class Background:
         assert task is not None
         task.uncancel()
 
-    async def _outcome(self, mine: CallClaim, work: CallWork) -> Outcome:
-        tools = {name: _timed(tool, work) for name, tool in work.tools.items()}
+    async def _outcome(self, claim: CallClaim, work: CallWork) -> CallOutcome:
+        tools = {name: _with_time_left(tool, work) for name, tool in work.tools.items()}
         context = replace(
-            work.context, abandoned=lambda call_id: self._abandoned.add(mine)
+            work.context, abandoned=lambda call_id: self._abandoned.add(claim)
         )
         happenings = execute([work.call], tools, context)
         async with aclosing(happenings):
             async for happening in happenings:
-                if isinstance(happening, Progress):
-                    self._progress[mine] = happening.message
+                if isinstance(happening, CallProgress):
+                    self._progress[claim] = happening.message
                 else:
                     return happening
         raise AssertionError("a call has one outcome")
 
-    async def _conclude(self, mine: CallClaim, outcome: Outcome) -> None:
+    async def _conclude(self, claim: CallClaim, outcome: CallOutcome) -> None:
         if outcome.accepted is not None:
-            await self._written(rows.goes_on, mine, outcome.accepted)
+            await self._write_with_retries(
+                rows.record_accepted, claim, outcome.accepted
+            )
             return
-        concluded = await self._written(rows.conclude, mine, outcome)
+        concluded = await self._write_with_retries(rows.conclude, claim, outcome)
         if concluded is not None:
-            self.told(concluded)
+            self.dispatch_result(concluded)
 
-    def told(self, concluded: Concluded) -> None:
+    def dispatch_result(self, concluded: ConcludedCall) -> None:
         """Deliver a stored result to the model. Call it on the engine's loop."""
         if concluded.new_turn:
             self._submit(concluded.new_turn, concluded.conversation_id)
         else:
-            self._news(concluded.conversation_id)
+            self._notify_result(concluded.conversation_id)
 
-    async def _written(self, write: Callable[..., T], *values: object) -> T:
+    async def _write_with_retries(self, write: Callable[..., T], *values: object) -> T:
         """Retry the write while the database is unavailable: the work is done, and its
         result must not be lost."""
         for delay in _delays():
@@ -191,7 +197,7 @@ def _delays() -> Sequence[float]:
     return [0.1 * 2**number for number in range(TRIES)]
 
 
-def _timed(tool: Tool, work: CallWork) -> Tool:
+def _with_time_left(tool: RuntimeTool, work: CallWork) -> RuntimeTool:
     """The tool with the remaining time as its timeout; a call that was accepted
     elsewhere polls for its result instead of running."""
     seconds = max(work.seconds_left, 0.001)
@@ -201,7 +207,7 @@ def _timed(tool: Tool, work: CallWork) -> Tool:
 
 
 def _polling(
-    tool: Tool, token: str
+    tool: RuntimeTool, token: str
 ) -> Callable[[Context, dict[str, Any]], Awaitable[Any]]:
     async def poll(context: Context, arguments: dict[str, Any]) -> Any:
         if tool.poll is None:
@@ -211,9 +217,9 @@ def _polling(
     return poll
 
 
-def _given_up(*, is_over: bool) -> Outcome:
+def _outcome_of_cancel(*, is_over: bool) -> CallOutcome:
     state, text = "cancelled", "A person cancelled this call."
     if not is_over:
         state = "abandoned"
         text += " Its thread cannot be stopped: what it does may still take effect."
-    return Outcome("", state, f"Error: {text}", text, 0.0)
+    return CallOutcome("", state, f"Error: {text}", text, 0.0)

@@ -20,11 +20,11 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from conversations.models import ToolCall, Turn
-from conversations.tokens import AccessToken
+from conversations.models.access_token import AccessToken
 from llm.models import ModelCall
 
 
-class NothingToContinue(Exception):
+class CannotContinue(Exception):
     """The message has reached no limit, or has nothing to continue with."""
 
 
@@ -65,7 +65,7 @@ def halt_for_cost(turn_id: str) -> None:
 
 
 def _bound_reached(root: Turn) -> str:
-    if _counted(root).count() >= settings.MAX_TURNS_PER_MESSAGE:
+    if _turns_since_continued(root).count() >= settings.MAX_TURNS_PER_MESSAGE:
         return Turn.HaltedBy.MAX_TURNS
     bound = max_cost()
     if bound is not None and _cost(root) >= bound:
@@ -73,7 +73,7 @@ def _bound_reached(root: Turn) -> str:
     return ""
 
 
-def _counted(root: Turn) -> QuerySet[Turn]:
+def _turns_since_continued(root: Turn) -> QuerySet[Turn]:
     """The message's turns since a person last let it continue."""
     turns = Turn.objects.of_message(root.pk)
     since = root.continued_at
@@ -82,7 +82,7 @@ def _counted(root: Turn) -> QuerySet[Turn]:
 
 def _cost(root: Turn) -> Decimal:
     """USD, for the calls whose prices are known."""
-    turns = list(_counted(root).values_list("pk", flat=True))
+    turns = list(_turns_since_continued(root).values_list("pk", flat=True))
     calls = ModelCall.objects.filter(turn_id__in=turns)
     return calls.aggregate(cost=Sum("cost"))["cost"] or Decimal(0)
 
@@ -97,7 +97,7 @@ def halt(turn_id: str) -> list[str]:
     if (root_id := _root_of(turn_id)) is None:
         return []
     Turn.objects.filter(pk=root_id).update(halted_by=Turn.HaltedBy.PERSON)
-    unfinished = Turn.objects.of_message(root_id).unfinished()
+    unfinished = Turn.objects.of_message(root_id).not_finished()
     return list(unfinished.values_list("pk", flat=True))
 
 
@@ -148,7 +148,7 @@ def halts(calls: Iterable[ToolCall], last: Turn | None) -> list[Halt]:
     if last is not None and (root := _cut_by_cost(last)):
         found[root.pk] = Halt(root, [])
     for call in calls:
-        if call.state in ToolCall.OVER:
+        if call.state in ToolCall.FINISHED:
             root = call.turn.caused_by or call.turn
             found.setdefault(root.pk, Halt(root, [])).results.append(call.name)
     return sorted(found.values(), key=lambda halt: halt.root.created_at)
@@ -168,7 +168,7 @@ def _is_at_bound(root: Turn) -> bool:
         return False
     turns = Turn.objects.filter(conversation_id=root.conversation_id)
     last = turns.order_by("-created_at", "-id").first()
-    calls = ToolCall.objects.of_message(root.pk).beside_turns()
+    calls = ToolCall.objects.of_message(root.pk).background_or_halted()
     return root.pk in {halt.root.pk for halt in halts(calls, last)}
 
 
@@ -183,7 +183,7 @@ def continue_message(turn_id: str, token: AccessToken | None = None) -> Turn:
     rows = Turn.objects.select_for_update(no_key=True, of=["self"])
     root = rows.select_related("conversation").get(pk=turn.root_id)
     if not _is_at_bound(root):
-        raise NothingToContinue
+        raise CannotContinue
     opened = open_turn(root, token)
     root.halted_by, root.continued_at = "", opened.created_at
     root.save(update_fields=["halted_by", "continued_at"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from conversations.engine.log import Entry, Position, TurnLog, entries_after
+from conversations.engine.event_log import Entry, Position, TurnLog, entries_after
 from conversations.models import Item, Turn
-from llm.wire.facades.errors import recorded
+from llm.wire.facades.errors import restore_error
 from llm.wire.response import ResponseBuilder
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Over:
+class FinishedTurn:
     """A finished turn: all its events, in an epoch after its last."""
 
     entries: list[Entry]
@@ -19,12 +19,12 @@ class Over:
 
     def after(self, after: Position | None) -> list[Entry]:
         """The entries that a subscriber at `after` has not received."""
-        if after and self.end <= after < self.entries[0].place:
+        if after and self.end <= after < self.entries[0].log_position:
             return []
         return entries_after(self.entries, after)
 
 
-def replay(turn_id: str) -> Over | None:
+def replay(turn_id: str) -> FinishedTurn | None:
     """None while the turn is not over. Synchronous; two queries."""
     turn = (
         Turn.objects.select_related("language_model__provider")
@@ -47,22 +47,24 @@ def replay(turn_id: str) -> Over | None:
         ended["completed_at"] = int(turn.finished_at.timestamp())
     log = TurnLog(turn.pk)
     end = Position(turn.epoch, turn.last_sequence or 0)
-    told = {n: Position(row.epoch, row.sequence) for n, row in enumerate(rows)}
-    log.append(turn.epoch + 1, events, told)
-    return Over(list(log.entries), end)
+    earlier_positions = {
+        n: Position(row.epoch, row.sequence) for n, row in enumerate(rows)
+    }
+    log.append(turn.epoch + 1, events, earlier_positions)
+    return FinishedTurn(list(log.entries), end)
 
 
 def _ending(turn: Turn, builder: ResponseBuilder) -> list[dict[str, object]]:
     match turn.status:
         case Turn.Status.FAILED:
             error = turn.error or {}
-            told = recorded(
+            recorded_error = restore_error(
                 error.get("code") or "E_INTERNAL",
                 error.get("message") or "Failed.",
                 error.get("param"),
                 error.get("retry_after"),
             )
-            return builder.fail(told)
+            return builder.fail(recorded_error)
         case Turn.Status.CANCELLED:
             return builder.cancel()
         case Turn.Status.INCOMPLETE:

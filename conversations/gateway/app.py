@@ -10,30 +10,30 @@ import logging
 import re
 from collections.abc import Awaitable, Mapping
 
-from conversations import admission, engine
-from conversations.gateway import (
-    compaction,
-    counting,
-    create,
-    kept,
-    model_list,
-    tokens,
-)
+from conversations import engine
+from conversations.access import admission
+from conversations.access.errors import TooFast
+from conversations.engine.connection_revocation import Connections, Credential
+from conversations.gateway import stored, token_access
 from conversations.gateway.dialects import CHAT, MESSAGES, RESPONSES, Dialect
-from conversations.gateway.door import Handler, Visit
-from conversations.gateway.faults import (
-    Fault,
-    GoingDown,
+from conversations.gateway.endpoints import (
+    compaction,
+    create,
+    model_list,
+    token_counting,
+)
+from conversations.gateway.errors import (
+    InternalServerError,
     NotAllowed,
     NotFound,
-    unavailable,
+    ShuttingDown,
+    unavailable_error,
 )
-from conversations.gateway.http import Exchange, Revoked
-from conversations.gateway.means import means
-from conversations.request_body import HungUp
-from conversations.revocation import Connections, Credential
-from conversations.sse import App, Receive, Scope, Send
-from conversations.token_errors import TooFast
+from conversations.gateway.http import Exchange, TokenRevoked
+from conversations.gateway.request_context import Handler, RequestContext
+from conversations.gateway.resources import resources
+from conversations.http.request_body import ClientDisconnected
+from conversations.http.sse import App, Receive, Scope, Send
 from llm.errors import LLMError
 from llm.wire.facades import errors
 
@@ -72,9 +72,10 @@ class Gateway:
 
 async def refuse_address(exchange: Exchange) -> None:
     """Answer a client whose base URL lacks `/v1`, in JSON instead of a sign-in page."""
-    asked = exchange.path[:64]
+    address = exchange.path[:64]
     exc = NotFound(
-        f"There is no {asked!r}; use '/v1{asked}'. Base URLs of OpenAI's SDKs end with"
+        f"There is no {address!r}; use '/v1{address}'. Base URLs of OpenAI's SDKs end"
+        " with"
         " '/v1' here."
     )
     await _refuse(exchange, _dialect(exchange, "/v1"), exc)
@@ -84,9 +85,9 @@ async def serve(exchange: Exchange) -> None:
     dialect = _dialect(exchange)
     try:
         await _serve(exchange, dialect)
-    except HungUp:
+    except ClientDisconnected:
         return
-    except Revoked as exc:
+    except TokenRevoked as exc:
         if exchange.started:
             await exchange.write(b"", last=True)
         else:
@@ -95,42 +96,46 @@ async def serve(exchange: Exchange) -> None:
         if isinstance(exc, LLMError) and not exchange.started:
             await _refuse(exchange, dialect, exc)
             return
-        if (told := unavailable(exc)) and not exchange.started:
-            logger.warning("request %s: %s", exchange.id, told.code)
-            await _refuse(exchange, dialect, told)
+        if (error := unavailable_error(exc)) and not exchange.started:
+            logger.warning("request %s: %s", exchange.id, error.code)
+            await _refuse(exchange, dialect, error)
             return
         logger.exception("request %s failed: %s", exchange.id, exchange.path)
         if exchange.started:
             raise  # the server then closes the connection: the answer is incomplete
-        fault = Fault(f"The server failed; its log has the error as {exchange.id}.")
+        fault = InternalServerError(
+            f"The server failed; its log has the error as {exchange.id}."
+        )
         await _refuse(exchange, dialect, fault)
 
 
 async def _serve(exchange: Exchange, dialect: Dialect) -> None:
-    handlers, named = _handlers(exchange.path)
-    if exchange.method == "HEAD" and "GET" not in handlers:
+    methods, path_params = _match_endpoint(exchange.path)
+    if exchange.method == "HEAD" and "GET" not in methods:
         await exchange.answer(200, None)
         return
     method = "GET" if exchange.method == "HEAD" else exchange.method
-    if (handler := handlers.get(method)) is None:
-        allowed = ", ".join(sorted(handlers))
-        exchange.told["allow"] = allowed
+    if (handler := methods.get(method)) is None:
+        allowed = ", ".join(sorted(methods))
+        exchange.response_headers["allow"] = allowed
         raise NotAllowed(f"This address takes {allowed}, not {exchange.method}.")
     if engine.is_draining():
-        raise GoingDown
-    shared = means()
-    token = await shared.tokens.find(exchange.headers)
+        raise ShuttingDown
+    shared_resources = resources()
+    token = await shared_resources.tokens.authenticate(exchange.headers)
     anthropic = dialect.errors == "anthropic"
-    exchange.told |= await tokens.enter(
+    exchange.response_headers |= await token_access.admit_request(
         token, exchange.peer, exchange.headers, anthropic=anthropic
     )
     body = await exchange.json() if method == "POST" else {}
-    visit = Visit(exchange, shared, token, dialect, body, named)
-    forget = Connections.of_loop().add(Credential.of_token(token), exchange.revoke)
+    context = RequestContext(
+        exchange, shared_resources, token, dialect, body, path_params
+    )
+    unregister = Connections.of_loop().add(Credential.of_token(token), exchange.revoke)
     try:
-        await exchange.while_there(handler(visit))
+        await exchange.run_while_connected(handler(context))
     finally:
-        forget()
+        unregister()
 
 
 async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
@@ -139,41 +144,44 @@ async def _refuse(exchange: Exchange, dialect: Dialect, exc: LLMError) -> None:
         headers["www-authenticate"] = 'Bearer realm="api"'
     if isinstance(exc, TooFast) and exc.verdict:
         anthropic = dialect.errors == "anthropic"
-        headers |= admission.headers_of(exc.verdict, anthropic=anthropic)
+        headers |= admission.rate_limit_headers(exc.verdict, anthropic=anthropic)
     await exchange.answer(exc.status, dialect.error(exc, exchange.id), headers)
 
 
 def _dialect(exchange: Exchange, prefix: str = "") -> Dialect:
     path = prefix + exchange.path
-    for beginning, dialect in _DIALECTS.items():
-        if path.startswith(beginning):
+    for path_prefix, dialect in _DIALECTS.items():
+        if path.startswith(path_prefix):
             return dialect
     return MESSAGES if b"anthropic-version" in exchange.headers else RESPONSES
 
 
-_DOORS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
-    (re.compile(path), handlers)
-    for path, handlers in (
+_ENDPOINTS: list[tuple[re.Pattern[str], Mapping[str, Handler]]] = [
+    (re.compile(path), handlers_by_method)
+    for path, handlers_by_method in (
         ("/v1/chat/completions", {"POST": create.answer}),
         ("/v1/messages", {"POST": create.answer}),
-        ("/v1/messages/count_tokens", {"POST": counting.count_tokens}),
-        ("/v1/models", {"GET": model_list.models}),
-        ("/v1/models/(?P<name>.+)", {"GET": model_list.model}),
+        ("/v1/messages/count_tokens", {"POST": token_counting.count_tokens}),
+        ("/v1/models", {"GET": model_list.list_models}),
+        ("/v1/models/(?P<name>.+)", {"GET": model_list.get_model}),
         ("/v1/responses", {"POST": create.respond}),
         ("/v1/responses/compact", {"POST": compaction.compact}),
-        ("/v1/responses/input_tokens", {"POST": counting.input_tokens}),
-        ("/v1/responses/(?P<id>[^/]+)", {"GET": kept.retrieve, "DELETE": kept.delete}),
-        ("/v1/responses/(?P<id>[^/]+)/cancel", {"POST": kept.cancel}),
-        ("/v1/responses/(?P<id>[^/]+)/input_items", {"GET": kept.input_items}),
+        ("/v1/responses/input_tokens", {"POST": token_counting.count_input_tokens}),
+        (
+            "/v1/responses/(?P<id>[^/]+)",
+            {"GET": stored.retrieve, "DELETE": stored.delete},
+        ),
+        ("/v1/responses/(?P<id>[^/]+)/cancel", {"POST": stored.cancel}),
+        ("/v1/responses/(?P<id>[^/]+)/input_items", {"GET": stored.list_input_items}),
     )
 ]
 
 
-def _handlers(path: str) -> tuple[Mapping[str, Handler], dict[str, str]]:
+def _match_endpoint(path: str) -> tuple[Mapping[str, Handler], dict[str, str]]:
     """The handlers of a path by method, and its parameters. Raises NotFound."""
-    for pattern, handlers in _DOORS:
-        if found := pattern.fullmatch(path.rstrip("/")):
-            return handlers, found.groupdict()
+    for pattern, methods in _ENDPOINTS:
+        if match := pattern.fullmatch(path.rstrip("/")):
+            return methods, match.groupdict()
     if path.rstrip("/") == "/v1":
         return {}, {}
     raise NotFound(f"There is nothing at {path[:64]!r}; see docs/gateway.md.")

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from django.db import transaction
 
-from conversations.engine.database import Database
+from conversations.engine.database.executor import Database
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -31,49 +31,49 @@ class Cache(Generic[K, V]):
         self._look_up = look_up
         self._seconds = seconds
         self._size = size
-        self._kept: dict[K, tuple[float, V]] = {}
-        self._asking: dict[K, asyncio.Future[V]] = {}
-        self._cleared = 0  # number of calls of `clear`
+        self._entries: dict[K, tuple[float, V]] = {}
+        self._pending: dict[K, asyncio.Future[V]] = {}
+        self._clear_count = 0  # number of calls of `clear`
 
     async def get(self, key: K, database: Database) -> V:
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] > time.monotonic():
-            return kept[1]
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = asyncio.ensure_future(self._ask(key, database))
-            self._asking[key] = asking
-            asking.add_done_callback(lambda done: self._answered(key, done))
+        entry = self._entries.get(key)
+        if entry is not None and entry[0] > time.monotonic():
+            return entry[1]
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = asyncio.ensure_future(self._load(key, database))
+            self._pending[key] = pending
+            pending.add_done_callback(lambda done: self._remove_pending(key, done))
         # The first request may be cancelled; the others still need the result.
-        return await asyncio.shield(asking)
+        return await asyncio.shield(pending)
 
     def clear(self) -> None:
-        self._cleared += 1
-        self._kept.clear()
-        self._asking.clear()  # running look-ups answer only requests that already wait
+        self._clear_count += 1
+        self._entries.clear()
+        self._pending.clear()  # running look-ups answer only requests that already wait
 
-    async def _ask(self, key: K, database: Database) -> V:
-        cleared = self._cleared
+    async def _load(self, key: K, database: Database) -> V:
+        clear_count = self._clear_count
         value = await database.read(self._look_up, key)
-        if cleared == self._cleared:
-            if len(self._kept) >= self._size:
-                self._kept.clear()
-            self._kept[key] = time.monotonic() + self._seconds, value
+        if clear_count == self._clear_count:
+            if len(self._entries) >= self._size:
+                self._entries.clear()
+            self._entries[key] = time.monotonic() + self._seconds, value
         return value
 
-    def _answered(self, key: K, done: asyncio.Future[V]) -> None:
-        if self._asking.get(key) is done:
-            del self._asking[key]
+    def _remove_pending(self, key: K, done: asyncio.Future[V]) -> None:
+        if self._pending.get(key) is done:
+            del self._pending[key]
         if not done.cancelled():
             done.exception()  # mark as retrieved: all waiting requests may be cancelled
 
 
-def forget_on_change(cache: Cache[Any, Any]) -> Callable[..., None]:
+def clear_on_change(cache: Cache[Any, Any]) -> Callable[..., None]:
     """A signal receiver that clears `cache` when a row changes."""
 
-    def changed(sender: Any, **kwargs: Any) -> None:
+    def clear_cache(sender: Any, **kwargs: Any) -> None:
         cache.clear()
         # A look-up before the commit would cache the old row.
         transaction.on_commit(cache.clear)
 
-    return changed
+    return clear_cache

@@ -19,7 +19,7 @@ _NUMBERS = (
     "top_logprobs",
     "top_p",
 )
-_SAME = (
+_COPIED = (
     *_NUMBERS,
     "background",
     "parallel_tool_calls",
@@ -38,9 +38,11 @@ _EFFORTS = {"minimal": "low", "max": "xhigh"}
 
 def echo_of(body: Mapping[str, Any], request: Request) -> dict[str, Any]:
     """`body` is the caller's; `request` was made from it."""
-    echo = {name: body[name] for name in _SAME if body.get(name) is not None}
+    echo = {name: body[name] for name in _COPIED if body.get(name) is not None}
     echo["metadata"] = dict(body.get("metadata") or {})
-    echo["tools"] = [_tool(tool) for tool in body.get("tools") or () if _is_told(tool)]
+    echo["tools"] = [
+        _tool(tool) for tool in body.get("tools") or () if _is_function(tool)
+    ]
     if isinstance(instructions := body.get("instructions"), str):
         echo["instructions"] = instructions
     if (choice := body.get("tool_choice")) is not None and request.tools:
@@ -54,21 +56,21 @@ def echo_of(body: Mapping[str, Any], request: Request) -> dict[str, Any]:
     return echo
 
 
-def _is_told(tool: Mapping[str, Any]) -> bool:
+def _is_function(tool: Mapping[str, Any]) -> bool:
     return tool.get("type") == "function"
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    given = {name: tool.get(name) for name in ("description", "parameters", "strict")}
-    return {"type": "function", "name": tool["name"], **given}
+    fields = {name: tool.get(name) for name in ("description", "parameters", "strict")}
+    return {"type": "function", "name": tool["name"], **fields}
 
 
 def _choice(choice: Any) -> Any:
     """The standard has only function tools, so another choice becomes "required"."""
     match choice:
         case {"type": "allowed_tools", "tools": tools}:
-            told = [tool for tool in tools if _is_told(tool)]
-            return {**choice, "mode": choice.get("mode") or "auto", "tools": told}
+            functions = [tool for tool in tools if _is_function(tool)]
+            return {**choice, "mode": choice.get("mode") or "auto", "tools": functions}
         case {"type": kind} if kind != "function":
             return "required"
     return choice

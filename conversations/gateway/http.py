@@ -14,27 +14,27 @@ from urllib.parse import parse_qs
 import orjson
 from django.conf import settings
 
-from conversations.request_body import TooLong, read_pieces
-from conversations.sse import HEARTBEAT, Receive, Scope, Send
-from conversations.token_errors import Unauthorized
-from conversations.unpacking import (
+from conversations.access.errors import Unauthorized
+from conversations.http.decompression import (
     ACCEPTED,
-    Damaged,
+    CorruptBody,
     UnknownEncoding,
     UnpackedTooLong,
 )
+from conversations.http.request_body import BodyTooLong, read_pieces
+from conversations.http.sse import HEARTBEAT, Receive, Scope, Send
+from llm.concurrency.worker_thread import run_off_loop
 from llm.errors import BadRequest
-from llm.off_loop import run_off_loop
 from llm.wire import bounded_json, sse
 from llm.wire.items import new_id
-from llm.wire.mending import without_nul
+from llm.wire.sanitize import replace_nul
 
 #: Seconds that a stream waits for an error before it starts with status 200: a host or
 #: machine under load takes more than one second to refuse a request.
-PATIENCE = 4.0
-RETRIES = 6.0  # additional seconds while a failed request is retried
+STATUS_WAIT = 4.0
+RETRY_WAIT = 6.0  # additional seconds while a failed request is retried
 
-_ROUND = 0.5  # seconds between two checks of all streams
+_CHECK_INTERVAL = 0.5  # seconds between two checks of all streams
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _JSON = (
     (b"content-type", b"application/json"),
@@ -47,24 +47,24 @@ _STREAM = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-_COMMENT = sse.comment("heartbeat")
+_HEARTBEAT_COMMENT = sse.comment("heartbeat")
 
 
-class TooLarge(BadRequest):
+class RequestTooLarge(BadRequest):
     """The request is too large."""
 
     code, status = "E_TOO_LARGE", 413
     openai_code = "request_too_large"
 
 
-class UnknownPacking(BadRequest):
+class UnsupportedEncoding(BadRequest):
     """The request's body is packed in a way that is not known here."""
 
     code, status = "E_UNSUPPORTED_MEDIA_TYPE", 415
     openai_code = "unsupported_content_encoding"
 
 
-class Revoked(Unauthorized):
+class TokenRevoked(Unauthorized):
     """The access token was revoked, or its user may not sign in any more."""
 
 
@@ -80,7 +80,7 @@ class Exchange:
         self.started = False
         self._answering: asyncio.Task[Any] | None = None
         self._is_revoked = False
-        self.told: dict[str, str] = {}  # sent with the answer
+        self.response_headers: dict[str, str] = {}  # sent with the answer
         self._query: bytes = scope.get("query_string", b"")
         self.send = send
         self._receive = receive
@@ -88,8 +88,8 @@ class Exchange:
     @property
     def query(self) -> dict[str, str]:
         """The query's parameters, with the first value of each name."""
-        told = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
-        return {name: values[0] for name, values in told.items()}
+        parsed = parse_qs(self._query.decode("latin-1"), keep_blank_values=True)
+        return {name: values[0] for name, values in parsed.items()}
 
     async def body(self) -> bytes:
         """The body, decompressed if necessary. Raises BadRequest, HungUp."""
@@ -99,21 +99,21 @@ class Exchange:
                 read_pieces(self.headers, self._receive, limit)
             ) as pieces:
                 chunks = [piece async for piece in pieces]
-        except TooLong as exc:
+        except BodyTooLong as exc:
             text = f"The request is too large; the limit is {limit} bytes."
-            raise TooLarge(text) from exc
+            raise RequestTooLarge(text) from exc
         except UnpackedTooLong as exc:
             limit = settings.MAX_INPUT_SIZE
-            raise TooLarge(
+            raise RequestTooLarge(
                 f"The request is too large; the limit is {limit} bytes after"
                 " decompression."
             ) from exc
         except UnknownEncoding as exc:
-            self.told["accept-encoding"] = ACCEPTED
-            raise UnknownPacking(
+            self.response_headers["accept-encoding"] = ACCEPTED
+            raise UnsupportedEncoding(
                 f"The content encoding {str(exc)!r} is not supported; use {ACCEPTED}."
             ) from exc
-        except Damaged as exc:
+        except CorruptBody as exc:
             raise BadRequest(f"The {exc} body is truncated or damaged.") from exc
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -122,30 +122,30 @@ class Exchange:
         if not (body := await self.body()):
             return {}
         try:
-            told = await run_off_loop(len(body), _parsed, body)
+            value = await run_off_loop(len(body), _parse, body)
         except bounded_json.TooManyValues as exc:
-            raise TooLarge(f"The request is too large: {exc.msg}.") from exc
+            raise RequestTooLarge(f"The request is too large: {exc.msg}.") from exc
         except orjson.JSONDecodeError as exc:
             raise BadRequest(f"The body is not valid JSON: {exc}.") from exc
-        if not isinstance(told, dict):
+        if not isinstance(value, dict):
             raise BadRequest("The body must be a JSON object.")
-        return told
+        return value
 
-    async def while_there(self, answering: Coroutine[Any, Any, None]) -> None:
+    async def run_while_connected(self, handling: Coroutine[Any, Any, None]) -> None:
         """Await `handling` until it ends or the client disconnects.
 
         Raises TokenRevoked.
         """
         task = self._answering = asyncio.current_task()
         assert task is not None
-        watch = asyncio.ensure_future(self._gone())
+        watch = asyncio.ensure_future(self._wait_for_disconnect())
         try:
-            await answering
+            await handling
         except asyncio.CancelledError:
             if not (watch.done() or self._is_revoked) or task.uncancel():
                 raise  # the server ends this request
             if self._is_revoked:
-                raise Revoked from None
+                raise TokenRevoked from None
         finally:
             self._answering = None
             watch.cancel()
@@ -156,7 +156,7 @@ class Exchange:
             self._is_revoked = True
             self._answering.cancel()
 
-    async def _gone(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if self._answering is not None and not self._is_revoked:
@@ -167,9 +167,9 @@ class Exchange:
     ) -> None:
         """Send `value` as JSON; None sends an empty body."""
         body = b"" if value is None else orjson.dumps(value)
-        told = [*_JSON, (b"content-length", str(len(body)).encode())]
-        self.told |= headers or {}
-        await self._start(status, told)
+        start_headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+        self.response_headers |= headers or {}
+        await self._start(status, start_headers)
         # `HEAD` gets the headers of `GET` without its body.
         body = b"" if self.method == "HEAD" else body
         await self.send({"type": "http.response.body", "body": body})
@@ -186,26 +186,28 @@ class Exchange:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.started = True
         headers.append((b"x-request-id", self.id.encode()))
-        headers += [(n.encode(), _header(v)) for n, v in self.told.items()]
+        headers += [
+            (n.encode(), _encode_header(v)) for n, v in self.response_headers.items()
+        ]
         await self.send(
             {"type": "http.response.start", "status": status, "headers": headers}
         )
 
 
-def _parsed(body: bytes) -> Any:
-    return bounded_json.loads(without_nul(body))
+def _parse(body: bytes) -> Any:
+    return bounded_json.loads(replace_nul(body))
 
 
-def _header(value: str) -> bytes:
+def _encode_header(value: str) -> bytes:
     """Escape characters that headers cannot hold: clients choose some of the names."""
     if value.isascii() and value.isprintable():
         return value.encode()
     return repr(value)[1:-1].encode("ascii", "backslashreplace")
 
 
-def queue_patience() -> float:
+def queued_status_wait() -> float:
     """`STATUS_WAIT` for a request that may still wait for a key or a connection."""
-    return PATIENCE + settings.LLM_KEY_WAIT + settings.LLM_CONNECTION_WAIT
+    return STATUS_WAIT + settings.LLM_KEY_WAIT + settings.LLM_CONNECTION_WAIT
 
 
 class EventStream:
@@ -218,108 +220,108 @@ class EventStream:
     """
 
     __slots__ = (
-        "_beating",
+        "_buffered",
         "_exchange",
-        "_held",
+        "_heartbeat",
         "_loop",
-        "_patience",
-        "_said_at",
-        "_silences",
+        "_status_wait",
+        "_timer",
+        "_written_at",
     )
 
     def __init__(
-        self, exchange: Exchange, patience: Callable[[], float] = lambda: PATIENCE
+        self, exchange: Exchange, status_wait: Callable[[], float] = lambda: STATUS_WAIT
     ) -> None:
         self._exchange = exchange
-        self._patience = patience
-        self._held = b""
+        self._status_wait = status_wait
+        self._buffered = b""
         self._loop = asyncio.get_running_loop()
-        self._said_at = self._loop.time()
-        self._beating: asyncio.Task[None] | None = None
-        self._silences = _Silences.of(self._loop)
-        self._silences.streams.add(self)
+        self._written_at = self._loop.time()
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._timer = _HeartbeatTimer.of(self._loop)
+        self._timer.streams.add(self)
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._exchange.started
 
-    def hold(self, body: bytes) -> None:
+    def buffer(self, body: bytes) -> None:
         """Hold `body` back; the next write or the first comment sends it."""
-        self._held += body
+        self._buffered += body
 
     def write(self, body: bytes) -> Awaitable[None]:
         exchange = self._exchange
-        if not body or self._beating or self._held or not exchange.started:
+        if not body or self._heartbeat or self._buffered or not exchange.started:
             return self._write(body)
         # The most frequent case: it needs no coroutine beside the server's.
-        self._said_at = self._loop.time()
+        self._written_at = self._loop.time()
         return exchange.send(
             {"type": "http.response.body", "body": body, "more_body": True}
         )
 
     async def _write(self, body: bytes) -> None:
-        if self._beating is not None:
-            await self._beating
+        if self._heartbeat is not None:
+            await self._heartbeat
         if body:
-            await self._put(body)
+            await self._send(body)
 
     async def end(self, body: bytes) -> None:
         """Send the last bytes and end the response."""
-        self.stop()
-        if self._beating is not None:
-            await self._beating
-        await self._put(body, last=True)
+        self.stop_heartbeats()
+        if self._heartbeat is not None:
+            await self._heartbeat
+        await self._send(body, last=True)
 
-    def stop(self) -> None:
+    def stop_heartbeats(self) -> None:
         """Send no more heartbeats."""
-        self._silences.streams.discard(self)
+        self._timer.streams.discard(self)
 
-    async def _put(self, body: bytes, *, last: bool = False) -> None:
-        if self._held:
-            body, self._held = self._held + body, b""
-        self._said_at = self._loop.time()
+    async def _send(self, body: bytes, *, last: bool = False) -> None:
+        if self._buffered:
+            body, self._buffered = self._buffered + body, b""
+        self._written_at = self._loop.time()
         if not self._exchange.started:
             await self._exchange.start_stream()
         await self._exchange.write(body, last=last)
 
-    def look(self, now: float) -> None:
+    def check_silence(self, now: float) -> None:
         """Send a heartbeat if nothing was written for too long."""
-        patience = HEARTBEAT if self._exchange.started else self._patience()
-        if now - self._said_at >= patience and self._beating is None:
-            self._beating = asyncio.ensure_future(self._beat())
+        max_silence = HEARTBEAT if self._exchange.started else self._status_wait()
+        if now - self._written_at >= max_silence and self._heartbeat is None:
+            self._heartbeat = asyncio.ensure_future(self._send_heartbeat())
 
-    async def _beat(self) -> None:
-        await self._put(_COMMENT)
-        self._beating = None
+    async def _send_heartbeat(self) -> None:
+        await self._send(_HEARTBEAT_COMMENT)
+        self._heartbeat = None
 
 
-class _Silences:
+class _HeartbeatTimer:
     """One timer for all open streams of an event loop.
 
     A timer for each stream takes half a kilobyte, and setting it takes longer than
     checking all streams.
     """
 
-    _of: ClassVar[dict[asyncio.AbstractEventLoop, _Silences]] = {}
+    _timers: ClassVar[dict[asyncio.AbstractEventLoop, _HeartbeatTimer]] = {}
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.streams: set[EventStream] = set()
         self._loop = loop
-        self._loop.call_later(_ROUND, self._look)
+        self._loop.call_later(_CHECK_INTERVAL, self._check_streams)
 
     @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> _Silences:
-        if (known := cls._of.get(loop)) is None:
-            for ended in [other for other in cls._of if other.is_closed()]:
-                del cls._of[ended]
-            known = cls._of[loop] = cls(loop)
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _HeartbeatTimer:
+        if (known := cls._timers.get(loop)) is None:
+            for ended in [other for other in cls._timers if other.is_closed()]:
+                del cls._timers[ended]
+            known = cls._timers[loop] = cls(loop)
         return known
 
-    def _look(self) -> None:
+    def _check_streams(self) -> None:
         if not self.streams:
-            del self._of[self._loop]
+            del self._timers[self._loop]
             return
-        self._loop.call_later(_ROUND, self._look)
+        self._loop.call_later(_CHECK_INTERVAL, self._check_streams)
         now = self._loop.time()
         for stream in self.streams:
-            stream.look(now)
+            stream.check_silence(now)

@@ -16,7 +16,7 @@ import orjson
 
 from conversations.api.schema import EVENT_STREAM, JSON, event_of, plain_event
 from conversations.gateway import openresponses
-from llm.wire.facades import checks
+from llm.wire.facades import body_checks
 
 Schema = dict[str, Any]
 
@@ -26,9 +26,9 @@ _SCHEMAS: dict[str, Schema] = orjson.loads(
 )
 #: Statuses of every endpoint: bad token, not permitted, rate limited, internal error,
 #: shutting down.
-_ALWAYS = (401, 403, 429, 500, 503)
-_BODY = (400, 413)  # the body is invalid or too large
-_ASKING = (404, 502, 504)  # the model does not exist or does not answer
+_COMMON_STATUSES = (401, 403, 429, 500, 503)
+_BODY_STATUSES = (400, 413)  # the body is invalid or too large
+_MODEL_STATUSES = (404, 502, 504)  # the model does not exist or does not answer
 _REFUSALS = {
     400: "The request cannot be taken as it is.",
     401: "The token is missing, wrong, expired or revoked.",
@@ -44,7 +44,7 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class GatewayOperation:
     """A method of a path. `body`, `answer` and `stream` are names of schemas."""
 
     path: str
@@ -61,17 +61,17 @@ class Operation:
     more: Schema = field(default_factory=dict)
 
 
-_MODEL = (*_BODY, *_ASKING)
+_REQUEST_STATUSES = (*_BODY_STATUSES, *_MODEL_STATUSES)
 _ID = "/v1/responses/{response_id}"
 OPERATIONS = (
-    Operation(
+    GatewayOperation(
         path="/v1/responses",
         name="createResponse",
         summary="Ask a model, by Open Responses or OpenAI's Responses",
         body="ResponsesRequest",
         answer="OpenResponsesResponseResource",
         stream="ResponseEvent",
-        statuses=_MODEL,
+        statuses=_REQUEST_STATUSES,
         headers=("x-parley-degraded",),
         more={
             "x-openresponses-websocket": {
@@ -82,7 +82,7 @@ OPERATIONS = (
             }
         },
     ),
-    Operation(
+    GatewayOperation(
         path=_ID,
         method="get",
         name="getResponse",
@@ -92,7 +92,7 @@ OPERATIONS = (
         statuses=(400, 404),
         query=("stream", "starting_after"),
     ),
-    Operation(
+    GatewayOperation(
         path=_ID,
         method="delete",
         name="deleteResponse",
@@ -100,14 +100,14 @@ OPERATIONS = (
         answer="DeletedResponse",
         statuses=(404,),
     ),
-    Operation(
+    GatewayOperation(
         path=f"{_ID}/cancel",
         name="cancelResponse",
         summary="Stop a response; harmless where it is over",
         answer="OpenResponsesResponseResource",
-        statuses=(*_BODY, 404),
+        statuses=(*_BODY_STATUSES, 404),
     ),
-    Operation(
+    GatewayOperation(
         path=f"{_ID}/input_items",
         method="get",
         name="listInputItems",
@@ -116,55 +116,55 @@ OPERATIONS = (
         statuses=(400, 404),
         query=("limit", "order", "after"),
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/responses/compact",
         name="compactResponse",
         summary="A long conversation in few words",
         body="CompactRequest",
         answer="OpenResponsesCompactResource",
-        statuses=_MODEL,
+        statuses=_REQUEST_STATUSES,
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/responses/input_tokens",
         name="countInputTokens",
         summary="How many tokens an input has, estimated",
         body="ResponsesRequest",
         answer="InputTokens",
-        statuses=(*_BODY, 404),
+        statuses=(*_BODY_STATUSES, 404),
         headers=("x-parley-token-count",),
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/chat/completions",
         name="createChatCompletion",
         summary="Ask a model, by OpenAI's Chat Completions",
         body="ChatRequest",
         answer="ChatCompletion",
         stream="ChatCompletionChunk",
-        statuses=_MODEL,
+        statuses=_REQUEST_STATUSES,
         headers=("x-parley-degraded",),
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/messages",
         name="createMessage",
         summary="Ask a model, by Anthropic's Messages",
         body="MessagesRequest",
         answer="AnthropicMessage",
         stream="AnthropicEvent",
-        statuses=_MODEL,
+        statuses=_REQUEST_STATUSES,
         errors="AnthropicError",
         headers=("x-parley-degraded",),
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/messages/count_tokens",
         name="countMessageTokens",
         summary="How many tokens messages have, estimated",
         body="CountTokensRequest",
         answer="MessageTokens",
-        statuses=(*_BODY, 404),
+        statuses=(*_BODY_STATUSES, 404),
         errors="AnthropicError",
         headers=("x-parley-token-count",),
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/models",
         method="get",
         name="listModels",
@@ -173,7 +173,7 @@ OPERATIONS = (
         errors="AnyError",
         query=("anthropic-version",),
     ),
-    Operation(
+    GatewayOperation(
         path="/v1/models/{name}",
         method="get",
         name="getModel",
@@ -225,11 +225,11 @@ _SECURITY: list[Schema] = [{"accessToken": []}, {"apiKey": []}]
 _API_KEY = {"type": "apiKey", "in": "header", "name": "x-api-key"}
 
 
-def describe(result: Schema, **told: Any) -> Schema:
+def describe(result: Schema, **context: Any) -> Schema:
     """Add the gateway to `result`; a postprocessing hook of drf-spectacular."""
     for operation in OPERATIONS:
-        place = result["paths"].setdefault(operation.path, {})
-        place[operation.method] = _operation(operation)
+        path_item = result["paths"].setdefault(operation.path, {})
+        path_item[operation.method] = _operation(operation)
     components = result["components"]
     components["schemas"] |= schemas()
     components["securitySchemes"]["apiKey"] = _API_KEY
@@ -238,13 +238,13 @@ def describe(result: Schema, **told: Any) -> Schema:
 
 def schemas() -> dict[str, Schema]:
     """All schemas of the gateway by name: requests, our own, and the standard's."""
-    requests = checks.schemas()
+    requests = body_checks.schemas()
     request = requests["ResponsesRequest"]
     fields = {**request["properties"], "input": _ref("ResponsesInput")}
     by_socket = {**fields, "type": {"enum": ["response.create"]}}
     to_compact = {name: fields[name] for name in _COMPACTED}
     return {
-        **_extended(openresponses.schemas(_STANDARD)),
+        **_extend(openresponses.schemas(_STANDARD)),
         **_SCHEMAS,
         **requests,
         "ResponsesInput": request["properties"]["input"],
@@ -259,7 +259,7 @@ def _body(properties: Schema, *required: str) -> Schema:
     return {"type": "object", "properties": properties, "required": [*required]}
 
 
-def _extended(standard: dict[str, Schema]) -> dict[str, Schema]:
+def _extend(standard: dict[str, Schema]) -> dict[str, Schema]:
     """Add the items of hosted tools and our own, as the standard permits."""
     items = standard[f"{_STANDARD}ItemField"]
     known = {"oneOf": items["oneOf"], "description": items["description"]}
@@ -267,29 +267,29 @@ def _extended(standard: dict[str, Schema]) -> dict[str, Schema]:
     return {**standard, f"{_STANDARD}ItemField": extended}
 
 
-def _operation(told: Operation) -> Schema:
+def _operation(operation: GatewayOperation) -> Schema:
     described: Schema = {
-        "operationId": told.name,
-        "summary": told.summary,
+        "operationId": operation.name,
+        "summary": operation.summary,
         "tags": ["gateway"],
         "security": _SECURITY,
-        "responses": {"200": _success(told), **_refusals(told)},
-        **told.more,
+        "responses": {"200": _success(operation), **_refusals(operation)},
+        **operation.more,
     }
-    if parameters := [*_in_path(told.path), *told.query]:
+    if parameters := [*_in_path(operation.path), *operation.query]:
         described["parameters"] = [_parameter(name) for name in parameters]
-    if told.body:
-        content = {JSON: {"schema": _ref(told.body)}}
+    if operation.body:
+        content = {JSON: {"schema": _ref(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}
     return described
 
 
-def _success(told: Operation) -> Schema:
-    content = {JSON: {"schema": _ref(told.answer)}}
-    if told.stream:
-        content[EVENT_STREAM] = {"schema": _events(told.stream)}
-    headers = {name: _header() for name in told.headers}
-    return {"description": told.summary, "content": content, "headers": headers}
+def _success(operation: GatewayOperation) -> Schema:
+    content = {JSON: {"schema": _ref(operation.answer)}}
+    if operation.stream:
+        content[EVENT_STREAM] = {"schema": _events(operation.stream)}
+    headers = {name: _header() for name in operation.headers}
+    return {"description": operation.summary, "content": content, "headers": headers}
 
 
 def _events(name: str) -> Schema:
@@ -300,11 +300,11 @@ def _events(name: str) -> Schema:
     return {"anyOf": [event, plain_event(enum=["[DONE]"])]}
 
 
-def _refusals(told: Operation) -> dict[str, Schema]:
-    content = {JSON: {"schema": _ref(told.errors)}}
+def _refusals(operation: GatewayOperation) -> dict[str, Schema]:
+    content = {JSON: {"schema": _ref(operation.errors)}}
     return {
         str(status): {"description": _REFUSALS[status], "content": content}
-        for status in sorted({*_ALWAYS, *told.statuses})
+        for status in sorted({*_COMMON_STATUSES, *operation.statuses})
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 _TEXT = Path(__file__).with_suffix(".json").read_bytes()
-_PLACE = b'"#/components/schemas/'
+_REFERENCE = b'"#/components/schemas/'
 
 SCHEMAS: dict[str, Any] = orjson.loads(_TEXT)["schemas"]
 EVENTS = [name for name in SCHEMAS if name.endswith("StreamingEvent")]
@@ -20,6 +20,6 @@ EVENTS = [name for name in SCHEMAS if name.endswith("StreamingEvent")]
 
 def schemas(prefix: str) -> dict[str, Any]:
     """The schemas with `prefix` before their names, because ours may have the same."""
-    renamed = _TEXT.replace(_PLACE, _PLACE + prefix.encode())
-    told = orjson.loads(renamed)["schemas"]
-    return {prefix + name: schema for name, schema in told.items()}
+    renamed = _TEXT.replace(_REFERENCE, _REFERENCE + prefix.encode())
+    loaded = orjson.loads(renamed)["schemas"]
+    return {prefix + name: schema for name, schema in loaded.items()}

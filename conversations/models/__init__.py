@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from conversations.ledger import Balance, LedgerEntry
-from conversations.memories import Memory
+from conversations.access.budget import Balance, LedgerEntry
+from conversations.access.sessions import SignedInSession
+from conversations.models.access_token import AccessToken
 from conversations.models.attachment import Attachment, attachment_id
 from conversations.models.conversation import (
     Conversation,
@@ -12,6 +13,13 @@ from conversations.models.conversation import (
 )
 from conversations.models.idempotency_key import IdempotencyKey, KeyReused
 from conversations.models.item import Item
+from conversations.models.memory import Memory
+from conversations.models.preset import (
+    ContextSource,
+    GatheredContext,
+    Preset,
+    PresetSource,
+)
 from conversations.models.question import (
     AlreadyDecided,
     Question,
@@ -21,9 +29,6 @@ from conversations.models.question import (
 from conversations.models.search_document import SearchDocument
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn, turn_id
-from conversations.presets import ContextSource, GatheredContext, Preset, PresetSource
-from conversations.sessions import SignedInSession
-from conversations.tokens import AccessToken
 
 __all__ = [
     "AccessToken",

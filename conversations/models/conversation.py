@@ -9,14 +9,19 @@ from django.db import connection, models, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from conversations.answers import ANSWERS, CALLS, Line, id_of
-from conversations.inline_data import inline_size
+from conversations.models.access_token import AccessToken
 from conversations.models.item import Item
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
-from conversations.tokens import AccessToken
+from conversations.turns.client_outputs import (
+    CALL_ID_FIELDS,
+    OUTPUT_TYPES,
+    ClientCalls,
+    call_id_of,
+)
+from conversations.turns.inline_files import inline_size
+from llm.db.compiled_queries import CompiledInsert, CompiledQuery, execute
 from llm.models import LanguageModel
-from llm.prepared import Insert, Prepared, execute
 from llm.wire.items import Item as ItemPayload
 from llm.wire.items import new_id, text_of
 
@@ -32,9 +37,9 @@ class ConversationQuerySet(models.QuerySet["Conversation"]):
         """Conversations that `user` may see everywhere except in the admin."""
         return self.filter(owner_id=user.pk, deleted_at=None)
 
-    def one_of(self, user: Any, pk: str) -> Conversation | None:
+    def find(self, user: Any, pk: str) -> Conversation | None:
         """One conversation as in `of`, with its owner, by a prepared query."""
-        return _ONE_OF.first(user.pk, pk)
+        return _BY_OWNER.first(user.pk, pk)
 
 
 class Conversation(models.Model):
@@ -124,10 +129,10 @@ class Conversation(models.Model):
         `caused_by`: for items that are no message, the id of the turn of the message
         that caused them.
 
-        Raises CallAnswered and the other errors of `conversations.answers`.
+        Raises CallAnswered and the errors of `conversations.turns.client_outputs`.
         """
         from conversations.engine import enqueue
-        from conversations.engine.durable import sync_on_commit
+        from conversations.engine.database.durable_commit import sync_on_commit
 
         # Turns run in the order of `created_at`. The lock makes the order of creation
         # independent of the clocks of several machines.
@@ -135,9 +140,9 @@ class Conversation(models.Model):
             same = Conversation.objects.filter(pk=self.pk)
             same.select_for_update(no_key=True).values_list("pk").first()
         last = _LAST_TURN.first(self.pk)
-        items, told = _news(items, parent or last)
-        if told is not None:
-            return told
+        items, answered_turn = _new_items(items, parent or last)
+        if answered_turn is not None:
+            return answered_turn
         now = timezone.now()
         turn = Turn(
             conversation=self,
@@ -167,7 +172,7 @@ class Conversation(models.Model):
         """Hide the conversation from its owner; retention erases the rows later."""
         self.deleted_at = timezone.now()
         self.save(update_fields=["deleted_at"])
-        self.turns.unfinished().update(cancel_requested=True)
+        self.turns.not_finished().update(cancel_requested=True)
         running = ToolCall.objects.in_background().filter(turn__conversation=self)
         running.update(cancel_requested=True)
 
@@ -176,15 +181,15 @@ _LATER = timedelta(microseconds=1)
 _TOUCH = (
     "UPDATE conversations_conversation SET title = %s, updated_at = %s WHERE id = %s"
 )
-_write_turn, _write_items = Insert(Turn), Insert(Item)
-_ONE_OF = Prepared[Conversation](
+_write_turn, _write_items = CompiledInsert(Turn), CompiledInsert(Item)
+_BY_OWNER = CompiledQuery[Conversation](
     lambda user, pk: Conversation.objects.filter(
         owner_id=user, deleted_at=None, pk=pk
     ).select_related("owner"),
     -1,
     "a conversation",
 )
-_LAST_TURN = Prepared[Turn](
+_LAST_TURN = CompiledQuery[Turn](
     lambda conversation: (
         Turn.objects.filter(conversation_id=conversation)
         .order_by("-created_at", "-id")
@@ -199,7 +204,7 @@ def _title_of(items: Sequence[ItemPayload]) -> str:
     return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1] + "…"
 
 
-def _news(
+def _new_items(
     items: Sequence[ItemPayload], parent: Turn | None
 ) -> tuple[Sequence[ItemPayload], Turn | None]:
     """The items that the turns up to `parent` do not have yet, and None; or, if they
@@ -207,42 +212,44 @@ def _news(
 
     Without outputs among the items no query is made.
     """
-    answers = [item for item in items if item["type"] in ANSWERS]
+    answers = [item for item in items if item["type"] in OUTPUT_TYPES]
     if not answers or parent is None:
         return items, None
-    turns = Turn.objects.line_to(parent)
-    said, ours = _said_in(turns), _ours_in(turns)
-    line = Line()
+    turns = Turn.objects.lineage_of(parent)
+    items_by_turn, server_calls = _items_by_turn(turns), _server_calls_by_turn(turns)
+    line = ClientCalls()
     for turn in turns:
-        line.read(said[turn], ours[turn])
-    news = list(line.news(items))
-    return news, None if news else _turn_told(turns, answers[-1])
+        line.read(items_by_turn[turn], server_calls[turn])
+    new_items = list(line.new_items(items))
+    return new_items, None if new_items else _turn_with_answer(turns, answers[-1])
 
 
-def _said_in(turns: Sequence[str]) -> Mapping[str, list[ItemPayload]]:
+def _items_by_turn(turns: Sequence[str]) -> Mapping[str, list[ItemPayload]]:
     """Calls, answers, and messages without their content; by turn, in order."""
     rows = Item.objects.filter(turn__in=turns)
-    calls = rows.filter(type__in=[*ANSWERS, *CALLS])
-    told = list(calls.values_list("position", "turn", "payload"))
+    calls = rows.filter(type__in=[*OUTPUT_TYPES, *CALL_ID_FIELDS])
+    entries = list(calls.values_list("position", "turn", "payload"))
     roles = rows.filter(type="message").values_list("position", "turn", "payload__role")
-    told += [(at, turn, {"type": "message", "role": role}) for at, turn, role in roles]
-    said: dict[str, list[ItemPayload]] = {turn: [] for turn in turns}
-    for _at, turn, payload in sorted(told, key=lambda row: row[0]):
-        said[turn].append(payload)
-    return said
+    entries += [
+        (at, turn, {"type": "message", "role": role}) for at, turn, role in roles
+    ]
+    items_by_turn: dict[str, list[ItemPayload]] = {turn: [] for turn in turns}
+    for _at, turn, payload in sorted(entries, key=lambda row: row[0]):
+        items_by_turn[turn].append(payload)
+    return items_by_turn
 
 
-def _ours_in(turns: Sequence[str]) -> Mapping[str, set[str]]:
+def _server_calls_by_turn(turns: Sequence[str]) -> Mapping[str, set[str]]:
     """Ids of the calls that the server runs, by turn."""
-    ours: dict[str, set[str]] = {turn: set() for turn in turns}
+    server_calls: dict[str, set[str]] = {turn: set() for turn in turns}
     calls = ToolCall.objects.filter(turn__in=turns)
     for turn, call_id in calls.values_list("turn", "call_id"):
-        ours[turn].add(call_id)
-    return ours
+        server_calls[turn].add(call_id)
+    return server_calls
 
 
-def _turn_told(turns: Sequence[str], answer: ItemPayload) -> Turn:
-    name = ANSWERS[answer["type"]][1]
-    same = {"type": answer["type"], f"payload__{name}": id_of(answer)}
+def _turn_with_answer(turns: Sequence[str], answer: ItemPayload) -> Turn:
+    name = OUTPUT_TYPES[answer["type"]][1]
+    same = {"type": answer["type"], f"payload__{name}": call_id_of(answer)}
     rows = Item.objects.filter(turn__in=turns, **same).select_related("turn")
     return max((row.turn for row in rows), key=lambda turn: turns.index(turn.pk))

@@ -14,7 +14,7 @@ class KeyReused(Exception):
 
 
 class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
-    def once(
+    def get_or_open(
         self,
         user: Any,
         key: str,
@@ -27,18 +27,18 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
         """
         try:
             with transaction.atomic():
-                if known := self._known(user, key, fingerprint):
+                if known := self._find_turn(user, key, fingerprint):
                     return known, False
                 turn = open_turn()
                 self.create(user=user, key=key, fingerprint=fingerprint, turn=turn)
         except IntegrityError:
             # A concurrent request with the same key was first, or `open_turn` failed.
-            if known := self._known(user, key, fingerprint):
+            if known := self._find_turn(user, key, fingerprint):
                 return known, False
             raise
         return turn, True
 
-    def _known(self, user: Any, key: str, fingerprint: str) -> Turn | None:
+    def _find_turn(self, user: Any, key: str, fingerprint: str) -> Turn | None:
         known = self.filter(user=user, key=key).select_related("turn").first()
         if known is None:
             return None

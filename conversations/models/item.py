@@ -6,10 +6,10 @@ from typing import Any
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from conversations.models.turn import Turn, note_rewritten
+from conversations.models.turn import Turn, increment_rewritten
 from llm.wire.items import Item as ItemPayload
 
-_INDEXED = 80  # characters of an id; a client's id may be too long for an index
+_INDEXED_LENGTH = 80  # characters of an id; a client's id may be too long for an index
 
 
 class SaidId(models.Func):
@@ -18,18 +18,18 @@ class SaidId(models.Func):
     A look-up of `payload__id` passes the path as a parameter, so it can use no index.
     """
 
-    template = f"SUBSTR(JSON_EXTRACT(%(expressions)s, '$.id'), 1, {_INDEXED})"
+    template = f"SUBSTR(JSON_EXTRACT(%(expressions)s, '$.id'), 1, {_INDEXED_LENGTH})"
     output_field = models.TextField()
 
     def as_postgresql(self, compiler: Any, connection: Any, **options: Any) -> Any:
-        template = f"SUBSTR(%(expressions)s ->> 'id', 1, {_INDEXED})"
+        template = f"SUBSTR(%(expressions)s ->> 'id', 1, {_INDEXED_LENGTH})"
         return self.as_sql(compiler, connection, template=template, **options)
 
 
 class ItemQuerySet(models.QuerySet["Item"]):
-    def named(self, ids: Collection[str]) -> ItemQuerySet:
+    def with_ids(self, ids: Collection[str]) -> ItemQuerySet:
         """Items with these ids, by the index. Ids that clients chose may repeat."""
-        beginnings = [id[:_INDEXED] for id in ids]
+        beginnings = [id[:_INDEXED_LENGTH] for id in ids]
         found = self.alias(said_id=SaidId("payload")).filter(said_id__in=beginnings)
         return found.filter(payload__id__in=ids)
 
@@ -100,13 +100,13 @@ class Item(models.Model):
         """
         self.payload = payload
         self.save(update_fields=["payload"])
-        note_rewritten(self.turn.conversation_id)
+        increment_rewritten(self.turn.conversation_id)
         Turn.objects.filter(pk=self.turn_id).update(is_indexed=False)
         if self.type == "function_call_output":
             self.turn.tool_calls.filter(call_id=payload["call_id"]).update(
                 output=payload["output"], error=""
             )
-        vouched = Item.objects.filter(turn__in=Turn.objects.since(self.turn))
+        later_items = Item.objects.filter(turn__in=Turn.objects.since(self.turn))
         self.provider_data = None
-        proofs = vouched.filter(provider_data__isnull=False)
+        proofs = later_items.filter(provider_data__isnull=False)
         return proofs.update(provider_data=None)

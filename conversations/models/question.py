@@ -12,8 +12,8 @@ from django.utils.translation import gettext_lazy as _
 from conversations.models.tool_call import ToolCall
 from conversations.models.turn import Turn
 from llm.wire.items import new_id
-from tools.arguments import check
 from tools.errors import InvalidArguments
+from tools.json_schema.arguments import check
 
 #: "cancel" dismisses a form without an answer; the tool learns only that.
 Action = Literal["accept", "decline", "cancel"]
@@ -41,7 +41,7 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         put_to_group = models.Q(group__in=user.groups.all())
         return self.filter(own | put_to_group)
 
-    def expired(self) -> QuestionQuerySet:
+    def past_expiry(self) -> QuestionQuerySet:
         return self.open().filter(expires_at__lt=timezone.now())
 
 

@@ -25,13 +25,13 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         """Running calls that the model does not wait for."""
         return self.filter(blocking=False, state=ToolCall.State.EXECUTING)
 
-    def undelivered(self) -> ToolCallQuerySet:
+    def awaiting_delivery(self) -> ToolCallQuerySet:
         """Finished background calls whose result no turn has delivered to the model."""
         return self.filter(blocking=False, delivered_in=None).filter(
-            state__in=ToolCall.OVER
+            state__in=ToolCall.FINISHED
         )
 
-    def waking(self) -> ToolCallQuerySet:
+    def opening_turns(self) -> ToolCallQuerySet:
         """Undelivered results that open a turn where no unfinished turn can take them.
 
         Excluded are calls of halted messages and calls that a user ended: their result
@@ -40,18 +40,18 @@ class ToolCallQuerySet(models.QuerySet["ToolCall"]):
         goes_on = models.Q(turn__caused_by=None, turn__halted_by="")
         goes_on |= models.Q(turn__caused_by__halted_by="")
         return (
-            self.undelivered()
-            .exclude(state__in=ToolCall.GIVEN_UP)
+            self.awaiting_delivery()
+            .exclude(state__in=ToolCall.ENDED_BY_PERSON)
             .filter(goes_on, turn__conversation__deleted_at=None)
         )
 
-    def beside_turns(self) -> ToolCallQuerySet:
+    def background_or_halted(self) -> ToolCallQuerySet:
         """Running background calls, and undelivered results of halted messages, which
         wait until a user continues; each with its turn and its message's turn."""
         halted = models.Q(turn__caused_by=None, turn__halted_by__in=Turn.BOUNDS)
         halted |= models.Q(turn__caused_by__halted_by__in=Turn.BOUNDS)
-        results = halted & models.Q(state__in=ToolCall.OVER)
-        results &= ~models.Q(state__in=ToolCall.GIVEN_UP)
+        results = halted & models.Q(state__in=ToolCall.FINISHED)
+        results &= ~models.Q(state__in=ToolCall.ENDED_BY_PERSON)
         found = self.filter(results | models.Q(state=ToolCall.State.EXECUTING))
         return found.filter(blocking=False, delivered_in=None).select_related(
             "turn__caused_by"
@@ -76,7 +76,7 @@ class ToolCall(models.Model):
         UNKNOWN = "unknown", _("outcome unknown")
         ABANDONED = "abandoned", _("abandoned, may still run")
 
-    OVER = [
+    FINISHED = [
         State.COMPLETED,
         State.FAILED,
         State.TIMED_OUT,
@@ -85,7 +85,7 @@ class ToolCall(models.Model):
         State.ABANDONED,
     ]
     #: Ended by a user, who therefore needs no message about it.
-    GIVEN_UP = [State.CANCELLED, State.ABANDONED]
+    ENDED_BY_PERSON = [State.CANCELLED, State.ABANDONED]
 
     turn = models.ForeignKey(Turn, models.CASCADE, related_name="tool_calls")
     call_id = models.CharField(max_length=64)

@@ -8,9 +8,9 @@ from django.db.models.signals import post_delete
 from django.dispatch import receiver
 from django.utils.translation import gettext_lazy as _
 
-from conversations.tokens import AccessToken
+from conversations.models.access_token import AccessToken
+from llm.db.compiled_queries import execute
 from llm.models import LanguageModel
-from llm.prepared import execute
 from llm.wire.items import new_id
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ class TurnQuerySet(models.QuerySet["Turn"]):
             conversation__owner_id=user.pk, conversation__deleted_at=None
         )
 
-    def unfinished(self) -> TurnQuerySet:
+    def not_finished(self) -> TurnQuerySet:
         return self.filter(status__in=Turn.UNFINISHED)
 
     def of_message(self, root_id: str) -> TurnQuerySet:
         """All turns that one message has caused, including its own turn."""
         return self.filter(models.Q(pk=root_id) | models.Q(caused_by=root_id))
 
-    def line_to(self, turn: Turn) -> list[str]:
+    def lineage_of(self, turn: Turn) -> list[str]:
         """Ids of `turn` and its ancestors (`parent`), oldest first."""
         same = self.filter(conversation_id=turn.conversation_id)
         parents = dict(same.values_list("pk", "parent_id"))
-        line, place = [], turn.pk
-        while place in parents:
-            line.append(place)
-            place = parents.pop(place)
+        line, current = [], turn.pk
+        while current in parents:
+            line.append(current)
+            current = parents.pop(current)
         return line[::-1]
 
     def since(self, turn: Turn) -> TurnQuerySet:
@@ -266,16 +266,16 @@ class Turn(models.Model):
         return (self.finished_at - self.started_at).total_seconds()
 
 
-def note_rewritten(conversation_id: str) -> None:
+def increment_rewritten(conversation_id: str) -> None:
     """Increment the version that invalidates cached copies of the conversation."""
-    execute(_REWRITTEN, [conversation_id])
+    execute(_INCREMENT_REWRITTEN, [conversation_id])
 
 
-_REWRITTEN = (
+_INCREMENT_REWRITTEN = (
     "UPDATE conversations_conversation SET rewritten = rewritten + 1 WHERE id = %s"
 )
 
 
 @receiver(post_delete, sender=Turn)
-def _deleted(instance: Turn, **signal: Any) -> None:
-    note_rewritten(instance.conversation_id)
+def _note_deletion(instance: Turn, **signal: Any) -> None:
+    increment_rewritten(instance.conversation_id)

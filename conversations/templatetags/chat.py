@@ -10,10 +10,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from conversations.engine.message_bounds import Halt
-from conversations.markdown import Part, coloured, render_part
 from conversations.models import Question, ToolCall, Turn
-from conversations.question_views import Card, card
-from conversations.readable import Piece, pieces, pretty, tree
+from conversations.pages.markdown import Part, highlight_code, render_part
+from conversations.pages.question_views import QuestionCard, card
+from conversations.turns.tool_display import Piece, pieces, pretty, tree
 from llm.models import LanguageModel
 
 register = template.Library()
@@ -38,7 +38,7 @@ def markdown_part(text: str) -> Part:
 
 @register.filter
 def json_colours(text: str) -> SafeString:
-    return coloured(text, "json" if text.startswith(("{", "[")) else "")
+    return highlight_code(text, "json" if text.startswith(("{", "[")) else "")
 
 
 @register.filter
@@ -53,14 +53,14 @@ def as_pieces(value: Any) -> list[Piece]:
 
 
 @register.filter
-def degraded_words(options: Sequence[str]) -> str:
+def describe_degraded(options: Sequence[str]) -> str:
     """A sentence about the options that were changed or left out."""
     named = ", ".join(options)
     return f"The model does not take all that was asked; changed or left out: {named}."
 
 
 @register.filter
-def halt_words(halt: Halt) -> str:
+def describe_halt(halt: Halt) -> str:
     """Sentences: why a message was halted, and which results wait."""
     if halt.reason == Turn.HaltedBy.MAX_COST:
         words = "This message reached its cost limit."
@@ -72,23 +72,25 @@ def halt_words(halt: Halt) -> str:
 
 
 @register.filter
-def decided_words(question: Question) -> str:
+def describe_decision(question: Question) -> str:
     """A sentence about the state of a question."""
-    who = f" by {question.decided_by}" if question.decided_by else ""
+    decider = f" by {question.decided_by}" if question.decided_by else ""
     note = f": {question.note}" if question.note else "."
     match question.state:
         case Question.State.OPEN:
-            whose = f"the group {question.group}" if question.group else "its owner"
-            return f"Waiting for {whose} to decide."
+            decided_by = (
+                f"the group {question.group}" if question.group else "its owner"
+            )
+            return f"Waiting for {decided_by} to decide."
         case Question.State.ACCEPTED:
             is_approval = question.kind == Question.Kind.APPROVAL
-            return f"{'Approved' if is_approval else 'Answered'}{who}{note}"
+            return f"{'Approved' if is_approval else 'Answered'}{decider}{note}"
         case Question.State.DECLINED:
-            return f"Declined{who}{note}"
+            return f"Declined{decider}{note}"
         case Question.State.EXPIRED:
             return "Nobody decided in time."
         case Question.State.CANCELLED if question.decided_by:
-            return f"Dismissed{who}{note}"
+            return f"Dismissed{decider}{note}"
     return "No longer needed."
 
 
@@ -100,7 +102,7 @@ def running_for(call: ToolCall) -> float:
 
 
 @register.simple_tag
-def question_card(question: Question, user: Any) -> Card:
+def question_card(question: Question, user: Any) -> QuestionCard:
     return card(question, user)
 
 

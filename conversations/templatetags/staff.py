@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 from django.utils.translation import gettext as _
 
-from conversations.engine_status import rounded
+from conversations.staff.engine_status import format_duration
 
 register = template.Library()
 
@@ -28,4 +28,4 @@ def seconds(value: float | None, digits: int | None = None) -> str:
         return "–"
     if digits is not None:
         return f"{value:.{digits}f} s"
-    return rounded(value, space="\N{NO-BREAK SPACE}")
+    return format_duration(value, space="\N{NO-BREAK SPACE}")

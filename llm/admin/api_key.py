@@ -10,8 +10,8 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from llm.admin.bases import SecretFormAdmin, sent_or_why
-from llm.forms import ApiKeyForm
+from llm.admin.bases import SecretFormAdmin, describe_sending
+from llm.forms.fields import ApiKeyForm
 from llm.models import ApiKey
 
 
@@ -94,16 +94,16 @@ class ApiKeyAdmin(SecretFormAdmin):
 
     @admin.display(description=_("sent"))
     def is_sent(self, obj: ApiKey) -> str:
-        return sent_or_why(obj)
+        return describe_sending(obj)
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if request.method == "GET":
-            for key in ApiKey.objects.disabled_automatically():
+            for key in ApiKey.objects.auto_disabled():
                 text = _("The key %(key)s of %(provider)s was disabled: %(reason)s")
-                told = {
+                params = {
                     "key": key,
                     "provider": key.provider.name,
                     "reason": key.state_reason,
                 }
-                self.message_user(request, text % told, messages.WARNING)
+                self.message_user(request, text % params, messages.WARNING)
         return super().changelist_view(request, *args, **kwargs)

@@ -13,15 +13,15 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from llm.error_reports import hide_secrets
-from llm.forms import ObjectField
+from llm.forms.error_reports import hide_secrets
+from llm.forms.fields import JSONObjectField
 from llm.models import ApiKey
 
 MAX_COUNTED = 10_000  # rows of a list that are counted; pages beyond are not shown
 
 JSON_AS_OBJECT: Mapping[type[models.Field], Mapping[str, Any]] = {
     models.JSONField: {
-        "form_class": ObjectField,
+        "form_class": JSONObjectField,
         "widget": Textarea({"rows": 5, "cols": 70, "spellcheck": "false"}),
     }
 }
@@ -70,11 +70,11 @@ class SecretFormAdmin(admin.ModelAdmin):
 
     def secrets_not_sent(self, obj: Any) -> list[str]:
         """A sentence for each secret that is stored but currently not sent."""
-        told: list[str] = obj.secrets_not_sent
-        return told
+        sentences: list[str] = obj.secrets_not_sent
+        return sentences
 
 
-def switch(
+def switch_enabled(
     model_admin: admin.ModelAdmin, request: HttpRequest, rows: QuerySet, *, on: bool
 ) -> None:
     count = rows.exclude(enabled=on).update(enabled=on)
@@ -82,10 +82,10 @@ def switch(
     model_admin.message_user(request, text % {"count": count}, messages.SUCCESS)
 
 
-def sent_or_why(key: ApiKey) -> str:
+def describe_sending(key: ApiKey) -> str:
     """Text for a list: whether a key is sent to its provider, or why not."""
     if not key.secret:
         return "–"
     why = key.why_not_sent
-    told = format_html('<strong class="tool-bad">{}</strong>', why)
-    return told if why else str(_("yes"))
+    warning = format_html('<strong class="tool-bad">{}</strong>', why)
+    return warning if why else str(_("yes"))

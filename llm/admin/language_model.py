@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from llm import capabilities
-from llm.admin.bases import JSON_AS_OBJECT, switch
-from llm.forms import FullNameField
+from llm.admin.bases import JSON_AS_OBJECT, switch_enabled
+from llm.forms.fields import FullNameField
 from llm.models import LanguageModel
 
 
@@ -67,11 +67,11 @@ class LanguageModelAdmin(admin.ModelAdmin):
 
     @admin.action(description=_("Enable"), permissions=["change"])
     def enable(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:
-        switch(self, request, rows, on=True)
+        switch_enabled(self, request, rows, on=True)
 
     @admin.action(description=_("Disable"), permissions=["change"])
     def disable(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:
-        switch(self, request, rows, on=False)
+        switch_enabled(self, request, rows, on=False)
 
     @admin.action(description=_("Make default"), permissions=["change"])
     def make_default(self, request: HttpRequest, rows: QuerySet[LanguageModel]) -> None:

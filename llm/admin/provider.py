@@ -14,14 +14,19 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from llm.admin.bases import JSON_AS_OBJECT, SecretFormAdmin, sent_or_why, switch
+from llm.admin.bases import (
+    JSON_AS_OBJECT,
+    SecretFormAdmin,
+    describe_sending,
+    switch_enabled,
+)
 from llm.errors import LLMError
-from llm.forms import ApiKeyForm
+from llm.forms.fields import ApiKeyForm
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.providers import all_providers
 
 if TYPE_CHECKING:
-    from llm.model_sync import Comparison
+    from llm.sync.model_list import ModelListComparison
 
 MAX_INLINE_MODELS = 50  # rows; Django rejects a form with too many fields
 
@@ -48,7 +53,7 @@ class ApiKeyInline(admin.TabularInline):
 
     @admin.display(description=_("sent"))
     def is_sent(self, obj: ApiKey) -> str:
-        return sent_or_why(obj)
+        return describe_sending(obj)
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
         return 0 if obj else 1
@@ -99,7 +104,7 @@ class ProviderAdmin(SecretFormAdmin):
     ) -> Any:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if db_field.name == "options" and field:
-            field.help_text = f"{field.help_text} {_known_options()}"
+            field.help_text = f"{field.help_text} {_describe_options()}"
         return field
 
     def get_inlines(self, request: HttpRequest, obj: Any = None) -> list[Any]:
@@ -158,11 +163,11 @@ class ProviderAdmin(SecretFormAdmin):
 
     @admin.action(description=_("Enable"), permissions=["change"])
     def enable(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
-        switch(self, request, rows, on=True)
+        switch_enabled(self, request, rows, on=True)
 
     @admin.action(description=_("Disable"), permissions=["change"])
     def disable(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
-        switch(self, request, rows, on=False)
+        switch_enabled(self, request, rows, on=False)
 
     @admin.action(description=_("Test connection"), permissions=["change"])
     def test_connection(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
@@ -175,7 +180,7 @@ class ProviderAdmin(SecretFormAdmin):
     ) -> HttpResponse | None:
         """Show the differences to the provider's model list; apply the chosen ones."""
         # Imported here for the same reason as in `_test`.
-        from llm import model_sync
+        from llm.sync import model_list
 
         if len(rows) != 1:
             problem = _("Choose one provider; each has a list of its own.")
@@ -183,25 +188,25 @@ class ProviderAdmin(SecretFormAdmin):
             return None
         provider = rows[0]
         try:
-            comparison = model_sync.compare(provider)
+            comparison = model_list.compare(provider)
         except LLMError as exc:
             self.message_user(request, f"{provider}: {exc}", messages.ERROR)
             return None
         if request.POST.keys() & {"_apply", "_apply_on", "_apply_all"}:
             self._apply(request, provider, comparison)
             return None
-        return self._offer(request, provider, comparison)
+        return self._show_comparison(request, provider, comparison)
 
     def has_sync_permission(self, request: HttpRequest) -> bool:
         needed = ["llm.add_languagemodel", "llm.change_languagemodel"]
         return bool(request.user.has_perms(needed))
 
-    def _offer(
-        self, request: HttpRequest, provider: Provider, comparison: Comparison
+    def _show_comparison(
+        self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
     ) -> HttpResponse | None:
         if not comparison:
-            told = _("%(provider)s lists nothing that is not known here.")
-            self.message_user(request, told % {"provider": provider}, messages.INFO)
+            text = _("%(provider)s lists nothing that is not known here.")
+            self.message_user(request, text % {"provider": provider}, messages.INFO)
             return None
         context = {
             **self.admin_site.each_context(request),
@@ -213,9 +218,9 @@ class ProviderAdmin(SecretFormAdmin):
         return TemplateResponse(request, "admin/llm/provider/sync_models.html", context)
 
     def _apply(
-        self, request: HttpRequest, provider: Provider, comparison: Comparison
+        self, request: HttpRequest, provider: Provider, comparison: ModelListComparison
     ) -> None:
-        from llm import model_sync
+        from llm.sync import model_list
 
         if "_apply_all" in request.POST:
             chosen = comparison.names()
@@ -223,7 +228,7 @@ class ProviderAdmin(SecretFormAdmin):
             kinds = ("new", "changed", "gone")
             chosen = {kind: request.POST.getlist(kind) for kind in kinds}
         is_on = "_apply_on" in request.POST
-        done = model_sync.apply(provider, comparison, **chosen, enables_new=is_on)
+        done = model_list.apply(provider, comparison, **chosen, enables_new=is_on)
         counts = {
             "added": done.added,
             "changed": done.changed,
@@ -240,22 +245,22 @@ class ProviderAdmin(SecretFormAdmin):
         """
         # Imported here: at the top every management command would load the HTTP
         # libraries.
-        from llm.probe import model_to_ask, probe
+        from llm.sync.probe import model_to_ask, probe
 
         try:
-            asked = model_to_ask(provider)
+            tested_model = model_to_ask(provider)
             findings = probe(provider)
         except LLMError as exc:
-            return self._could_not_ask(request, provider, exc)
+            return self._report_failed_test(request, provider, exc)
         for finding in findings:
             named = f"{provider}, key {finding.key}" if finding.key else str(provider)
             level = messages.SUCCESS if finding.works else messages.ERROR
             self.message_user(request, f"{named}: {finding.text}", level)
         if any(finding.works for finding in findings):
-            self._see_to_a_model(request, provider, asked)
+            self._ensure_enabled_model(request, provider, tested_model)
         return None
 
-    def _could_not_ask(
+    def _report_failed_test(
         self, request: HttpRequest, provider: Provider, exc: LLMError
     ) -> HttpResponse | None:
         """Report the error; for a new provider without models show its model list."""
@@ -274,15 +279,15 @@ class ProviderAdmin(SecretFormAdmin):
             self.message_user(request, text % {"provider": provider}, messages.INFO)
         return shown
 
-    def _see_to_a_model(
-        self, request: HttpRequest, provider: Provider, asked: LanguageModel
+    def _ensure_enabled_model(
+        self, request: HttpRequest, provider: Provider, tested_model: LanguageModel
     ) -> None:
         if provider.models.filter(enabled=True).exists():
             return
-        named = {"model": asked.name, "provider": provider}
-        if asked.pk is None and self.has_sync_permission(request):
-            asked.save()
-            self.log_change(request, provider, f"Added the model {asked.name}")
+        named = {"model": tested_model.name, "provider": provider}
+        if tested_model.pk is None and self.has_sync_permission(request):
+            tested_model.save()
+            self.log_change(request, provider, f"Added the model {tested_model.name}")
             text = _(
                 "The model %(model)s was added and switched on: people can choose it in"
                 " the chat. “Save and choose models” adds others."
@@ -296,7 +301,7 @@ class ProviderAdmin(SecretFormAdmin):
         self.message_user(request, text % named, messages.WARNING)
 
 
-def _known_options() -> str:
+def _describe_options() -> str:
     """A sentence for each kind of provider that has options besides headers."""
     return " ".join(
         f"{host.label}: "

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from llm.demo.chat import ChatWire
-from llm.demo.cut import Send, break_off
+from llm.demo.disconnect import Send, break_off
 from llm.demo.key import demo_key
 from llm.demo.problem import Problem
 from llm.demo.responses import ResponsesWire
@@ -30,12 +30,12 @@ ROOT = "/demo/v1"
 MAX_BODY = 32 * 1024 * 1024  # bytes
 #: Seconds for each word, by model.
 PACES = {"demo": 0.03, "demo-slow": 0.15, "demo-fast": 0.0}
-BORN = 1_767_225_600  # Unix time, sent as `created` by `/models`
+CREATED_AT = 1_767_225_600  # Unix time, sent as `created` by `/models`
 WIRES: dict[str, type[Wire]] = {
     f"{ROOT}/responses": ResponsesWire,
     f"{ROOT}/chat/completions": ChatWire,
 }
-LIST = f"{ROOT}/models"
+MODELS_PATH = f"{ROOT}/models"
 
 
 class _HungUp(Exception):
@@ -67,33 +67,37 @@ class DemoApplication:
         if path in WIRES and method == "POST":
             body = await _body(receive)
             await _while_connected(receive, self._ask(WIRES[path], body, answer))
-        elif path == LIST and method == "GET":
+        elif path == MODELS_PATH and method == "GET":
             models = [_model(name) for name in self._paces]
             await answer.json({"object": "list", "data": models})
-        elif path.startswith(f"{LIST}/") and method == "GET":
-            await answer.json(_model(self._known(path.removeprefix(f"{LIST}/"))))
-        elif path in WIRES or path == LIST:
+        elif path.startswith(f"{MODELS_PATH}/") and method == "GET":
+            await answer.json(
+                _model(self._check_model(path.removeprefix(f"{MODELS_PATH}/")))
+            )
+        elif path in WIRES or path == MODELS_PATH:
             raise Problem(405, f"Not allowed to {method} on {path}.")
         else:
             raise Problem(404, f"Invalid URL ({method} {path}).")
 
     async def _ask(self, wire: type[Wire], body: Any, answer: _Answer) -> None:
-        asked = wire(body)
-        pace = self._paces[self._known(asked.model)]
-        script = script_for(asked.prompt)
-        if asked.stream:
+        request = wire(body)
+        pace = self._paces[self._check_model(request.model)]
+        script = script_for(request.prompt)
+        if request.stream:
             await answer.begin()
             await asyncio.sleep(script.delay)
-            for frame in asked.frames(script):
+            for frame in request.frames(script):
                 await answer.write(frame.data)
                 # At pace 0 too: other tasks run, and a disconnect is noticed.
-                await asyncio.sleep(pace if frame.word else 0)
+                await asyncio.sleep(pace if frame.is_word else 0)
             await answer.end(whole=script.ending != "cut")
         else:
             await asyncio.sleep(script.delay)
-            await answer.json(asked.whole(script), whole=script.ending != "cut")
+            await answer.json(
+                request.response_body(script), whole=script.ending != "cut"
+            )
 
-    def _known(self, model: str) -> str:
+    def _check_model(self, model: str) -> str:
         if model not in self._paces:
             raise Problem(
                 404,
@@ -187,7 +191,7 @@ async def _body(receive: Receive) -> Any:
 async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
     """Await `work`; cancel it when the client disconnects."""
     working = asyncio.create_task(work)
-    listening = asyncio.create_task(_disconnected(receive))
+    listening = asyncio.create_task(_wait_for_disconnect(receive))
     tasks = (working, listening)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -199,14 +203,16 @@ async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) ->
         working.result()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _check_key(headers: Headers) -> None:
-    given = next((value for name, value in headers if name == b"authorization"), b"")
-    scheme, _, key = given.partition(b" ")
+    authorization = next(
+        (value for name, value in headers if name == b"authorization"), b""
+    )
+    scheme, _, key = authorization.partition(b" ")
     if not key:
         raise Problem(
             401, "You did not provide an API key, as 'Authorization: Bearer KEY'."
@@ -217,4 +223,4 @@ def _check_key(headers: Headers) -> None:
 
 
 def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": BORN, "owned_by": "parley"}
+    return {"id": name, "object": "model", "created": CREATED_AT, "owned_by": "parley"}

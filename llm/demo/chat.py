@@ -12,7 +12,9 @@ from typing import Any
 
 import orjson
 
-from llm.demo.bodies import (
+from llm.demo.problem import Problem, stream_failure
+from llm.demo.prompt import CallHistory, DemoPrompt, Message
+from llm.demo.request_schemas import (
     COMMON,
     FUNCTION,
     NAMED_SCHEMA,
@@ -21,18 +23,16 @@ from llm.demo.bodies import (
     OPTIONAL_TEXT,
     PARTS,
     check,
-    form,
+    format_schema,
     functions_of,
     list_of_tools,
     message_of,
     prompt_of,
     schema_of,
-    spoken,
+    text_of,
 )
-from llm.demo.problem import Problem, broken
-from llm.demo.prompt import Calls, Message, Prompt
-from llm.demo.steps import Call, Say, Script, Step, Think
-from llm.demo.wire import Frame, Ids, half
+from llm.demo.steps import CallTool, Say, Script, Step, Think
+from llm.demo.wire import Frame, Ids, first_half
 from llm.demo.words import pieces, words
 
 _FUNCTION_CALL = {
@@ -62,13 +62,13 @@ _MESSAGE = {
     "if": {"properties": {"role": {"const": "tool"}}},
     "then": {"required": ["content", "tool_call_id"]},
 }
-_OFFERED = {
+_FUNCTION_TOOL = {
     "required": ["function"],
     "properties": {
         "function": {"type": "object", "required": ["name"], "properties": FUNCTION}
     },
 }
-_FORM = {
+_JSON_SCHEMA_FORMAT = {
     "required": ["json_schema"],
     "properties": {"json_schema": {"type": "object", **NAMED_SCHEMA}},
 }
@@ -80,11 +80,11 @@ _BODY: Mapping[str, Any] = {
         "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
         "n": {"enum": [1, None]},
         "stream_options": OPTIONAL_OBJECT,
-        "tools": list_of_tools(_OFFERED),
+        "tools": list_of_tools(_FUNCTION_TOOL),
         "max_completion_tokens": OPTIONAL_COUNT,
         "max_tokens": OPTIONAL_COUNT,
         "reasoning_effort": OPTIONAL_TEXT,
-        "response_format": form(_FORM),
+        "response_format": format_schema(_JSON_SCHEMA_FORMAT),
     },
 }
 
@@ -94,23 +94,23 @@ class ChatWire:
         check(_BODY, body)
         self.model: str = body["model"]
         self.stream = bool(body.get("stream"))
-        self.prompt = _read(body)
+        self.prompt = _parse_prompt(body)
         self._ids = Ids(body)
         options = body.get("stream_options") or {}
-        self._tells_usage = bool(options.get("include_usage"))
+        self._includes_usage = bool(options.get("include_usage"))
 
     def frames(self, script: Script) -> Iterator[Frame]:
         if script.ending in ("error", "cut"):
-            yield from half(self._frames(script), self._frames(script))
+            yield from first_half(self._frames(script), self._frames(script))
             if script.ending == "error":
-                yield _frame({"error": broken().error})
+                yield _frame({"error": stream_failure().error})
             return
         yield from self._frames(script)
         yield Frame(b"data: [DONE]\n\n")
 
-    def whole(self, script: Script) -> dict[str, Any]:
+    def response_body(self, script: Script) -> dict[str, Any]:
         if script.ending == "error":
-            raise broken()
+            raise stream_failure()
         choice = {
             "index": 0,
             "message": self._message(script.steps),
@@ -136,15 +136,15 @@ class ChatWire:
                 case Say():
                     for word in words(step.text):
                         yield self._chunk({"content": word}, word=True)
-                case Call():
+                case CallTool():
                     yield from self._call(calls, step)
                     calls += 1
         yield self._chunk({}, finish=_finish(script))
-        if self._tells_usage:
+        if self._includes_usage:
             head = self._head("chat.completion.chunk")
             yield _frame({**head, "choices": [], "usage": self._usage(script)})
 
-    def _call(self, index: int, step: Call) -> Iterator[Frame]:
+    def _call(self, index: int, step: CallTool) -> Iterator[Frame]:
         call = {"index": index, **self._tool_call(index, step), "type": "function"}
         call["function"] = {"name": step.name, "arguments": ""}
         yield self._chunk({"tool_calls": [call]})
@@ -157,7 +157,7 @@ class ChatWire:
     ) -> Frame:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        if self._tells_usage:
+        if self._includes_usage:
             chunk["usage"] = None
         return _frame(chunk, word=word)
 
@@ -166,7 +166,7 @@ class ChatWire:
     def _message(self, steps: Sequence[Step]) -> dict[str, Any]:
         text = "".join(step.text for step in steps if isinstance(step, Say))
         thoughts = [_thought(step) for step in steps if isinstance(step, Think)]
-        calls = [step for step in steps if isinstance(step, Call)]
+        calls = [step for step in steps if isinstance(step, CallTool)]
         message: dict[str, Any] = {
             "role": "assistant",
             "content": None if calls and not text else text,
@@ -180,7 +180,7 @@ class ChatWire:
             message["tool_calls"] = [self._tool_call(i, call) for i, call in numbered]
         return message
 
-    def _tool_call(self, index: int, step: Call) -> dict[str, Any]:
+    def _tool_call(self, index: int, step: CallTool) -> dict[str, Any]:
         return {
             "id": self._ids.make("call_", index),
             "type": "function",
@@ -205,7 +205,7 @@ class ChatWire:
             "total_tokens": read + written,
             "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
             "completion_tokens_details": {
-                "reasoning_tokens": script.thought,
+                "reasoning_tokens": script.reasoning_size,
                 "audio_tokens": 0,
                 "accepted_prediction_tokens": 0,
                 "rejected_prediction_tokens": 0,
@@ -216,7 +216,7 @@ class ChatWire:
 # Reading
 
 
-def _read(body: Mapping[str, Any]) -> Prompt:
+def _parse_prompt(body: Mapping[str, Any]) -> DemoPrompt:
     messages, calls = _conversation(body["messages"])
     wanted = body.get("response_format") or {}
     return prompt_of(
@@ -230,11 +230,15 @@ def _read(body: Mapping[str, Any]) -> Prompt:
     )
 
 
-def _conversation(given: Sequence[Mapping[str, Any]]) -> tuple[list[Message], Calls]:
-    messages, calls = [], Calls()
-    for message in given:
+def _conversation(
+    raw_messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[Message], CallHistory]:
+    messages, calls = [], CallHistory()
+    for message in raw_messages:
         if message["role"] == "tool":
-            if not calls.output(message["tool_call_id"], spoken(message["content"])):
+            if not calls.add_output(
+                message["tool_call_id"], text_of(message["content"])
+            ):
                 raise _bad_messages(
                     "messages with role 'tool' must be a response to a preceding "
                     "message with 'tool_calls'."
@@ -243,16 +247,16 @@ def _conversation(given: Sequence[Mapping[str, Any]]) -> tuple[list[Message], Ca
         _check_answered(calls)
         messages.append(_message(message))
         if message["role"] == "user":
-            calls.turn()
+            calls.start_turn()
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            calls.call(call["id"], function["name"], function["arguments"])
+            calls.add_call(call["id"], function["name"], function["arguments"])
     _check_answered(calls)
     return messages, calls
 
 
-def _check_answered(calls: Calls) -> None:
-    if waiting := calls.waiting:
+def _check_answered(calls: CallHistory) -> None:
+    if waiting := calls.unanswered_ids:
         raise _bad_messages(
             "An assistant message with 'tool_calls' must be followed by tool messages "
             "responding to each 'tool_call_id'. The following tool_call_ids did not "
@@ -277,7 +281,7 @@ def _bad_messages(message: str) -> Problem:
 def _finish(script: Script) -> str:
     if script.ending == "length":
         return "length"
-    calls = any(isinstance(step, Call) for step in script.steps)
+    calls = any(isinstance(step, CallTool) for step in script.steps)
     return "tool_calls" if calls else "stop"
 
 

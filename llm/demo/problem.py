@@ -43,7 +43,7 @@ _BY_STATUS = {
 RETRY_AFTER = 2  # seconds
 
 
-def broken() -> Problem:
+def stream_failure() -> Problem:
     """The error that is sent in the middle of an answer."""
     return Problem(
         500,
@@ -53,7 +53,7 @@ def broken() -> Problem:
     )
 
 
-def staged(what: str) -> Problem | None:
+def find_failure(what: str) -> Problem | None:
     """The error for `/fail WHAT`; None if `what` is unknown."""
     if what in _BY_NAME:
         status, type, code = _BY_NAME[what]

@@ -26,7 +26,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTool:
     """A tool that the demo may call."""
 
     name: str
@@ -35,7 +35,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredCall:
     """A call that the demo made earlier, with the tool's output."""
 
     name: str
@@ -44,10 +44,10 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class DemoPrompt:
     messages: Sequence[Message]  # oldest first
-    answered: Sequence[Answered] = ()  # since the last user message, oldest first
-    tools: Sequence[Offer] = ()  # those that `tool_choice` allows
+    answered: Sequence[AnsweredCall] = ()  # since the last user message, oldest first
+    tools: Sequence[OfferedTool] = ()  # those that `tool_choice` allows
     must_call: bool = False
     parallel: bool = True
     effort: str = ""  # of reasoning; "" is none
@@ -55,16 +55,16 @@ class Prompt:
     max_words: int | None = None
 
     @property
-    def asked(self) -> list[Message]:
+    def user_messages(self) -> list[Message]:
         """The messages of the user, oldest first."""
         return [message for message in self.messages if message.role == "user"]
 
     @property
     def question(self) -> str:
         """The last user message, without the files that stand as text before it."""
-        return _FILES.sub("", self.asked[-1].text) if self.asked else ""
+        return _FILES.sub("", self.user_messages[-1].text) if self.user_messages else ""
 
-    def asking(self, question: str) -> Prompt:
+    def with_question(self, question: str) -> DemoPrompt:
         """A copy with another text in the last user message."""
         messages = list(self.messages)
         for index in reversed(range(len(messages))):
@@ -83,33 +83,33 @@ class Prompt:
 
 
 @dataclass(slots=True)
-class Calls:
+class CallHistory:
     """Pairs the calls of a history with their outputs, as strictly as OpenAI does."""
 
     _open: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _answered: list[Answered] = field(default_factory=list)
+    _answered: list[AnsweredCall] = field(default_factory=list)
 
-    def call(self, id: str, name: str, arguments: str) -> None:
+    def add_call(self, id: str, name: str, arguments: str) -> None:
         self._open[id] = (name, arguments)
 
-    def output(self, id: str, text: str) -> bool:
+    def add_output(self, id: str, text: str) -> bool:
         """Record a call's output. Returns False if no such call is unanswered."""
         if id not in self._open:
             return False
         name, arguments = self._open.pop(id)
-        self._answered.append(Answered(name, _object(arguments), text))
+        self._answered.append(AnsweredCall(name, _object(arguments), text))
         return True
 
-    def turn(self) -> None:
+    def start_turn(self) -> None:
         """Drop earlier outputs, as a new user message begins another question."""
         self._answered.clear()
 
     @property
-    def waiting(self) -> list[str]:
+    def unanswered_ids(self) -> list[str]:
         return list(self._open)
 
     @property
-    def answered(self) -> list[Answered]:
+    def answered(self) -> list[AnsweredCall]:
         return list(self._answered)
 
 

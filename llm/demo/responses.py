@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from llm.demo.problem import broken
-from llm.demo.responses_body import proof, read
-from llm.demo.steps import Call, Say, Script, Step, Think
-from llm.demo.wire import Frame, Ids, half
+from llm.demo.problem import stream_failure
+from llm.demo.responses_request import parse_prompt, proof
+from llm.demo.steps import CallTool, Say, Script, Step, Think
+from llm.demo.wire import Frame, Ids, first_half
 from llm.demo.words import pieces, words
 from llm.wire import sse
 from llm.wire.items import Event, Item
@@ -25,19 +25,21 @@ from llm.wire.items import Event, Item
 
 class ResponsesWire:
     def __init__(self, body: dict[str, Any]) -> None:
-        self.prompt = read(body)
+        self.prompt = parse_prompt(body)
         self.model: str = body["model"]
         self.stream = bool(body.get("stream"))
         self._body = body
         self._ids = Ids(body)
-        self._proves = "reasoning.encrypted_content" in (body.get("include") or ())
+        self._includes_proof = "reasoning.encrypted_content" in (
+            body.get("include") or ()
+        )
 
     def frames(self, script: Script) -> Iterator[Frame]:
-        for number, event in enumerate(self._told(script)):
+        for number, event in enumerate(self._script_events(script)):
             data = orjson.dumps({**event, "sequence_number": number})
             yield Frame(sse.encode(event, data), event["type"].endswith(".delta"))
 
-    def whole(self, script: Script) -> dict[str, Any]:
+    def response_body(self, script: Script) -> dict[str, Any]:
         if script.ending == "error":
             return self._response("failed", error=_failure())
         *_, last = self._events(script)
@@ -46,13 +48,13 @@ class ResponsesWire:
 
     # Events
 
-    def _told(self, script: Script) -> Iterator[Event]:
+    def _script_events(self, script: Script) -> Iterator[Event]:
         if script.ending not in ("error", "cut"):
             yield from self._events(script)
             return
-        yield from half(self._events(script), self._events(script))
+        yield from first_half(self._events(script), self._events(script))
         if script.ending == "error":
-            yield {"type": "error", "error": broken().error}
+            yield {"type": "error", "error": stream_failure().error}
             failed = self._response("failed", error=_failure())
             yield {"type": "response.failed", "response": failed}
 
@@ -87,14 +89,14 @@ class ResponsesWire:
             case Say():
                 item = self._message(index, step)
                 return (yield from self._say(index, item, step, short))
-            case Call():
+            case CallTool():
                 item = self._call(index, step)
                 return (yield from self._ask(index, item, step, short))
 
     def _think(
         self, index: int, item: Item, step: Think
     ) -> Generator[Event, None, Item]:
-        yield _added(index, item)
+        yield _item_added_event(index, item)
         for number, text in enumerate(step.parts):
             at = {
                 "item_id": item["id"],
@@ -117,16 +119,16 @@ class ResponsesWire:
             yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
         summary = [{"type": "summary_text", "text": text} for text in step.parts]
         item = {**item, "summary": summary}
-        if self._proves:
+        if self._includes_proof:
             item["encrypted_content"] = proof(step.parts)
-        yield _done(index, item)
+        yield _item_done_event(index, item)
         return item
 
     def _say(
         self, index: int, item: Item, step: Say, short: bool
     ) -> Generator[Event, None, Item]:
         at = {"item_id": item["id"], "output_index": index, "content_index": 0}
-        yield _added(index, item)
+        yield _item_added_event(index, item)
         yield {"type": "response.content_part.added", **at, "part": _text("")}
         for word in words(step.text):
             yield {
@@ -144,14 +146,14 @@ class ResponsesWire:
         part = _text(step.text)
         yield {"type": "response.content_part.done", **at, "part": part}
         item = {**item, "status": _status(short), "content": [part]}
-        yield _done(index, item)
+        yield _item_done_event(index, item)
         return item
 
     def _ask(
-        self, index: int, item: Item, step: Call, short: bool
+        self, index: int, item: Item, step: CallTool, short: bool
     ) -> Generator[Event, None, Item]:
         at = {"item_id": item["id"], "output_index": index}
-        yield _added(index, item)
+        yield _item_added_event(index, item)
         for word in pieces(step.arguments):
             yield {
                 "type": "response.function_call_arguments.delta",
@@ -164,14 +166,14 @@ class ResponsesWire:
             "arguments": step.arguments,
         }
         item = {**item, "status": _status(short), "arguments": step.arguments}
-        yield _done(index, item)
+        yield _item_done_event(index, item)
         return item
 
     # Objects
 
     def _reasoning(self, index: int) -> Item:
         item: Item = {"id": self._ids.make("rs_", index), "type": "reasoning"}
-        if self._proves:  # like OpenAI's, the first value is not final
+        if self._includes_proof:  # like OpenAI's, the first value is not final
             item["encrypted_content"] = proof(())
         return {**item, "summary": []}
 
@@ -185,7 +187,7 @@ class ResponsesWire:
             "role": "assistant",
         }
 
-    def _call(self, index: int, step: Call) -> Item:
+    def _call(self, index: int, step: CallTool) -> Item:
         return {
             "id": self._ids.make("fc_", index),
             "type": "function_call",
@@ -246,16 +248,16 @@ class ResponsesWire:
             "input_tokens": read,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": written,
-            "output_tokens_details": {"reasoning_tokens": script.thought},
+            "output_tokens_details": {"reasoning_tokens": script.reasoning_size},
             "total_tokens": read + written,
         }
 
 
-def _added(index: int, item: Item) -> Event:
+def _item_added_event(index: int, item: Item) -> Event:
     return {"type": "response.output_item.added", "output_index": index, "item": item}
 
 
-def _done(index: int, item: Item) -> Event:
+def _item_done_event(index: int, item: Item) -> Event:
     return {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
@@ -268,5 +270,5 @@ def _status(short: bool) -> str:
 
 
 def _failure() -> dict[str, Any]:
-    error = broken().error
+    error = stream_failure().error
     return {"code": error["code"], "message": error["message"]}

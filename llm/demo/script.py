@@ -14,12 +14,10 @@ from dataclasses import replace
 
 import orjson
 
-from llm.demo.calling import MAX_READ, is_about, wanted
-from llm.demo.problem import Problem, staged
-from llm.demo.prompt import Prompt
-from llm.demo.report import preamble, report
-from llm.demo.sample import Endless, sample
-from llm.demo.steps import Call, Ending, Say, Script, Step, Think
+from llm.demo.problem import Problem, find_failure
+from llm.demo.prompt import DemoPrompt
+from llm.demo.schema_sample import Endless, sample
+from llm.demo.steps import CallTool, Ending, Say, Script, Step, Think
 from llm.demo.texts import (
     GREETING,
     HELP,
@@ -29,6 +27,8 @@ from llm.demo.texts import (
     SHOWPIECE,
     THANKS,
 )
+from llm.demo.tool_report import preamble, report
+from llm.demo.tool_selection import MAX_READ, choose_calls, find_topic
 
 MAX_DELAY = 600.0  # seconds for `/slow`
 MAX_NUMBERS = 100_000  # words of `/long`
@@ -64,16 +64,16 @@ _ARRIVED = re.compile(r"Result of the call \S+ of (\S+) in the background:\s*")
 _THANKS = re.compile(r"\s*(thanks|thank you|thx|cheers)\b", re.IGNORECASE)
 
 
-def script_for(prompt: Prompt) -> Script:
+def script_for(prompt: DemoPrompt) -> Script:
     """Raises Problem if the prompt requests an error status."""
-    prompt, staging = _directed(prompt)
+    prompt, staging = _take_directions(prompt)
     steps = _steps(prompt)
     if prompt.effort or _THINK.search(prompt.question[:200]):
         steps = [Think(_thoughts(prompt, steps)), *steps]
-    return replace(staging, steps=steps).limited(prompt.max_words)
+    return replace(staging, steps=steps).truncate(prompt.max_words)
 
 
-def _directed(prompt: Prompt) -> tuple[Prompt, Script]:
+def _take_directions(prompt: DemoPrompt) -> tuple[DemoPrompt, Script]:
     """Remove the stage directions from the question, and return both."""
     position, effort, delay = 0, prompt.effort, 0.0
     ending: Ending = "whole"
@@ -88,27 +88,29 @@ def _directed(prompt: Prompt) -> tuple[Prompt, Script]:
     if ending != "whole" and not question:
         question = f"/long {STAGED_NUMBERS}"
     staging = Script(steps=(), delay=delay, ending=ending)
-    return replace(prompt.asking(question), effort=effort), staging
+    return replace(prompt.with_question(question), effort=effort), staging
 
 
-def _steps(prompt: Prompt) -> list[Step]:
+def _steps(prompt: DemoPrompt) -> list[Step]:
     if arrived := _ARRIVED.match(prompt.question):
         result = prompt.question[arrived.end() :][:500]
         return [Say(f"The result of `{arrived[1]}` is there: {result}")]
-    text = _instructed(prompt)
+    text = _follow_instruction(prompt)
     if text is not None and not prompt.must_call:
         return [Say(text)]
-    if calls := wanted(prompt):
-        said = [] if prompt.answered else [Say(preamble(calls), phase="commentary")]
-        return [*said, *calls]
+    if calls := choose_calls(prompt):
+        preamble_steps = (
+            [] if prompt.answered else [Say(preamble(calls), phase="commentary")]
+        )
+        return [*preamble_steps, *calls]
     if prompt.schema is not None:
-        return [Say(_structured(prompt))]
+        return [Say(_answer_by_schema(prompt))]
     if prompt.answered:
         return [Say(report(prompt.answered))]
     return [Say(_reply(prompt))]
 
 
-def _instructed(prompt: Prompt) -> str | None:
+def _follow_instruction(prompt: DemoPrompt) -> str | None:
     """The answer to a slash instruction; None if there is none or a tool answers."""
     match = _INSTRUCTION.match(prompt.question)
     if match is None:
@@ -116,20 +118,20 @@ def _instructed(prompt: Prompt) -> str | None:
     return _INSTRUCTIONS.get(match[1], _unknown)(prompt, match[2])
 
 
-def _fail(prompt: Prompt, rest: str) -> str:
-    if problem := staged(rest.strip() or "500"):
+def _fail(prompt: DemoPrompt, rest: str) -> str:
+    if problem := find_failure(rest.strip() or "500"):
         raise problem
     return _unknown(prompt, rest)
 
 
-def _long(prompt: Prompt, rest: str) -> str:
+def _long(prompt: DemoPrompt, rest: str) -> str:
     number = rest.strip() or "1000"
     if not number.isdecimal() or len(number) > 6:
         return _unknown(prompt, rest)
     return " ".join(map(str, range(1, min(int(number), MAX_NUMBERS) + 1)))
 
 
-def _tool(prompt: Prompt, rest: str) -> str | None:
+def _tool(prompt: DemoPrompt, rest: str) -> str | None:
     name = rest.partition(" ")[0]
     if prompt.answered or any(tool.name == name for tool in prompt.tools):
         return None
@@ -137,11 +139,11 @@ def _tool(prompt: Prompt, rest: str) -> str | None:
     return f"I was not offered that tool. The tools on offer: {offered}."
 
 
-def _unknown(prompt: Prompt, rest: str) -> str:
+def _unknown(prompt: DemoPrompt, rest: str) -> str:
     return f"I do not know that instruction.\n\n{HELP}"
 
 
-_INSTRUCTIONS: dict[str, Callable[[Prompt, str], str | None]] = {
+_INSTRUCTIONS: dict[str, Callable[[DemoPrompt, str], str | None]] = {
     "/fail": _fail,
     "/long": _long,
     "/tool": _tool,
@@ -151,7 +153,7 @@ _INSTRUCTIONS: dict[str, Callable[[Prompt, str], str | None]] = {
 }
 
 
-def _structured(prompt: Prompt) -> str:
+def _answer_by_schema(prompt: DemoPrompt) -> str:
     assert prompt.schema is not None
     try:
         return orjson.dumps(sample(prompt.schema)).decode()
@@ -164,57 +166,57 @@ def _structured(prompt: Prompt) -> str:
         ) from exc
 
 
-def _reply(prompt: Prompt) -> str:
+def _reply(prompt: DemoPrompt) -> str:
     question = prompt.question[:MAX_READ]
     if match := _EXACTLY.search(question):
         return prompt.question[match.end() :].rstrip()
     if match := _COUNT.search(question):
-        return _counted(int(match[1] or 1), int(match[2]))
+        return _count(int(match[1] or 1), int(match[2]))
     if _WHOSE_NAME.search(question):
         return _name(prompt)
     if _BEFORE.search(question):
         return _before(prompt)
-    if topic := is_about(question):
+    if topic := find_topic(question):
         return NO_TOOL[topic]
     if _THANKS.match(question):
         return THANKS
     return _greeting(prompt)
 
 
-def _counted(first: int, last: int) -> str:
+def _count(first: int, last: int) -> str:
     step = 1 if first <= last else -1
     last = max(min(last, first + MAX_NUMBERS), first - MAX_NUMBERS)
     return ", ".join(map(str, range(first, last + step, step)))
 
 
-def _name(prompt: Prompt) -> str:
-    for message in reversed(prompt.asked):
+def _name(prompt: DemoPrompt) -> str:
+    for message in reversed(prompt.user_messages):
         if match := _MY_NAME.search(message.text):
             return f"Your name is {match[1]}."
     return NO_NAME
 
 
-def _before(prompt: Prompt) -> str:
-    if len(prompt.asked) < 2:
+def _before(prompt: DemoPrompt) -> str:
+    if len(prompt.user_messages) < 2:
         return NOTHING_BEFORE
-    before = prompt.asked[-2].text[:300].replace("\n", "\n> ")
+    before = prompt.user_messages[-2].text[:300].replace("\n", "\n> ")
     return f"Before this you wrote:\n\n> {before}"
 
 
-def _greeting(prompt: Prompt) -> str:
-    attached = prompt.asked[-1].attachments if prompt.asked else 0
+def _greeting(prompt: DemoPrompt) -> str:
+    attached = prompt.user_messages[-1].attachments if prompt.user_messages else 0
     if not attached:
         return GREETING
     things = "one attachment" if attached == 1 else f"{attached} attachments"
     return f"I got {things}, but a script cannot look inside.\n\n{GREETING}"
 
 
-def _thoughts(prompt: Prompt, steps: Sequence[Step]) -> tuple[str, ...]:
+def _thoughts(prompt: DemoPrompt, steps: Sequence[Step]) -> tuple[str, ...]:
     """The scripted reasoning summary."""
     question = " ".join(prompt.question.split())
     quoted = question if len(question) <= 120 else f"{question[:119]}…"
     reading = f"**Reading the question**\n\nThe person wrote: “{quoted}”."
-    calls = [step.name for step in steps if isinstance(step, Call)]
+    calls = [step.name for step in steps if isinstance(step, CallTool)]
     names = " and ".join(f"`{name}`" for name in dict.fromkeys(calls))
     if calls:
         plan = f"This needs {names}; with the results I can answer."

@@ -40,7 +40,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallTool:
     name: str
     arguments: str  # JSON
 
@@ -48,11 +48,11 @@ class Call:
     def size(self) -> int:
         return 1 + len(pieces(self.arguments))
 
-    def cut(self, size: int) -> Call:
+    def cut(self, size: int) -> CallTool:
         return replace(self, arguments="".join(pieces(self.arguments)[: size - 1]))
 
 
-Step = Think | Say | Call
+Step = Think | Say | CallTool
 #: `error` and `cut` stop half-way: with an error event, or by closing the connection.
 Ending = Literal["whole", "length", "error", "cut"]
 
@@ -68,16 +68,16 @@ class Script:
         return sum(step.size for step in self.steps)
 
     @property
-    def thought(self) -> int:
+    def reasoning_size(self) -> int:
         return sum(step.size for step in self.steps if isinstance(step, Think))
 
-    def limited(self, size: int | None) -> Script:
+    def truncate(self, size: int | None) -> Script:
         """The script cut after `size` words, as by `max_output_tokens`."""
         if size is None or self.size <= size:
             return self
-        kept: list[Step] = []
+        truncated: list[Step] = []
         for step in self.steps:
             if size > 0:
-                kept.append(step if step.size <= size else step.cut(size))
+                truncated.append(step if step.size <= size else step.cut(size))
             size -= step.size
-        return replace(self, steps=kept, ending="length")
+        return replace(self, steps=truncated, ending="length")

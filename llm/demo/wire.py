@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from llm.demo.prompt import Prompt
+from llm.demo.prompt import DemoPrompt
 from llm.demo.steps import Script
 
 T = TypeVar("T")
@@ -22,13 +22,13 @@ _TRANSPORT = frozenset({"stream", "stream_options"})
 @dataclass(frozen=True, slots=True)
 class Frame:
     data: bytes
-    word: bool = False  # followed by a pause of the model's pace
+    is_word: bool = False  # followed by a pause of the model's pace
 
 
 class Wire(Protocol):
     """One request to an API of the demo. The constructor parses it; raises Problem."""
 
-    prompt: Prompt
+    prompt: DemoPrompt
     model: str
     stream: bool
 
@@ -36,7 +36,7 @@ class Wire(Protocol):
 
     def frames(self, script: Script) -> Iterator[Frame]: ...
 
-    def whole(self, script: Script) -> dict[str, Any]:
+    def response_body(self, script: Script) -> dict[str, Any]:
         """The body of an answer without streaming. Raises Problem."""
         ...
 
@@ -45,8 +45,8 @@ class Ids:
     """Ids derived from the request: the same request gets the same, streamed or not."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        asked = {name: body[name] for name in body if name not in _TRANSPORT}
-        text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+        content = {name: body[name] for name in body if name not in _TRANSPORT}
+        text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         self._seed = hashlib.sha256(text).digest()
         self.created_at = int(time.time())
 
@@ -55,6 +55,6 @@ class Ids:
         return prefix + hashlib.sha256(seed).hexdigest()[:32]
 
 
-def half(events: Iterable[T], again: Iterable[T]) -> Iterator[T]:
+def first_half(events: Iterable[T], again: Iterable[T]) -> Iterator[T]:
     """The first half of `events`; `again` is the same stream, consumed to count it."""
     return islice(iter(events), sum(1 for _ in again) // 2)

@@ -2,9 +2,9 @@
 
 import django.core.validators
 import django.db.models.deletion
-import llm.encrypted
+import llm.db.encrypted_field
 import llm.providers
-import llm.validators
+import llm.forms.validators
 from django.db import migrations, models
 
 
@@ -23,11 +23,11 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(help_text="Shown before its models' names.", max_length=100, unique=True, validators=[django.core.validators.RegexValidator('\\A[^\\s/](?:[^/]*[^\\s/])?\\Z', "A provider's name has no slash.")])),
                 ('kind', models.CharField(choices=llm.providers.choices, max_length=50)),
-                ('base_url', models.CharField(blank=True, help_text="Leave empty for the provider's own address.", max_length=500, validators=[llm.validators.validate_address], verbose_name='base URL')),
+                ('base_url', models.CharField(blank=True, help_text="Leave empty for the provider's own address.", max_length=500, validators=[llm.forms.validators.validate_address], verbose_name='base URL')),
                 ('codec', models.CharField(blank=True, help_text="Wire format; leave empty for the provider's usual one.", max_length=50)),
                 ('enabled', models.BooleanField(default=True)),
                 ('allow_private_network', models.BooleanField(default=False, help_text='The address may lie in our own network (Ollama, vLLM).')),
-                ('options', models.JSONField(blank=True, default=dict, help_text='What this kind needs besides, for example {"headers": {"X-Team": "a"}}. No secrets: everybody who sees this page can read it.', validators=[llm.validators.validate_object])),
+                ('options', models.JSONField(blank=True, default=dict, help_text='What this kind needs besides, for example {"headers": {"X-Team": "a"}}. No secrets: everybody who sees this page can read it.', validators=[llm.forms.validators.validate_object])),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
             ],
             options={
@@ -43,11 +43,11 @@ class Migration(migrations.Migration):
                 ('label', models.CharField(blank=True, help_text='What people see in the chat.', max_length=100)),
                 ('enabled', models.BooleanField(default=True)),
                 ('is_default', models.BooleanField(default=False, help_text='Chosen where nobody chose.')),
-                ('capabilities', models.JSONField(blank=True, default=dict, help_text='What it can do, for example {"tools": true, "vision": false, "reasoning": true}.', validators=[llm.validators.validate_object])),
+                ('capabilities', models.JSONField(blank=True, default=dict, help_text='What it can do, for example {"tools": true, "vision": false, "reasoning": true}.', validators=[llm.forms.validators.validate_object])),
                 ('context_window', models.PositiveIntegerField(blank=True, help_text='Tokens of prompt and answer together.', null=True)),
                 ('max_output_tokens', models.PositiveIntegerField(blank=True, help_text='Tokens of one answer at most.', null=True)),
-                ('options', models.JSONField(blank=True, default=dict, help_text='Options of every request, for example {"temperature": 0.2}; "extra" goes into the provider\'s body as it is.', validators=[llm.validators.validate_object])),
-                ('prices', models.JSONField(blank=True, default=dict, help_text='USD per million tokens, where the price list is wrong or silent, for example {"input": 2, "cached_input": 0.5, "output": 8}.', validators=[llm.validators.validate_object])),
+                ('options', models.JSONField(blank=True, default=dict, help_text='Options of every request, for example {"temperature": 0.2}; "extra" goes into the provider\'s body as it is.', validators=[llm.forms.validators.validate_object])),
+                ('prices', models.JSONField(blank=True, default=dict, help_text='USD per million tokens, where the price list is wrong or silent, for example {"input": 2, "cached_input": 0.5, "output": 8}.', validators=[llm.forms.validators.validate_object])),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('fallbacks', models.ManyToManyField(blank=True, to='llm.languagemodel')),
                 ('groups', models.ManyToManyField(blank=True, help_text='Who may use it; nobody named means everybody.', to='auth.group')),
@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('label', models.CharField(default='default', max_length=100)),
                 ('hint', models.CharField(blank=True, editable=False, max_length=20)),
-                ('secret', llm.encrypted.EncryptedTextField(help_text='Stored encrypted and never shown; empty keeps what is stored.', hint_field='hint', validators=[django.core.validators.RegexValidator('\\A[\\x21-\\x7e]+\\Z', 'A key has no spaces and no special letters.')], verbose_name='key')),
+                ('secret', llm.db.encrypted_field.EncryptedTextField(help_text='Stored encrypted and never shown; empty keeps what is stored.', hint_field='hint', validators=[django.core.validators.RegexValidator('\\A[\\x21-\\x7e]+\\Z', 'A key has no spaces and no special letters.')], verbose_name='key')),
                 ('state', models.CharField(choices=[('active', 'active'), ('resting', 'resting'), ('disabled', 'disabled')], default='active', max_length=10)),
                 ('weight', models.PositiveSmallIntegerField(default=1, help_text="Its share of the calls among a provider's keys; 0 takes none.")),
                 ('rest_until', models.DateTimeField(blank=True, null=True)),

@@ -11,18 +11,18 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from llm.credentials import one_word
-from llm.encrypted import (
+from llm.db.encrypted_field import (
     EncryptedTextField,
     Secret,
     SecretUnavailable,
     binding_of,
     replace_stored,
 )
+from llm.db.secret_rows import SecretRow, is_unbound, why_not_sent
+from llm.keys.token_credentials import compact_key
 from llm.models.provider import Provider
-from llm.secret_rows import SecretRow, is_unbound, why_not_sent
 
-KEY_USE_NOTED = timedelta(minutes=1)
+KEY_USE_INTERVAL = timedelta(minutes=1)
 MAX_REASON = 200  # characters
 
 
@@ -37,7 +37,7 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         rested = Q(state=State.RESTING, rest_until__lte=now or timezone.now())
         return self.filter(Q(state=State.ACTIVE) | rested, weight__gt=0)
 
-    def disabled_automatically(self) -> ApiKeyQuerySet:
+    def auto_disabled(self) -> ApiKeyQuerySet:
         """Keys disabled because the provider rejected them; staff have to act."""
         disabled = self.filter(state=ApiKey.State.DISABLED).exclude(state_reason="")
         return disabled.select_related("provider")
@@ -87,9 +87,9 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
         More writes would make concurrent calls wait for the lock on their key's row.
         """
-        before = Q(last_used_at=None) | Q(last_used_at__lt=now - KEY_USE_NOTED)
-        news = self.filter(before | ~Q(last_error=error))
-        news.update(last_used_at=now, last_error=error)
+        before = Q(last_used_at=None) | Q(last_used_at__lt=now - KEY_USE_INTERVAL)
+        due = self.filter(before | ~Q(last_error=error))
+        due.update(last_used_at=now, last_error=error)
 
 
 class ApiKey(SecretRow):
@@ -169,7 +169,7 @@ class ApiKey(SecretRow):
         if is_unbound(stored):
             with suppress(SecretUnavailable):  # an unreadable secret stays as it is
                 binding = replace(binding_of(_SECRET, self), origin=origin)
-                self.__dict__["secret"] = bound = stored.bound_to(binding)
+                self.__dict__["secret"] = bound = stored.bind(binding)
                 replace_stored(_SECRET, self.pk, stored, bound)
 
     def enter(self, text: str, origin: str) -> None:
@@ -179,7 +179,7 @@ class ApiKey(SecretRow):
         again for that origin.
         """
         binding = binding_of(_SECRET, self)
-        secret = Secret.of(text).bound_to(replace(binding, origin=origin))
+        secret = Secret.of(text).bind(replace(binding, origin=origin))
         self.secret, self.hint = secret, secret.hint
 
     @property
@@ -194,7 +194,7 @@ class ApiKey(SecretRow):
     def secrets_not_sent(self) -> list[str]:
         return list(filter(None, [self.why_not_sent]))
 
-    def is_entered(self, text: str, origin: str) -> bool:
+    def is_entered_for(self, text: str, origin: str) -> bool:
         """Whether `text` is stored for `origin`, whatever the provider's origin is."""
         try:
             return bool(self.secret) and self.secret.reveal_for(origin) == text
@@ -208,7 +208,7 @@ class ApiKey(SecretRow):
 
     def clean_fields(self, exclude: Any = None) -> None:
         if isinstance(self.secret, Secret) and self.secret.is_new:
-            self.secret = one_word(self.secret.reveal())
+            self.secret = compact_key(self.secret.reveal())
         super().clean_fields(exclude)
 
     def enable(self) -> None:
@@ -234,7 +234,7 @@ class ApiKey(SecretRow):
             if datetime.fromisoformat(rest["until"]) > now
         }
 
-    def holds(self, text: str) -> bool:
+    def is_current_key(self, text: str) -> bool:
         """Whether `text` is the key that is sent.
 
         False if the stored key cannot be decrypted for the provider's origin.

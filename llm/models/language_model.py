@@ -10,9 +10,10 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext_lazy as _
 
-from llm import prices, providers
+from llm import providers
+from llm.forms.validators import validate_model_options, validate_object
 from llm.models.provider import Provider, is_disabled
-from llm.validators import validate_model_options, validate_object
+from llm.pricing import cost as prices
 from llm.wire.request import Request
 
 if TYPE_CHECKING:
@@ -37,16 +38,18 @@ class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
             enabled=True, provider__enabled=True, provider__kind__in=kinds
         )
 
-    def permitted(self, user: Any) -> LanguageModelQuerySet:
+    def available_to(self, user: Any) -> LanguageModelQuerySet:
         """Models that `user` may see. `user=None` is for internal use: all models."""
         if user is None or user.is_superuser:
             return self
-        named = LanguageModel.groups.through.objects.filter(
+        restricted = LanguageModel.groups.through.objects.filter(
             languagemodel=OuterRef("pk")
         )
         if user.pk is None:  # an anonymous user
-            return self.filter(~Exists(named))
-        return self.filter(~Exists(named) | Exists(named.filter(group__user=user.pk)))
+            return self.filter(~Exists(restricted))
+        return self.filter(
+            ~Exists(restricted) | Exists(restricted.filter(group__user=user.pk))
+        )
 
 
 class LanguageModel(models.Model):
@@ -111,7 +114,7 @@ class LanguageModel(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     #: Its route, if it was resolved for this instance. No column.
-    way: Route | None = None
+    resolved_route: Route | None = None
 
     objects = LanguageModelQuerySet.as_manager()
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
-from llm import prices
-from llm.encrypted import scrub
+from llm.db.compiled_queries import CompiledInsert
+from llm.db.encrypted_field import scrub
 from llm.models.api_key import ApiKey
 from llm.models.language_model import LanguageModel
-from llm.prepared import Insert
+from llm.pricing import cost as prices
 from llm.provider import Route
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
 
 if TYPE_CHECKING:
-    from llm.client import Call
+    from llm.http.client import ProviderCall
 
 MAX_ERROR_DETAIL = 4000  # characters
 MAX_COST = Decimal(1_000_000)  # USD, of one call
@@ -26,7 +26,7 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
     @transaction.atomic(savepoint=False)
     def record(
         self,
-        call: Call,
+        call: ProviderCall,
         route: Route,
         *,
         turn_id: str = "",
@@ -57,8 +57,8 @@ class ModelCallQuerySet(models.QuerySet["ModelCall"]):
         """As `record`, for many calls with few statements. No SELECT."""
         ModelCall.objects.using(self.db).bulk_create(rows)
         # One write per key and error is enough.
-        told = {(row.key_id, row.key_error): row for row in rows}
-        for row in told.values():
+        last_by_key = {(row.key_id, row.key_error): row for row in rows}
+        for row in last_by_key.values():
             self._note_key(row)
 
     def _note_key(self, row: ModelCall) -> None:
@@ -135,7 +135,7 @@ class ModelCall(models.Model):
     @classmethod
     def of(
         cls,
-        call: Call,
+        call: ProviderCall,
         route: Route,
         *,
         attempt: int = 1,
@@ -174,10 +174,10 @@ class ModelCall(models.Model):
         return row
 
 
-_write = Insert(ModelCall)
+_write = CompiledInsert(ModelCall)
 
 
-def _status(call: Call, finish: FinishDelta | None, cancelled: bool) -> str:
+def _status(call: ProviderCall, finish: FinishDelta | None, cancelled: bool) -> str:
     if cancelled:
         return ModelCall.Status.CANCELLED
     if call.error or finish is None:
@@ -200,7 +200,7 @@ def _cost(route: Route, start: StartDelta, usage: UsageDelta) -> Decimal | None:
     return cost if cost is not None and cost < MAX_COST else None
 
 
-def _detail(call: Call, route: Route) -> str:
+def _detail(call: ProviderCall, route: Route) -> str:
     """The provider's error text without the API key, which some providers quote."""
     if not call.error:
         return ""

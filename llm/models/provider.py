@@ -10,11 +10,11 @@ from django.db.models import JSONField
 from django.utils.translation import gettext_lazy as _
 
 from llm import providers
-from llm.bound_secrets import canonical_origin
+from llm.db.bound_secrets import canonical_origin
 from llm.errors import BadRequest
+from llm.forms.validators import validate_address, validate_headers, validate_object
 from llm.provider import Endpoint
 from llm.provider import Provider as Host
-from llm.validators import validate_address, validate_headers, validate_object
 
 
 class Provider(models.Model):
@@ -102,11 +102,11 @@ class Provider(models.Model):
         except ValidationError as exc:
             problems["options"] = exc.messages[0]
         if host and not problems and isinstance(self.options, dict):
-            problems = self._misfits(host)
+            problems = self._option_problems(host)
         if problems:
             raise ValidationError(problems)
 
-    def _misfits(self, host: Host) -> dict[str, str]:
+    def _option_problems(self, host: Host) -> dict[str, str]:
         """Errors in the options, alone or in combination with the other fields."""
         if problem := host.problem(self.options):
             return {"options": problem}
@@ -136,14 +136,14 @@ class Provider(models.Model):
         if self.base_url or not self.host:
             return self.base_url
         address = self.host.base_url
-        if self.is_ourselves:
+        if self.is_own_server:
             return str(settings.SELF_URL) + address.removeprefix("self:")
         return address
 
     @property
     def secret_origin(self) -> str:
         """The origins to which its keys are sent: its own, and the token issuer's."""
-        if self.is_ourselves and not self.base_url:
+        if self.is_own_server and not self.base_url:
             return "self:"  # the port may change
         origins = [canonical_origin(self.address), canonical_origin(self._issuer())]
         return " ".join(filter(None, origins))
@@ -171,7 +171,7 @@ class Provider(models.Model):
         return [f"{key}: {why}" for key in self.keys.all() if (why := key.why_not_sent)]
 
     @property
-    def is_ourselves(self) -> bool:
+    def is_own_server(self) -> bool:
         """Whether this server itself answers (the demo provider)."""
         return self.host is not None and self.host.base_url.startswith("self:")
 

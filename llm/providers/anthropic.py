@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.anthropic import VERSION_WITH_SAMPLING, AnthropicCodec
+from llm.wire.codecs.anthropic.codec import VERSION_WITH_SAMPLING, AnthropicCodec
 
 
 def _x_api_key(api_key: str) -> dict[str, str]:

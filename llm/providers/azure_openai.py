@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from llm.credentials import AZURE_SCOPE, ENTRA, EntraCredentials
 from llm.errors import BadRequest
+from llm.keys.token_credentials import AZURE_SCOPE, ENTRA, EntraCredentials
 from llm.provider import Credentials, Endpoint, Option, Options, Provider
 from llm.wire.codec import Codec
-from llm.wire.codecs import openai_chat, openai_responses
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
-from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.codecs.openai_chat import codec as openai_chat
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_responses import codec as openai_responses
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 
 _DATE = r"\d{4}-\d{2}-\d{2}(-preview)?"
 _DEPLOYMENT = r"[\w.-]+"
@@ -44,7 +45,7 @@ class _Address:
     api_version: str = ""
 
     @classmethod
-    def read(cls, text: str) -> _Address:
+    def parse(cls, text: str) -> _Address:
         """Raises ValueError."""
         url = urlsplit(text if "://" in text else f"https://{text}")
         front, openai, rest = _at_openai(url.path)
@@ -70,11 +71,14 @@ def _at_openai(path: str) -> tuple[str, str, str]:
 def _tidy(base_url: str, options: Options) -> tuple[str, dict[str, Any]]:
     """Split an address into its base URL and the options in its path and query."""
     try:
-        address = _Address.read(base_url)
+        address = _Address.parse(base_url)
     except ValueError:
         return base_url, dict(options)  # the form's field reports the error
-    said = {"deployment": address.deployment, "api_version": address.api_version}
-    known = {name: value for name, value in said.items() if value}
+    from_address = {
+        "deployment": address.deployment,
+        "api_version": address.api_version,
+    }
+    known = {name: value for name, value in from_address.items() if value}
     merged = {**known, **options}
     return address.base + ("" if _is_dated(merged) else "/v1"), merged
 
@@ -118,16 +122,16 @@ def _codec(codec: Codec, options: Options) -> Codec:
 
 
 def _credentials(secret: str, options: Mapping[str, Any]) -> Credentials | None:
-    given = {name: str(options[name]) for name in _CLIENT if options.get(name)}
-    if not given:
+    present = {name: str(options[name]) for name in _CLIENT if options.get(name)}
+    if not present:
         return None
-    if missing := [name for name in _CLIENT if name not in given]:
+    if missing := [name for name in _CLIENT if name not in present]:
         raise BadRequest(
-            f"{' and '.join(given)} must come with {' and '.join(missing)}.",
+            f"{' and '.join(present)} must come with {' and '.join(missing)}.",
             param=missing[0],
         )
     return EntraCredentials(
-        **given,
+        **present,
         secret=secret,
         authority=str(options.get("authority") or ENTRA),
         scope=str(options.get("scope") or AZURE_SCOPE),

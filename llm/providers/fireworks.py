@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 
 PROVIDER = Provider(
     name="fireworks",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.gemini import GeminiCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
 
 
 def _api_key(api_key: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ A model is named `organisation/model`, or `organisation/model:host` to choose th
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 
 PROVIDER = Provider(
     name="huggingface",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from llm.provider import Provider
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
-from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 
 _EFFORTS = {"none": "minimal"}
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs import openai_chat, openai_responses
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
-from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.codecs.openai_chat import codec as openai_chat
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_responses import codec as openai_responses
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 
 PROVIDER = Provider(
     name="openai",

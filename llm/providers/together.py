@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from llm.errors import ContextTooLarge
 from llm.provider import Provider
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 
 PROVIDER = Provider(
     name="together",

@@ -8,9 +8,9 @@ such a token itself, which is valid for an hour.
 
 from __future__ import annotations
 
-from llm.credentials import with_service_account
+from llm.keys.token_credentials import with_service_account
 from llm.provider import Provider
-from llm.wire.codecs.gemini import GeminiCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
 
 PROVIDER = Provider(
     name="vertex",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from llm.provider import Provider
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 
 #: Fields that let the model continue the last message.
 _PREFILL = {"continue_final_message": True, "add_generation_prompt": False}

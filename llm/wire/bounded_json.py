@@ -41,7 +41,7 @@ def loads(body: bytes) -> Any:
     return orjson.loads(body)
 
 
-def forgiving(text: str) -> Any:
+def loads_lenient(text: str) -> Any:
     """Parse JSON that orjson refuses because it has half of a surrogate pair.
 
     The result can be written by orjson: numbers beyond 64 bits become floats, as orjson

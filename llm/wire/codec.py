@@ -21,7 +21,7 @@ from llm.wire.sse import ServerSentEvent
 #: Takes an event's JSON. Returns its text and a function that makes a delta of any
 #: other text in its place, or None where the event is more than text. Has no side
 #: effects.
-Plain = Callable[[Any], tuple[str, Callable[[str], Delta]] | None]
+PlainTextMatcher = Callable[[Any], tuple[str, Callable[[str], Delta]] | None]
 
 
 class Decoder(Protocol):
@@ -39,7 +39,7 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
-class Portioned(Decoder, Protocol):
+class ContinuableDecoder(Decoder, Protocol):
     """A decoder whose provider splits a long answer over several requests."""
 
     @property
@@ -48,7 +48,7 @@ class Portioned(Decoder, Protocol):
         rest."""
         ...
 
-    def go_on(self) -> None:
+    def continue_answer(self) -> None:
         """Tell the decoder that the next bytes continue this answer."""
         ...
 

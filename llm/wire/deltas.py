@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from llm.wire.mending import mended_json
+from llm.wire.sanitize import sanitize_json
 
 Key = Hashable
 #: "pause": the provider wants another request with its answer so far; "size": the
@@ -21,7 +21,7 @@ FinishReason = Literal[
     "stop", "tool_calls", "length", "content_filter", "pause", "size"
 ]
 #: Reasons of an answer that the model has ended by itself.
-ENDED: frozenset[FinishReason] = frozenset({"stop", "tool_calls"})
+NATURAL_ENDS: frozenset[FinishReason] = frozenset({"stop", "tool_calls"})
 
 
 @dataclass(slots=True)
@@ -186,38 +186,38 @@ def merge(deltas: list[Delta], most: int = sys.maxsize) -> list[Delta]:
     return merged
 
 
-def is_sound(delta: Delta) -> bool:
+def is_well_formed(delta: Delta) -> bool:
     """Whether texts are strings and counts are numbers, whatever the provider sent."""
-    check = _SOUND.get(type(delta))
+    check = _CHECKS.get(type(delta))
     return check is None or check(delta)
 
 
-def _is_text(delta: Any) -> bool:
+def _has_valid_text(delta: Any) -> bool:
     return isinstance(delta.text, str)
 
 
-def _is_call(delta: Any) -> bool:
-    told = (delta.call_id, delta.name, delta.arguments)
-    return all(isinstance(text, str) for text in told)
+def _has_valid_call(delta: Any) -> bool:
+    texts = (delta.call_id, delta.name, delta.arguments)
+    return all(isinstance(text, str) for text in texts)
 
 
-def _is_close(delta: Any) -> bool:
+def _has_valid_arguments(delta: Any) -> bool:
     return delta.arguments is None or isinstance(delta.arguments, str)
 
 
-def _is_counted(delta: Any) -> bool:
+def _has_valid_counts(delta: Any) -> bool:
     counts = [getattr(delta, name) for name in _COUNTS]
     return all(count is None or isinstance(count, int | float) for count in counts)
 
 
-def mend(delta: Delta) -> None:
+def sanitize(delta: Delta) -> None:
     """Sanitize the fields that arrive complete, so that they can be stored.
 
     Streamed text is left to `ResponseBuilder`: a surrogate pair may be split over two
     deltas.
     """
     for name in _WHOLE.get(type(delta), ()):
-        setattr(delta, name, mended_json(getattr(delta, name)))
+        setattr(delta, name, sanitize_json(getattr(delta, name)))
 
 
 _WHOLE: dict[type, tuple[str, ...]] = {
@@ -229,13 +229,13 @@ _WHOLE: dict[type, tuple[str, ...]] = {
     FinishDelta: ("raw",),
 }
 _COUNTS = [name for name in UsageDelta.__slots__ if name != "raw"]
-_SOUND: dict[type, Callable[[Any], bool]] = {
-    TextDelta: _is_text,
-    ReasoningDelta: _is_text,
-    RefusalDelta: _is_text,
-    ToolCallDelta: _is_call,
-    CloseDelta: _is_close,
-    UsageDelta: _is_counted,
+_CHECKS: dict[type, Callable[[Any], bool]] = {
+    TextDelta: _has_valid_text,
+    ReasoningDelta: _has_valid_text,
+    RefusalDelta: _has_valid_text,
+    ToolCallDelta: _has_valid_call,
+    CloseDelta: _has_valid_arguments,
+    UsageDelta: _has_valid_counts,
     AnnotationDelta: lambda delta: isinstance(delta.annotation, dict),
     ItemDelta: lambda delta: isinstance(delta.item.get("type"), str),
     StartDelta: lambda delta: (

@@ -75,12 +75,12 @@ def no_such_tool(tool: Tool) -> BadRequest:
     )
 
 
-def cannot(tool: Tool, what: str) -> BadRequest:
+def not_supported(tool: Tool, what: str) -> BadRequest:
     """An error; `what` completes the sentence "This provider's 'web_search' …"."""
     return BadRequest(f"This provider's {tool.get('type')!r} {what}.", param="tools")
 
 
-def needed(tool: Tool, name: str) -> Any:
+def require_field(tool: Tool, name: str) -> Any:
     """The value of a required field. Raises BadRequest if it is missing."""
     if value := tool.get(name):
         return value
@@ -91,7 +91,7 @@ def needed(tool: Tool, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class WebSearchOptions:
     """The options of a `web_search`."""
 
     allowed: Sequence[str] = ()  # domains; empty for all
@@ -110,17 +110,19 @@ class Search:
                 "A search is told allowed domains or blocked ones, not both.",
                 param="tools",
             )
-        place = tool.get("user_location")
+        location = tool.get("user_location")
         return cls(
             allowed=tuple(allowed),
             blocked=tuple(blocked or ()),
-            location=None if place is None else _known_of(place),
+            location=None if location is None else _location_fields(location),
             size=tool.get("search_context_size"),
         )
 
     def refuse_domains(self, tool: Tool) -> None:
         if self.allowed or self.blocked:
-            raise cannot(tool, "cannot be kept to some domains; leave 'filters' out")
+            raise not_supported(
+                tool, "cannot be kept to some domains; leave 'filters' out"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ class RemoteServer:
     headers: Mapping[str, str]
     allowed: Sequence[str] | None = None  # names of tools; None for all
     read_only: bool = False  # only tools that are annotated as read-only
-    asks: bool = True  # the client must approve each call
+    requires_approval: bool = True  # the client must approve each call
 
     @classmethod
     def of(cls, tool: Tool) -> Self:
@@ -142,18 +144,18 @@ class RemoteServer:
         filter = allowed if isinstance(allowed, Mapping) else {"tool_names": allowed}
         names = filter.get("tool_names")
         return cls(
-            label=needed(tool, "server_label"),
+            label=require_field(tool, "server_label"),
             url=tool.get("server_url") or "",
             authorization=tool.get("authorization") or "",
             headers=tool.get("headers") or {},
             allowed=None if names is None else tuple(names),
             read_only=bool(filter.get("read_only")),
-            asks=tool.get("require_approval") != "never",
+            requires_approval=tool.get("require_approval") != "never",
         )
 
     def refuse_asking(self) -> None:
         """For hosts that run calls without approval. Raises BadRequest."""
-        if self.asks:
+        if self.requires_approval:
             raise BadRequest(
                 "This provider calls MCP tools without asking; say so with"
                 " 'require_approval': 'never'.",
@@ -162,7 +164,7 @@ class RemoteServer:
 
     def refuse_read_only(self, tool: Tool) -> None:
         if self.read_only:
-            raise cannot(tool, "knows allowed tools by their names alone")
+            raise not_supported(tool, "knows allowed tools by their names alone")
 
 
 def container_files(tool: Tool) -> Sequence[str]:
@@ -175,11 +177,13 @@ def container_files(tool: Tool) -> Sequence[str]:
 def refuse_container(tool: Tool) -> None:
     """For hosts that always create an empty container. Raises BadRequest."""
     if container_files(tool) or isinstance(tool.get("container"), str):
-        raise cannot(tool, "begins with an empty container; leave 'container' out")
+        raise not_supported(
+            tool, "begins with an empty container; leave 'container' out"
+        )
 
 
-def _known_of(place: Mapping[str, Any]) -> dict[str, str]:
-    return {n: v for n, v in place.items() if n != "type" and v is not None}
+def _location_fields(location: Mapping[str, Any]) -> dict[str, str]:
+    return {n: v for n, v in location.items() if n != "type" and v is not None}
 
 
 # Screens
@@ -191,8 +195,8 @@ def screenshot_of(output: Mapping[str, Any]) -> dict[str, Any]:
     Raises BadRequest if there is none.
     """
     shown = output.get("output")
-    told = shown if isinstance(shown, Mapping) else {}
-    address = {n: told[n] for n in ("image_url", "file_id") if told.get(n)}
+    fields = shown if isinstance(shown, Mapping) else {}
+    address = {n: fields[n] for n in ("image_url", "file_id") if fields.get(n)}
     if not address:
         raise BadRequest(
             "A 'computer_call_output' needs an 'output' with the 'image_url' of a"
@@ -205,9 +209,9 @@ def screenshot_of(output: Mapping[str, Any]) -> dict[str, Any]:
 def screenshot_message(output: Mapping[str, Any]) -> dict[str, Any]:
     """The screenshot as a user message, for a model that does not get the action
     itself."""
-    told = {"type": "input_text", "text": "This is what the screen shows now."}
+    note = {"type": "input_text", "text": "This is what the screen shows now."}
     return {
         "type": "message",
         "role": "user",
-        "content": [told, screenshot_of(output)],
+        "content": [note, screenshot_of(output)],
     }

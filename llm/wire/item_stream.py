@@ -19,19 +19,19 @@ from typing import Any, cast
 
 from llm.wire.deltas import Key, ToolCallDelta
 from llm.wire.items import Event, Item
-from llm.wire.mending import mended, mended_json
+from llm.wire.sanitize import sanitize_json, sanitize_text
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 #: Shared placeholder for dicts that most responses fill only at their end, while
 #: thousands are open. Code that adds to one creates a real dict first.
-NOTHING = cast(dict[Any, Any], MappingProxyType({}))
+EMPTY_DICT = cast(dict[Any, Any], MappingProxyType({}))
 
 
 _TOGETHER = 1000  # pieces of text that are joined into one string
 _PAGE = 128 * 1024  # characters of text that are deflated together
 
 
-class Pieces:
+class TextBuffer:
     """A text that grows piece by piece, stored compactly.
 
     A Python string takes 50 bytes beyond its characters, and hosts send a few
@@ -52,34 +52,34 @@ class Pieces:
         self._latest.append(piece)
         self.length += len(piece)
         if self.length - self._paged >= _PAGE:
-            text = self._taken()
+            text = self._take_unpaged()
             # A large single piece (restored from an earlier run) is referenced by an
             # event too, so deflating it would save no memory.
-            page = text if len(piece) == len(text) else _deflated(text)
+            page = text if len(piece) == len(text) else _deflate(text)
             self._pages, self._paged = (*self._pages, page), self.length
         elif len(self._latest) == _TOGETHER:
             latest, self._latest = self._latest, []
             self._loose = (*self._loose, "".join(latest))
 
-    def joined(self) -> str:
+    def join(self) -> str:
         """The complete text."""
         if len(self._loose) + len(self._latest) > 1:
-            self._loose = (self._taken(),)
+            self._loose = (self._take_unpaged(),)
         loose = [*self._loose, *self._latest]
-        return "".join([*map(_inflated, self._pages), *loose])
+        return "".join([*map(_inflate, self._pages), *loose])
 
-    def _taken(self) -> str:
+    def _take_unpaged(self) -> str:
         """Remove and return the text that is not in a page."""
         text = "".join([*self._loose, *self._latest])
         self._loose, self._latest = (), []
         return text
 
 
-def _deflated(text: str) -> bytes:
+def _deflate(text: str) -> bytes:
     return zlib.compress(text.encode(errors="surrogatepass"), 1)
 
 
-def _inflated(page: bytes | str) -> str:
+def _inflate(page: bytes | str) -> str:
     if isinstance(page, str):
         return page
     return zlib.decompress(page).decode(errors="surrogatepass")
@@ -106,8 +106,8 @@ class OpenItem:
         self.part: dict[str, Any] | None = None  # the content part being written
         self.part_index = -1
         self.source_part = 0  # its number in the provider's numbering
-        self.text = Pieces()  # of the current part
-        self.arguments = Pieces()
+        self.text = TextBuffer()  # of the current part
+        self.arguments = TextBuffer()
         self.pending = ""  # first half of a surrogate pair
         self.closed = False
 
@@ -115,10 +115,10 @@ class OpenItem:
         """The item as it is now, including text of an open part."""
         item = dict(self.item)
         if item["type"] == "function_call":
-            item["arguments"] = self.arguments.joined()
+            item["arguments"] = self.arguments.join()
         elif self.part is not None:
             field = "summary" if self.part["type"] == "summary_text" else "content"
-            part = {**self.part, _text_field(self.part): self.text.joined()}
+            part = {**self.part, _text_field(self.part): self.text.join()}
             item[field] = [*item[field][:-1], part]
         return item
 
@@ -154,12 +154,12 @@ class ItemStream:
         self._sequence = 0
         self._count = 0  # items added so far
         self._open: dict[Key, OpenItem] = {}
-        self._closed: dict[Key, str] = NOTHING  # ids of this call's closed items
+        self._closed: dict[Key, str] = EMPTY_DICT  # ids of this call's closed items
         self._current: Key | None = None  # the open message or reasoning item
         #: Calls whose name has not arrived yet.
-        self._unnamed: dict[Key, list[ToolCallDelta]] = NOTHING
-        self._waiting: dict[int, Item] = NOTHING  # closed, behind one still open
-        self._call_ids: dict[str, None] = NOTHING
+        self._unnamed: dict[Key, list[ToolCallDelta]] = EMPTY_DICT
+        self._waiting: dict[int, Item] = EMPTY_DICT  # closed, behind one still open
+        self._call_ids: dict[str, None] = EMPTY_DICT
 
     # Opening
 
@@ -167,7 +167,7 @@ class ItemStream:
         self._close_current()
         message: Item = {"type": "message", "role": "assistant", "content": []}
         if phase:
-            message["phase"] = mended_json(phase)
+            message["phase"] = sanitize_json(phase)
         self._current = key
         return self._add(key, "msg", message)
 
@@ -180,15 +180,15 @@ class ItemStream:
         if key in self._unnamed:
             del self._unnamed[key]
         self._close_current()
-        given = next((call.call_id for call in calls if call.call_id), "")
+        call_id = next((call.call_id for call in calls if call.call_id), "")
         call = {
             "type": "function_call",
-            "call_id": self._unique(given),
+            "call_id": self._unique(call_id),
             "name": name,
             "arguments": "",
         }
         opened = self._add(key, "fc", call)
-        text = self._mend(opened, "".join(call.arguments for call in calls))
+        text = self._sanitize(opened, "".join(call.arguments for call in calls))
         if text:
             self._arguments(opened, text)
 
@@ -240,7 +240,7 @@ class ItemStream:
         if opened.pending:  # the second half never arrived
             opened.text.append("\ufffd")
             opened.pending = ""
-        text = opened.text.joined()
+        text = opened.text.join()
         part = {**opened.part, _text_field(opened.part): text}
         field = "summary" if part["type"] == "summary_text" else "content"
         opened.item = {**opened.item, field: [*opened.item[field][:-1], part]}
@@ -257,7 +257,7 @@ class ItemStream:
                 self._emit("response.reasoning_summary_text.done", **at, text=text)
         name = "reasoning_summary_part" if field == "summary" else "content_part"
         self._emit(f"response.{name}.done", **{**at, "part": part})
-        opened.part, opened.text = None, Pieces()
+        opened.part, opened.text = None, TextBuffer()
 
     def _close(
         self, key: Key, *, complete: bool = True, status: str | None = None
@@ -272,11 +272,11 @@ class ItemStream:
             **opened.item,
             "status": status or ("completed" if complete else "incomplete"),
         }
-        self._wait(opened.index, opened.item)
+        self._emit_done(opened.index, opened.item)
 
     def _close_arguments(self, opened: OpenItem, complete: bool) -> bool:
         """Returns False if the call must never be run."""
-        text = opened.arguments.joined()
+        text = opened.arguments.join()
         if complete and text.strip() in ("", "null"):
             if not text:
                 self._arguments(opened, "{}")  # the deltas must add up to them
@@ -290,7 +290,7 @@ class ItemStream:
         )
         return complete and bool(opened.item["name"])
 
-    def _whole(self, item: Item) -> None:
+    def _add_whole(self, item: Item) -> None:
         """Add a finished item: emit its events with all its content."""
         opened = self._begin(item)
         if item["type"] == "function_call":
@@ -303,9 +303,9 @@ class ItemStream:
             )
         elif item["type"] in ("message", "reasoning"):
             for part in [*item.get("summary", []), *item.get("content", [])]:
-                self._tell_part(opened, part)
+                self._emit_part(opened, part)
                 self._close_part(opened)
-        self._wait(opened.index, item)
+        self._emit_done(opened.index, item)
 
     def _begin(self, item: Item) -> OpenItem:
         """Emit the `added` event of `item`, empty; its content follows."""
@@ -323,7 +323,7 @@ class ItemStream:
         )
         return opened
 
-    def _tell_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
+    def _emit_part(self, opened: OpenItem, part: dict[str, Any]) -> None:
         """Open `part` and emit all its text; the part stays open."""
         if (field := _text_field(part)) not in part:
             return
@@ -343,7 +343,7 @@ class ItemStream:
                 at.pop("part")
                 self._emit("response.reasoning_summary_text.delta", **at, delta=text)
 
-    def _wait(self, index: int, item: Item) -> None:
+    def _emit_done(self, index: int, item: Item) -> None:
         """Emit `done` for closed items as soon as every earlier item is done."""
         self._waiting = self._waiting or {}
         self._waiting[index] = item
@@ -354,7 +354,7 @@ class ItemStream:
                 "response.output_item.done", output_index=len(self.output), item=item
             )
             self.output.append(item)
-        self._waiting = self._waiting or NOTHING
+        self._waiting = self._waiting or EMPTY_DICT
 
     # Plumbing
 
@@ -369,7 +369,7 @@ class ItemStream:
         self._call_ids = self._call_ids or {}
         self._call_ids[call_id] = None
 
-    def _mend(self, opened: OpenItem, text: str) -> str:
+    def _sanitize(self, opened: OpenItem, text: str) -> str:
         """`text` without half a surrogate pair at its end, which waits for the other
         half.
 
@@ -383,7 +383,7 @@ class ItemStream:
         text, opened.pending = opened.pending + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, opened.pending = text[:-1], text[-1]
-        return mended(text)
+        return sanitize_text(text)
 
     def _at(self, opened: OpenItem) -> dict[str, Any]:
         """The ids and indexes that address the current part."""

@@ -30,19 +30,20 @@ class Issuer(TypedDict):
 ANY_KEY = "*"
 
 
-def is_issuer(issuer: Issuer, told: Issuer) -> bool:
+def is_issuer(issuer: Issuer, proof_issuer: Issuer) -> bool:
     """Whether `issuer` made the proof of `proof_issuer`. In a proof that a client
     stored itself, the key may be "*"."""
-    if issuer == told:
+    if issuer == proof_issuer:
         return True
-    provider, _, rest = told["route"].partition(":")
+    provider, _, rest = proof_issuer["route"].partition(":")
     key, separator, codec = rest.partition(":")
     if key != ANY_KEY:
         return False
     own_provider, _, own_rest = issuer["route"].partition(":")
     own_key, own_separator, own_codec = own_rest.partition(":")
     return (
-        (issuer["provider"], issuer["model"]) == (told["provider"], told["model"])
+        (issuer["provider"], issuer["model"])
+        == (proof_issuer["provider"], proof_issuer["model"])
         and (own_provider, own_separator, own_codec) == (provider, separator, codec)
         and own_key != ""
     )
@@ -129,7 +130,7 @@ def output_text(items: Iterable[Item]) -> str:
     return "".join(text_of(i) for i in items if i.get("role") == "assistant")
 
 
-def answered_calls(items: Iterable[Item]) -> set[str]:
+def call_ids_with_output(items: Iterable[Item]) -> set[str]:
     """The call ids that have an output.
 
     A `custom_tool_call` without one was not meant for the client: xAI reports calls of

@@ -15,7 +15,7 @@ def steps_of(pointer: str) -> Iterator[str]:
         yield step.replace("~1", "/").replace("~0", "~")
 
 
-def spelled(path: Sequence[str | int]) -> str:
+def format_path(path: Sequence[str | int]) -> str:
     """Format `["pages", 2, "title"]` as `pages[2].title`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(steps).removeprefix(".")

@@ -137,7 +137,7 @@ class JsonReader:
             return self._break(position)
         self._closers.pop()
         self.is_whole = not self._closers
-        self._ended(1)
+        self._end_token(1)
         return position + 1
 
     def _begin(self, *, key: bool) -> None:
@@ -149,7 +149,7 @@ class JsonReader:
         elif self.members:
             self.members[-1].value = self.size
 
-    def _ended(self, length: int) -> None:
+    def _end_token(self, length: int) -> None:
         """Record that a key or a value ends `length` characters after `size`."""
         in_members = self._closers == ["}"]
         if self._is_key:
@@ -174,7 +174,7 @@ class JsonReader:
             return plain.end()
         match text[position]:
             case '"':
-                self._ended(1)
+                self._end_token(1)
             case "\\":
                 self._expects = "escape"
             case _:
@@ -208,5 +208,5 @@ class JsonReader:
         if not _WHOLE_LITERAL.fullmatch(self._literal):
             return self._break(found.end())
         self.size += found.end() - position
-        self._ended(0)
+        self._end_token(0)
         return found.end()

@@ -26,7 +26,7 @@ import orjson
 
 from llm.errors import BadResponse
 from llm.wire import bounded_json
-from llm.wire.mending import mended_json
+from llm.wire.sanitize import sanitize_json
 
 Entry = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ class ModelInfo:
         return self.id.removeprefix("models/")
 
     @property
-    def told(self) -> dict[str, Any]:
+    def capabilities_and_limits(self) -> dict[str, Any]:
         """The capabilities together with the limits."""
         limits = {
             "context_window": self.context_window,
@@ -88,14 +88,14 @@ class ModelInfo:
         }
 
 
-def models(body: bytes) -> list[ModelInfo]:
+def parse_models(body: bytes) -> list[ModelInfo]:
     """Raises BadResponse if it is not a list of models."""
-    return [_model(entry) for entry in _entries(_parsed(body))]
+    return [_model(entry) for entry in _entries(_parse(body))]
 
 
 def next_page(body: bytes) -> dict[str, str]:
     """The query of the next page; {} if this is the last one."""
-    answer = _parsed(body)
+    answer = _parse(body)
     if not isinstance(answer, Mapping):
         return {}
     if token := answer.get("nextPageToken"):  # Gemini
@@ -105,9 +105,9 @@ def next_page(body: bytes) -> dict[str, str]:
     return {}
 
 
-def _parsed(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     try:
-        return mended_json(bounded_json.loads(body))
+        return sanitize_json(bounded_json.loads(body))
     except orjson.JSONDecodeError as exc:
         raise BadResponse(detail="The list of models is not JSON.") from exc
 
@@ -137,9 +137,9 @@ def _model(entry: Entry) -> ModelInfo:
     )
 
 
-def _limit(entry: Entry, places: Iterable[tuple[str, ...]]) -> int | None:
-    for place in places:
-        value = _at(entry, *place)
+def _limit(entry: Entry, paths: Iterable[tuple[str, ...]]) -> int | None:
+    for path in paths:
+        value = _at(entry, *path)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None
@@ -175,16 +175,16 @@ def _at(value: Any, *path: str) -> Any:
 
 def _capabilities(entry: Entry) -> dict[str, Any]:
     """Read the capabilities; each entry uses the fields of one host only."""
-    told: dict[str, Any] = {}
+    capabilities_found: dict[str, Any] = {}
     capabilities = entry.get("capabilities")
     if isinstance(capabilities, Mapping):
-        told |= _anthropic(capabilities)
-        told |= _mistral(capabilities)
-        told |= _copilot(capabilities)
-    told |= _gemini(entry)
-    told |= _parameters(entry)
-    told |= _features(entry)
-    return told
+        capabilities_found |= _anthropic(capabilities)
+        capabilities_found |= _mistral(capabilities)
+        capabilities_found |= _copilot(capabilities)
+    capabilities_found |= _gemini(entry)
+    capabilities_found |= _parameters(entry)
+    capabilities_found |= _features(entry)
+    return capabilities_found
 
 
 def _anthropic(capabilities: Entry) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _anthropic(capabilities: Entry) -> dict[str, Any]:
         "json_schema": "structured_outputs",
         "reasoning": "thinking",
     }
-    told = {
+    result = {
         ours: capabilities[theirs]["supported"]
         for ours, theirs in names.items()
         if isinstance(_at(capabilities, theirs, "supported"), bool)
@@ -202,12 +202,12 @@ def _anthropic(capabilities: Entry) -> dict[str, Any]:
     may_be_off = _at(capabilities, "thinking", "types", "disabled", "supported")
     if isinstance(may_be_off, bool) and _at(capabilities, "effort", "supported"):
         levels = capabilities["effort"]
-        told["efforts"] = ["none"] * may_be_off + [
+        result["efforts"] = ["none"] * may_be_off + [
             level
             for level in ("low", "medium", "high", "xhigh", "max")
             if _at(levels, level, "supported")
         ]
-    return told
+    return result
 
 
 def _mistral(capabilities: Entry) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def _copilot(capabilities: Entry) -> dict[str, Any]:
     supports = capabilities.get("supports")
     if not isinstance(supports, Mapping) or not supports:
         return {}
-    told = _flags(
+    result = _flags(
         supports,
         {
             "tools": "tool_calls",
@@ -233,16 +233,16 @@ def _copilot(capabilities: Entry) -> dict[str, Any]:
         },
     )
     if efforts := supports.get("reasoning_effort"):
-        told |= {"reasoning": True, "efforts": list(efforts)}
-    return told
+        result |= {"reasoning": True, "efforts": list(efforts)}
+    return result
 
 
 def _gemini(entry: Entry) -> dict[str, Any]:
-    told = _flags(entry, {"reasoning": "thinking"})
+    result = _flags(entry, {"reasoning": "thinking"})
     warmest = entry.get("maxTemperature")
     if isinstance(warmest, int | float) and warmest:
-        told["max_temperature"] = warmest
-    return told
+        result["max_temperature"] = warmest
+    return result
 
 
 def _parameters(entry: Entry) -> dict[str, Any]:
@@ -261,14 +261,14 @@ def _parameters(entry: Entry) -> dict[str, Any]:
         "penalties": "frequency_penalty",
         "logprobs": "top_logprobs",
     }
-    told: dict[str, Any] = {ours: theirs in listed for ours, theirs in names.items()}
-    told["sampling"] = "always" if "temperature" in listed else "never"
-    told["vision"] = "image" in (_modalities(entry, "input_modalities") or ())
+    result: dict[str, Any] = {ours: theirs in listed for ours, theirs in names.items()}
+    result["sampling"] = "always" if "temperature" in listed else "never"
+    result["vision"] = "image" in (_modalities(entry, "input_modalities") or ())
     reasoning = entry.get("reasoning")
     if isinstance(efforts := _at(reasoning, "supported_efforts"), list):
         off = [] if _at(reasoning, "mandatory") else ["none"]
-        told["efforts"] = off + [effort for effort in efforts if effort != "none"]
-    return told
+        result["efforts"] = off + [effort for effort in efforts if effort != "none"]
+    return result
 
 
 def _features(entry: Entry) -> dict[str, Any]:
@@ -282,14 +282,14 @@ def _features(entry: Entry) -> dict[str, Any]:
         "json_schema": "structured_outputs",
         "reasoning": "reasoning",
     }
-    told: dict[str, Any] = {ours: theirs in listed for ours, theirs in names.items()}
-    told["vision"] = "image" in (entry.get("input_modalities") or ())
-    return told
+    result: dict[str, Any] = {ours: theirs in listed for ours, theirs in names.items()}
+    result["vision"] = "image" in (entry.get("input_modalities") or ())
+    return result
 
 
-def _flags(told: Entry, names: Mapping[str, str]) -> dict[str, Any]:
+def _flags(fields: Entry, names: Mapping[str, str]) -> dict[str, Any]:
     return {
-        ours: told[theirs]
+        ours: fields[theirs]
         for ours, theirs in names.items()
-        if isinstance(told.get(theirs), bool)
+        if isinstance(fields.get(theirs), bool)
     }

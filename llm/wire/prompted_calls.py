@@ -50,7 +50,7 @@ class CallFilter:
             if type(delta) is TextDelta and self._text and self._text.is_prose(delta):
                 out.append(delta)  # the usual delta, without detours
             else:
-                out += self._passed(delta)
+                out += self._route(delta)
         return out
 
     def close(self) -> list[Delta]:
@@ -61,10 +61,10 @@ class CallFilter:
         self._called = text.called
         return out
 
-    def _passed(self, delta: Delta) -> list[Delta]:
+    def _route(self, delta: Delta) -> list[Delta]:
         match delta:
             case TextDelta():
-                return self._heard(delta)
+                return self._feed_text(delta)
             case ReasoningDelta(text="") | RefusalDelta(text=""):
                 return [delta]
             case ReasoningDelta() | RefusalDelta() | ItemDelta() | ToolCallDelta():
@@ -79,7 +79,7 @@ class CallFilter:
                 return [*self.close(), self._finish(delta)]
         return [delta]
 
-    def _heard(self, delta: TextDelta) -> list[Delta]:
+    def _feed_text(self, delta: TextDelta) -> list[Delta]:
         before: list[Delta] = []
         if not self._is_open(delta.key):
             before = self.close()
@@ -122,17 +122,17 @@ class _Text:
         "_buffer",
         "_fence",
         "_final",
-        "_held",
+        "_found_call",
+        "_has_emitted",
         "_longest",
         "_names",
         "_object",
         "_out",
+        "_pending",
         "_phase",
         "_reader",
         "_stage",
         "_state",
-        "_told",
-        "_took",
         "called",
         "key",
         "notes",
@@ -152,12 +152,12 @@ class _Text:
         self._state: _State = "prose"
         self._buffer = ""  # not scanned yet
         self._final = False
-        self._held: list[str] = []  # scanned, and possibly the beginning of a call
+        self._pending: list[str] = []  # scanned, and possibly the beginning of a call
         self._object = 0  # where the object begins in `_pending`
         self._fence = 0  # backticks of the fence we are in
         self._reader = _IDLE
         self._stage: tuple[int, ...] = ()  # parsing progress at the last check
-        self._took = self._told = False  # emitted a call; emitted text
+        self._found_call = self._has_emitted = False  # emitted a call; emitted text
 
     def is_prose(self, delta: TextDelta) -> bool:
         """Whether `delta` belongs to this text and `feed` would pass it on
@@ -173,7 +173,7 @@ class _Text:
             or _MARK.search(text)
         ):
             return False
-        self._told = True
+        self._has_emitted = True
         return True
 
     def feed(self, text: str) -> list[Delta]:
@@ -191,10 +191,10 @@ class _Text:
     def close(self) -> list[Delta]:
         self._final = True
         out = self.feed("")
-        self._say("".join(self._held) + self._buffer)
-        if not self._told and not self._took:
+        self._emit("".join(self._pending) + self._buffer)
+        if not self._has_emitted and not self._found_call:
             self._out.append(TextDelta(self.key, "", self._phase))
-        if not self._took:  # a signature of a text that we changed is invalid
+        if not self._found_call:  # a signature of a text that we changed is invalid
             self._out += self.notes
         return out + self._out
 
@@ -205,12 +205,12 @@ class _Text:
         mark = _MARK.search(self._buffer, position)
         end = mark.start() if mark else len(self._buffer)
         blank = position + len(self._buffer[position:end].rstrip())
-        self._say(self._buffer[position:blank])
+        self._emit(self._buffer[position:blank])
         if mark is None:
             if len(self._buffer) - blank > _MAX_WAITING:
-                return self._say_to(len(self._buffer), blank)
+                return self._emit_to(len(self._buffer), blank)
             return blank if blank > position else None
-        self._held.append(self._buffer[blank:end])
+        self._pending.append(self._buffer[blank:end])
         match mark[0]:
             case "{":
                 self._begin("candidate")
@@ -228,7 +228,7 @@ class _Text:
         if end == len(self._buffer) and not self._final and ticks <= _MAX_WAITING:
             return None
         if ticks < _FENCE_TICKS or ticks > _MAX_WAITING:
-            return self._leave("prose", end, position)
+            return self._leave_for("prose", end, position)
         opening = _FENCE.match(self._buffer, end)
         assert opening is not None
         is_short = len(opening[0]) <= _MAX_FENCE
@@ -240,19 +240,19 @@ class _Text:
             and opening[1].lower() in _CALL_LANGUAGES
             and self._buffer.startswith("{", opening.end())
         ):
-            self._held.append(self._buffer[position : opening.end()])
+            self._pending.append(self._buffer[position : opening.end()])
             self._begin("candidate")
             return opening.end()
-        return self._leave("code", end, position)
+        return self._leave_for("code", end, position)
 
     def _begin(self, state: _State) -> None:
         """Begin reading an object or an array."""
         self._state, self._reader = state, JsonReader()
-        self._object, self._stage = len(self._held), ()
+        self._object, self._stage = len(self._pending), ()
 
     def _candidate(self, position: int) -> int:
         end = self._reader.feed(self._buffer, position)
-        self._held.append(self._buffer[position:end])
+        self._pending.append(self._buffer[position:end])
         if self._reader.is_broken or not self._may_be_call():
             self._release()
             self._state = "json"  # where it is followed to its end
@@ -263,7 +263,7 @@ class _Text:
     def _json(self, position: int) -> int:
         if not (self._reader.is_whole or self._reader.is_broken):
             end = self._reader.feed(self._buffer, position)
-            self._say(self._buffer[position:end])
+            self._emit(self._buffer[position:end])
             position = end
         if self._reader.is_whole or self._reader.is_broken:
             self._state = "code" if self._fence else "prose"
@@ -275,12 +275,12 @@ class _Text:
         if start < 0 and not self._final:
             start = len(self._buffer.rstrip("`"))
         if start < 0:
-            return self._say_to(len(self._buffer), position)
+            return self._emit_to(len(self._buffer), position)
         end = start + _ticks(self._buffer, start)
         if end == len(self._buffer) and not self._final and end - start <= _MAX_WAITING:
-            return self._say_to(start, position) if start > position else None
+            return self._emit_to(start, position) if start > position else None
         self._fence = 0
-        return self._leave("prose", end, position)
+        return self._leave_for("prose", end, position)
 
     def _after(self, position: int) -> int | None:
         """After an object that calls a tool, if the rest of its line is blank."""
@@ -341,7 +341,7 @@ class _Text:
         stage = (len(members), last.key_end, last.value, last.value_end)
         if stage != self._stage:  # a key or a value has begun or ended
             self._stage = stage
-            if not self._fits("".join(self._held[self._object :])):
+            if not self._fits("".join(self._pending[self._object :])):
                 return False
         return self._may_grow(last)
 
@@ -369,34 +369,34 @@ class _Text:
         return len(members) <= len(_MEMBERS)
 
     def _call(self) -> None:
-        text = "".join(self._held[self._object :])
+        text = "".join(self._pending[self._object :])
         parts = {text[m.key : m.key_end]: m for m in self._reader.members}
-        tool, given = parts['"tool"'], parts['"input"']
+        tool, input_member = parts['"tool"'], parts['"input"']
         name = json.loads(text[tool.value : tool.value_end])
-        arguments = text[given.value : given.value_end]
+        arguments = text[input_member.value : input_member.value_end]
         self.called += 1
         key = ("prompted", self.called)
         self._out.append(ToolCallDelta(key, name=name, arguments=arguments))
         self._out.append(CloseDelta(key))
-        self._held.clear()
-        self._took = True
+        self._pending.clear()
+        self._found_call = True
 
-    def _leave(self, state: _State, end: int, position: int) -> int:
+    def _leave_for(self, state: _State, end: int, position: int) -> int:
         self._release()
         self._state = state
-        return self._say_to(end, position)
+        return self._emit_to(end, position)
 
-    def _say_to(self, end: int, position: int) -> int:
-        self._say(self._buffer[position:end])
+    def _emit_to(self, end: int, position: int) -> int:
+        self._emit(self._buffer[position:end])
         return end
 
     def _release(self) -> None:
-        self._say("".join(self._held))
-        self._held.clear()
+        self._emit("".join(self._pending))
+        self._pending.clear()
 
-    def _say(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if text:
-            self._told = True
+            self._has_emitted = True
             self._out.append(TextDelta(self.key, text, self._phase))
 
 

@@ -15,26 +15,26 @@ from typing import Any
 
 from llm.errors import BadRequest
 from llm.wire.items import Item, message
-from llm.wire.past import Thread
+from llm.wire.prefix_cache import SplitItems
 from llm.wire.request import Request
 
 
-def prompted(request: Request) -> Request:
+def with_prompted_tools(request: Request) -> Request:
     """`request` for a model without tools. Raises BadRequest for a hosted tool."""
-    tools, note = _offered(request)
+    tools, note = _available_tools(request)
     manual = _manual(tools, note) if tools else ""
     return replace(
         request,
         instructions="\n\n".join(filter(None, [request.instructions, manual])),
-        items=_all_in_words(request.items),
+        items=_calls_to_text(request.items),
         tools=(),
         tool_choice=None,
         parallel_tool_calls=None,
     )
 
 
-def offered_names(request: Request) -> frozenset[str]:
-    tools, _ = _offered(request)
+def available_tool_names(request: Request) -> frozenset[str]:
+    tools, _ = _available_tools(request)
     return _names(tuple(tool["name"] for tool in tools))
 
 
@@ -44,7 +44,7 @@ def _names(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _offered(request: Request) -> tuple[Sequence[Mapping[str, Any]], str]:
+def _available_tools(request: Request) -> tuple[Sequence[Mapping[str, Any]], str]:
     """The tools that `tool_choice` allows, and a sentence about the choice."""
     tools: Sequence[Mapping[str, Any]] = request.tools
     for tool in tools:
@@ -74,7 +74,7 @@ def _offered(request: Request) -> tuple[Sequence[Mapping[str, Any]], str]:
 
 
 def _manual(tools: Sequence[Mapping[str, Any]], note: str) -> str:
-    return "\n\n".join(filter(None, [_HOW_TO_CALL, note, *map(_described, tools)]))
+    return "\n\n".join(filter(None, [_HOW_TO_CALL, note, *map(_describe, tools)]))
 
 
 _HOW_TO_CALL = """\
@@ -91,7 +91,7 @@ in the next message. Do not invent results. Where no tool is needed, answer in p
 words."""
 
 
-def _described(tool: Mapping[str, Any]) -> str:
+def _describe(tool: Mapping[str, Any]) -> str:
     schema = tool.get("parameters") or {"type": "object", "properties": {}}
     lines = [
         f"## {tool['name']}",
@@ -101,18 +101,20 @@ def _described(tool: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _all_in_words(items: Sequence[Item]) -> Sequence[Item]:
+def _calls_to_text(items: Sequence[Item]) -> Sequence[Item]:
     """Convert the items; a cached prefix without tool items stays cached."""
-    if isinstance(items, Thread) and not items.past.holds("tools", _is_of_tools):
-        return Thread(items.past, list(_in_words(items.new)))
-    return list(_in_words(items))
+    if isinstance(items, SplitItems) and not items.prefix.has_item(
+        "tools", _is_tool_item
+    ):
+        return SplitItems(items.prefix, list(_iter_text_items(items.new)))
+    return list(_iter_text_items(items))
 
 
-def _is_of_tools(item: Item) -> bool:
+def _is_tool_item(item: Item) -> bool:
     return item.get("type") in ("function_call", "function_call_output")
 
 
-def _in_words(items: Sequence[Item]) -> Iterator[Item]:
+def _iter_text_items(items: Sequence[Item]) -> Iterator[Item]:
     """Convert calls to assistant messages and a step's outputs to one user message."""
     names: dict[str, str] = {}
     results: list[dict[str, Any]] = []
@@ -122,18 +124,18 @@ def _in_words(items: Sequence[Item]) -> Iterator[Item]:
             results += _result(names.get(item["call_id"], "tool"), item["output"])
             continue
         if results:
-            yield _told_by_user(results)
+            yield _user_message(results)
             results = []
         if kind == "function_call":
             names[item["call_id"]] = item["name"]
-            yield message("assistant", _call_in_words(item))
+            yield message("assistant", _call_to_text(item))
         else:
             yield item
     if results:
-        yield _told_by_user(results)
+        yield _user_message(results)
 
 
-def _call_in_words(call: Item) -> str:
+def _call_to_text(call: Item) -> str:
     name = json.dumps(call["name"], ensure_ascii=False)
     return f'{{"tool": {name}, "input": {call["arguments"] or "{}"}}}'
 
@@ -145,5 +147,5 @@ def _result(name: str, output: str | Sequence[dict[str, Any]]) -> list[dict[str,
     return [{"type": "input_text", "text": f"Result of {name}:"}, *output]
 
 
-def _told_by_user(parts: list[dict[str, Any]]) -> Item:
+def _user_message(parts: list[dict[str, Any]]) -> Item:
     return {**message("user", ""), "content": parts}

@@ -34,18 +34,18 @@ from llm.wire.deltas import (
     UsageDelta,
     merge,
 )
-from llm.wire.item_stream import NOTHING, ItemStream, Pieces
+from llm.wire.item_stream import EMPTY_DICT, ItemStream, TextBuffer
 from llm.wire.items import Event, Item, id_prefix, new_id
-from llm.wire.mending import mended_json
+from llm.wire.sanitize import sanitize_json
 
 TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
-_UNENDED = ("pause", "size")  # the provider itself has not ended the answer
+_NOT_ENDED_BY_HOST = ("pause", "size")  # the provider itself has not ended the answer
 _CUTS = ("length", "size")  # the answer was cut off before its end
 #: Characters up to which pieces are merged into one event. One read from a fast host
 #: holds a megabyte, and a log stores small events in less memory.
 _MERGED = 16_000
-_NOBODY = StartDelta()  # no response id or model yet
+_UNKNOWN_START = StartDelta()  # no response id or model yet
 #: Fields that the schema requires of every response; a caller's `echo` overrides.
 _RESPONSE: dict[str, Any] = {
     "completed_at": None,
@@ -120,12 +120,12 @@ class ResponseBuilder(ItemStream):
         self.ended = False
         self._id, self._model = id, model
         self._created_at = int(time.time()) if created_at is None else created_at
-        self._echo: Mapping[str, Any] = echo or NOTHING
-        self._end_state: Mapping[str, Any] = NOTHING  # fields set at its end
+        self._echo: Mapping[str, Any] = echo or EMPTY_DICT
+        self._end_state: Mapping[str, Any] = EMPTY_DICT  # fields set at its end
         self._in_call = False
         self._call: UsageDelta | None = None
         self._usage: dict[str, Any] | None = None
-        self.start_delta = _NOBODY
+        self.start_delta = _UNKNOWN_START
         self.finish: FinishDelta | None = None
         #: Length of `output` when the provider ended its last call. None while a call
         #: is running, and if the last one was cut off or paused, because then the model
@@ -152,7 +152,7 @@ class ResponseBuilder(ItemStream):
         for item in items:
             if "call_id" in item and item["type"] == "function_call":
                 self._note_call(item["call_id"])
-            self._whole(item)
+            self._add_whole(item)
         return self._take()
 
     def reopen(self, key: Key, item: Item) -> list[Event]:
@@ -164,10 +164,10 @@ class ResponseBuilder(ItemStream):
         opened = self._open[key] = self._begin(item)
         *parts, last = [*item.get("summary", []), *item.get("content", [])] or [None]
         for part in parts:
-            self._tell_part(opened, part)
+            self._emit_part(opened, part)
             self._close_part(opened)
         if last:
-            self._tell_part(opened, last)
+            self._emit_part(opened, last)
             opened.source_part = opened.part_index
         if item["type"] in ("message", "reasoning"):
             self._current = key
@@ -195,7 +195,7 @@ class ResponseBuilder(ItemStream):
 
     def add(self, item: Item) -> list[Event]:
         """Add an item that arrives complete, e.g. a tool's output."""
-        self._whole(item)
+        self._add_whole(item)
         return self._take()
 
     def extension(self, type: str, **fields: Any) -> list[Event]:
@@ -205,10 +205,10 @@ class ResponseBuilder(ItemStream):
 
     def begin_call(self) -> None:
         """Begin a provider call and reset what the last one left in the attributes."""
-        self.start_delta, self.finish = _NOBODY, None
+        self.start_delta, self.finish = _UNKNOWN_START, None
         self._call, self._in_call = None, True
         self.ended_output = None
-        self._closed = NOTHING
+        self._closed = EMPTY_DICT
 
     def end_call(self, *, whole: bool = True) -> list[Event]:
         """End the provider call: close its items, add up its usage.
@@ -231,7 +231,7 @@ class ResponseBuilder(ItemStream):
         if self._in_call:
             self._in_call = False
             self._add_usage()
-            if whole and self.finish and self.finish.reason not in _UNENDED:
+            if whole and self.finish and self.finish.reason not in _NOT_ENDED_BY_HOST:
                 self.ended_output = len(self.output)
 
     def complete(self, reason: str | None = None) -> list[Event]:
@@ -325,7 +325,7 @@ class ResponseBuilder(ItemStream):
             opened = self._open_message(delta.key, delta.phase)
         text = delta.text
         if opened.pending or not text.isascii() or "\0" in text:
-            text = self._mend(opened, text)
+            text = self._sanitize(opened, text)
         if not text:
             return
         if opened.part is None or opened.part["type"] != "output_text":
@@ -347,7 +347,7 @@ class ResponseBuilder(ItemStream):
 
     def _refusal(self, delta: RefusalDelta) -> None:
         opened = self._open.get(delta.key) or self._open_message(delta.key, None)
-        if text := self._mend(opened, delta.text):
+        if text := self._sanitize(opened, delta.text):
             if opened.part is None or opened.part["type"] != "refusal":
                 self._open_part(opened, {"type": "refusal", "refusal": ""})
             opened.text.append(text)
@@ -371,7 +371,7 @@ class ResponseBuilder(ItemStream):
         opened = self._open.get(delta.key)
         if opened is None:
             opened = self._open_reasoning(delta.key)
-        if not (text := self._mend(opened, delta.text)):
+        if not (text := self._sanitize(opened, delta.text)):
             return
         kind = "summary_text" if delta.kind == "summary" else "reasoning_text"
         part = opened.part
@@ -398,7 +398,7 @@ class ResponseBuilder(ItemStream):
             calls.append(delta)
             if delta.name:
                 self._open_call(delta.key, calls, delta.name)
-        elif text := self._mend(opened, delta.arguments):
+        elif text := self._sanitize(opened, delta.arguments):
             self._arguments(opened, text)
 
     def _item(self, delta: ItemDelta) -> None:
@@ -424,8 +424,8 @@ class ResponseBuilder(ItemStream):
             return
         if delta.arguments is not None and opened.item["type"] == "function_call":
             opened.pending = ""
-            opened.arguments = Pieces()
-            opened.arguments.append(self._mend(opened, delta.arguments))
+            opened.arguments = TextBuffer()
+            opened.arguments.append(self._sanitize(opened, delta.arguments))
         self._close(delta.key, complete=delta.complete)
 
     def _usage_delta(self, delta: UsageDelta) -> None:
@@ -501,4 +501,4 @@ def arguments_of(call: Item) -> dict[str, Any]:
         raise ValueError(f"the arguments are not valid JSON: {exc}.") from exc
     if not isinstance(arguments, dict):
         raise ValueError("the arguments must be a JSON object.")
-    return dict(mended_json(arguments))
+    return dict(sanitize_json(arguments))

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.bounded_json import MAX_VALUES, check_values, forgiving, loads
+from llm.wire.bounded_json import MAX_VALUES, check_values, loads, loads_lenient
 from llm.wire.items import Event
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -41,7 +41,7 @@ class ServerSentEvent:
             return orjson.loads(self.data)
         except orjson.JSONDecodeError:
             # orjson refuses half a surrogate pair and broken UTF-8; hosts send both.
-            return forgiving(self.data.decode(errors="replace"))
+            return loads_lenient(self.data.decode(errors="replace"))
 
 
 class SSEDecoder:
@@ -160,7 +160,7 @@ class SSEDecoder:
             if self._bare:
                 self._data, self._blocks, self._bare = [], [], False
             value = line[6:] if line[5:6] == b" " else line[5:]
-            self._keep(value)
+            self._append_data(value)
             return None
         if not line:
             data, event, bare = self._data, self._event, self._bare
@@ -174,13 +174,13 @@ class SSEDecoder:
                 return None
             return ServerSentEvent(whole, event or "message", self._last_id)
         if self._bare or (line.startswith(b"{") and not self._data):
-            self._keep(line)
+            self._append_data(line)
             self._bare = True
         else:
             self._field(line)
         return None
 
-    def _keep(self, line: bytes) -> None:
+    def _append_data(self, line: bytes) -> None:
         if len(self._data) >= _MAX_LINES:
             self._blocks.append(b"\n".join(self._data))
             self._data = []
@@ -193,13 +193,13 @@ class SSEDecoder:
             case b"event":
                 self._event = value.decode(errors="replace")
             case b"data":
-                self._keep(value)
+                self._append_data(value)
             case b"id" if b"\0" not in value:
                 self._last_id = value.decode(errors="replace")
             case b"error":
                 # llama.cpp behind GPUStack: "error: {...}" instead of "data:".
                 self._event = "error"
-                self._keep(value)
+                self._append_data(value)
 
 
 def _is_json(data: bytes) -> bool:

@@ -1,10 +1,10 @@
-"""A deployment as a file: providers with their keys and models, tools, sources of
-context and presets, in TOML.
+"""Configuration file in TOML: providers with keys and models, tools, context sources,
+presets.
 
-`load` makes the rows that the file names as the file says: a field that it leaves out
-gets its default, a row that it leaves out stays as it is. `dump` gives the file that,
-loaded, changes nothing. A key's text is never in it, only the name of an environment
-variable, as in `secret = "env:OPENAI_API_KEY"`.
+`load` creates or updates the rows that the file contains. It sets omitted fields to
+their defaults, and leaves rows alone that are not in the file. `dump` writes the file
+that changes nothing when loaded. Secrets are not in it, only names of environment
+variables, as in `secret = "env:OPENAI_API_KEY"`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows to tables: the file that, loaded, changes nothing."""
+"""Export of rows to the configuration file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 from django.db import models
 
-from conversations.presets import ContextSource, Preset
+from conversations.models.preset import ContextSource, Preset
 from llm.models import ApiKey, LanguageModel, Provider
 from project.config_file.tables import (
     DECLARED_TOOL,
@@ -19,21 +19,21 @@ from project.config_file.tables import (
     SOURCE,
     TOOL,
     Kind,
-    table_of,
+    build_table,
 )
 from project.config_file.variables import VariableNames
 from tools.models import DeclaredTool, Tool
-from tools.secret_headers import SecretHeaders
+from tools.models.secret_headers import SecretHeaders
 
 
 def dump() -> dict[str, Any]:
-    """The file of all rows."""
+    """Return the document of all rows."""
     providers = Provider.objects.prefetch_related(
         "keys", "models__groups", "models__fallbacks__provider"
     )
-    # That of an MCP server comes with the server.
-    kept = Tool.objects.exclude(kind=Tool.Kind.MCP).filter(mcp_server=None)
-    tools = kept.select_related("approvers", "http").prefetch_related("groups")
+    # Tools of MCP servers are synchronized from the server.
+    configured = Tool.objects.exclude(kind=Tool.Kind.MCP).filter(mcp_server=None)
+    tools = configured.select_related("approvers", "http").prefetch_related("groups")
     sources = ContextSource.objects.select_related("mcp_server")
     presets = Preset.objects.select_related("language_model__provider")
     presets = presets.prefetch_related("tools", "groups", "links__source")
@@ -42,7 +42,7 @@ def dump() -> dict[str, Any]:
         "providers": [_provider_table(row, variables) for row in providers],
         "tools": [_tool_table(row, variables) for row in tools],
         "declared_tools": [
-            table_of(row, DECLARED_TOOL) | _links_of(row, DECLARED_TOOL)
+            build_table(row, DECLARED_TOOL) | _link_names(row, DECLARED_TOOL)
             for row in DeclaredTool.objects.prefetch_related("groups")
         ],
         "sources": [_source_table(row, variables) for row in sources],
@@ -52,14 +52,15 @@ def dump() -> dict[str, Any]:
 
 
 def _provider_table(provider: Provider, variables: VariableNames) -> dict[str, Any]:
-    table = table_of(provider, PROVIDER)
+    table = build_table(provider, PROVIDER)
     keys = [
         _key_table(key, provider, variables)
         for key in provider.keys.all()
-        if not provider.is_ourselves  # it makes its own
+        if not provider.is_own_server  # the demo, whose key is generated
     ]
     rows = [
-        table_of(row, MODEL) | _links_of(row, MODEL) for row in provider.models.all()
+        build_table(row, MODEL) | _link_names(row, MODEL)
+        for row in provider.models.all()
     ]
     return table | {n: t for n, t in (("keys", keys), ("models", rows)) if t}
 
@@ -67,40 +68,44 @@ def _provider_table(provider: Provider, variables: VariableNames) -> dict[str, A
 def _key_table(
     key: ApiKey, provider: Provider, variables: VariableNames
 ) -> dict[str, Any]:
-    table = table_of(key, KEY)
+    table = build_table(key, KEY)
     if key.state == ApiKey.State.RESTING or key.is_disabled_automatically:
-        table.pop("state", None)  # what happened to it, and no configuration
+        table.pop("state", None)  # a state that Parley set, not staff
     name = variables.name_for(f"{provider.name} {key.label}")
     return table | {"secret": f"env:{name}"}
 
 
 def _tool_table(tool: Tool, variables: VariableNames) -> dict[str, Any]:
-    table = table_of(tool, TOOL) | _links_of(tool, TOOL)
+    table = build_table(tool, TOOL) | _link_names(tool, TOOL)
     if tool.approvers:
         table["approvers"] = tool.approvers.name
     if http := getattr(tool, "http", None):
-        table["http"] = table_of(http, HTTP) | _headers(http, tool.name, variables)
+        table["http"] = build_table(http, HTTP) | _header_table(
+            http, tool.name, variables
+        )
     return table
 
 
-def _headers(row: SecretHeaders, name: str, variables: VariableNames) -> dict[str, Any]:
-    """The names of secret headers, and of the variables with their values."""
-    told = {
+def _header_table(
+    row: SecretHeaders, name: str, variables: VariableNames
+) -> dict[str, Any]:
+    """Secret headers, with names of variables instead of their values."""
+    headers = {
         header: f"env:{variables.name_for(f'{name} {header}', '')}"
         for header in row.secret_names
     }
-    return {"secret_headers": told} if told else {}
+    return {"secret_headers": headers} if headers else {}
 
 
 def _source_table(source: ContextSource, variables: VariableNames) -> dict[str, Any]:
-    table = table_of(source, SOURCE)
+    table = build_table(source, SOURCE)
     if source.mcp_server:
         table["mcp_server"] = source.mcp_server.name
-    return table | _headers(source, source.name, variables)
+    return table | _header_table(source, source.name, variables)
 
 
 def _preset_table(preset: Preset) -> dict[str, Any]:
-    table = table_of(preset, PRESET)
+    table = build_table(preset, PRESET)
     if preset.language_model:
         table["language_model"] = preset.language_model.full_name
     links = {
@@ -111,7 +116,7 @@ def _preset_table(preset: Preset) -> dict[str, Any]:
     return table | {name: names for name, names in links.items() if names}
 
 
-def _links_of(row: models.Model, kind: Kind) -> dict[str, Any]:
+def _link_names(row: models.Model, kind: Kind) -> dict[str, Any]:
     links = {
         name: sorted(map(_name_of, getattr(row, name).all())) for name in kind.links
     }

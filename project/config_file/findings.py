@@ -1,4 +1,4 @@
-"""What a load finds out, in lines that each begin with the place in the file."""
+"""Changes, notes and problems of a load; each line begins with a path in the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class ConfigError(Exception):
-    """The file cannot be loaded; each problem names its table and field."""
+    """The file has problems, each with the path of its table or field."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -16,7 +16,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a load did, a line each; notes are no changes."""
+    """Result of a load, as lines. `notes` lists what stayed unchanged and why."""
 
     changes: Sequence[str]
     notes: Sequence[str]
@@ -24,7 +24,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a load has found so far. Where there is a problem, nothing is kept."""
+    """Lines collected during a load. After a problem the load is rolled back."""
 
     changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Links between rows: the file names other rows, and any of them may come later."""
+"""Links between rows. The file may name a row before the table that defines it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 from django.db import models
 
-from conversations.presets import ContextSource, Preset, PresetSource
+from conversations.models.preset import ContextSource, Preset, PresetSource
 from llm.models import LanguageModel
 from project.config_file.findings import Findings
 from tools.models import Tool
@@ -18,28 +18,31 @@ from tools.models import Tool
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """They are made last, when every row is there that they may name."""
+    """Links that `save` creates after all rows are saved."""
 
     findings: Findings
-    _waiting: list[Callable[[], None]] = field(default_factory=list)
+    _pending: list[Callable[[], None]] = field(default_factory=list)
 
-    def add(self, place: str, row: Any, field: str, names: Sequence[str]) -> None:
-        """The rows of these names, and no others."""
-        self._waiting.append(partial(self._link, place, row, field, names))
+    def add(self, path: str, row: Any, field: str, names: Sequence[str]) -> None:
+        """Link `row` to exactly the rows of these names."""
+        self._pending.append(partial(self._link, path, row, field, names))
 
     def add_one(
-        self, place: str, row: Any, field: str, name: str, nothing: str = "none"
+        self, path: str, row: Any, field: str, name: str, nothing: str = "none"
     ) -> None:
-        """The row of this name, or none; `nothing` is the word for that."""
-        self._waiting.append(partial(self._link_one, place, row, field, name, nothing))
+        """Link `row` to the row of this name, or to none if it is "".
 
-    def make(self) -> None:
-        for link in self._waiting:
+        `nothing` is the word for none in the line about the change.
+        """
+        self._pending.append(partial(self._link_one, path, row, field, name, nothing))
+
+    def save(self) -> None:
+        for link in self._pending:
             link()
 
-    def _link(self, place: str, row: Any, field: str, names: Sequence[str]) -> None:
-        found = [self._find(f"{place}.{field}", field, each) for each in names]
-        wanted = [each for each in found if each is not None]
+    def _link(self, path: str, row: Any, field: str, names: Sequence[str]) -> None:
+        rows = [self._find(f"{path}.{field}", field, each) for each in names]
+        wanted = [each for each in rows if each is not None]
         if field == "sources":
             changed = _set_sources(row, wanted)
         else:
@@ -47,38 +50,38 @@ class Links:
             if changed := set(wanted) != set(links.all()):
                 links.set(wanted)
         if changed:
-            self._tell(f"{place}.{field}: now {', '.join(names) or 'none'}")
+            self._record_change(f"{path}.{field}: now {', '.join(names) or 'none'}")
 
     def _link_one(
-        self, place: str, row: Any, field: str, name: str, nothing: str
+        self, path: str, row: Any, field: str, name: str, nothing: str
     ) -> None:
-        wanted = self._find(f"{place}.{field}", field, name) if name else None
+        wanted = self._find(f"{path}.{field}", field, name) if name else None
         if wanted != getattr(row, field):
             setattr(row, field, wanted)
             row.save(update_fields=[field])
-            self._tell(f"{place}.{field}: now {name or nothing}")
+            self._record_change(f"{path}.{field}: now {name or nothing}")
 
-    def _find(self, place: str, field: str, name: str) -> models.Model | None:
-        """None where a problem is told; a group that is not there is made."""
+    def _find(self, path: str, field: str, name: str) -> models.Model | None:
+        """Return None after a problem. A missing group is created."""
         if field in ("groups", "approvers"):
-            return self._group(name)
-        what, rows = _rows_named(field, name)
+            return self._ensure_group(name)
+        noun, rows = _query_rows(field, name)
         if (row := rows.first()) is None:
-            self.findings.problems.append(f"{place}: there is no {what} {name!r}.")
+            self.findings.problems.append(f"{path}: there is no {noun} {name!r}.")
         return row
 
-    def _group(self, name: str) -> Group:
+    def _ensure_group(self, name: str) -> Group:
         group, is_new = Group.objects.get_or_create(name=name)
         if is_new:
-            self._tell(f"group {name!r}: created, with nobody in it")
+            self._record_change(f"group {name!r}: created, with nobody in it")
         return group
 
-    def _tell(self, change: str) -> None:
+    def _record_change(self, change: str) -> None:
         self.findings.changes.append(change)
 
 
-def _rows_named(field: str, name: str) -> tuple[str, models.QuerySet[Any]]:
-    """What the field's names stand for, in a word, and the row of this name."""
+def _query_rows(field: str, name: str) -> tuple[str, models.QuerySet[Any]]:
+    """A noun for the field's rows, and a query for the row of this name."""
     match field:
         case "fallbacks" | "language_model":
             provider, _, own = name.partition("/")
@@ -93,7 +96,7 @@ def _rows_named(field: str, name: str) -> tuple[str, models.QuerySet[Any]]:
 
 
 def _set_sources(preset: Preset, wanted: Sequence[Any]) -> bool:
-    """In this order. False where they are so already."""
+    """Set the sources in this order. Return False if nothing changes."""
     if [link.source for link in preset.links.select_related("source")] == wanted:
         return False
     preset.links.all().delete()

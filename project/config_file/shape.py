@@ -1,4 +1,4 @@
-"""A file's tables taken apart; a value of the wrong shape is a problem told."""
+"""Checks of the tables and values in the file against the expected types."""
 
 from __future__ import annotations
 
@@ -7,68 +7,70 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from llm.encrypted import EncryptedTextField
-from project.config_file.tables import Kind, WrongValue, value_from
+from llm.db.encrypted_field import EncryptedTextField
+from project.config_file.tables import Kind, WrongValue, convert_value
 
 Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`place` is always where a value stands, as in `providers[acme].keys[main]`."""
+    """Readers that add a problem for each invalid value.
+
+    `path` is the location of a value, as in `providers[acme].keys[main]`.
+    """
 
     problems: list[str]
 
     def tables(
-        self, table: Table, name: str, kind: Kind, within: str = ""
+        self, table: Table, name: str, kind: Kind, parent: str = ""
     ) -> Iterator[tuple[str, Table]]:
-        """The tables of this name and their places, as far as they can be named."""
-        place = f"{within}.{name}" if within else name
+        """Iterate over the valid tables in the field `name`, with their paths."""
+        path = f"{parent}.{name}" if parent else name
         tables = table.get(name, [])
         if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-            self.problems.append(f"{place}: write a list of tables.")
+            self.problems.append(f"{path}: write a list of tables.")
             return
         seen = set()
         for number, each in enumerate(tables, 1):
-            who = kind.name_of(each)
-            if not isinstance(who, str) or not who:
-                self.problems.append(
-                    f"{place}[{number}].{kind.identity}: write a text."
-                )
-            elif who in seen:
-                self.problems.append(f"{place}[{who}]: it comes twice.")
+            identity = kind.name_of(each)
+            if not isinstance(identity, str) or not identity:
+                self.problems.append(f"{path}[{number}].{kind.identity}: write a text.")
+            elif identity in seen:
+                self.problems.append(f"{path}[{identity}]: it comes twice.")
             else:
-                seen.add(who)
-                yield f"{place}[{who}]", each
+                seen.add(identity)
+                yield f"{path}[{identity}]", each
 
-    def check_fields(self, place: str, table: Table, known: Sequence[str]) -> None:
+    def check_fields(self, path: str, table: Table, known: Sequence[str]) -> None:
         for name in table:
             if name in known:
                 continue
             near = get_close_matches(name, known, n=1)
-            mend = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}."
-            self.problems.append(f"{place}: unknown field {name!r}; {mend}")
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}."
+            self.problems.append(f"{path}: unknown field {name!r}; {hint}")
 
-    def values(self, place: str, table: Table, kind: Kind) -> Iterator[tuple[str, Any]]:
-        """What each column is to hold; a secret that is not named stays."""
+    def values(self, path: str, table: Table, kind: Kind) -> Iterator[tuple[str, Any]]:
+        """Names and new values of the columns. An omitted secret is not changed."""
         for name, column in kind.columns.items():
             if name in table:
                 try:
-                    yield name, value_from(column, table[name])
+                    yield name, convert_value(column, table[name])
                 except WrongValue as exc:
-                    self.problems.append(f"{place}.{name}: {exc}")
+                    self.problems.append(f"{path}.{name}: {exc}")
             elif name != kind.identity and not isinstance(column, EncryptedTextField):
                 yield name, column.get_default()
 
-    def text(self, place: str, told: Any) -> str | None:
-        if isinstance(told, str):
-            return told
-        self.problems.append(f"{place}: write a text.")
+    def text(self, path: str, value: Any) -> str | None:
+        """The text, or None after a problem."""
+        if isinstance(value, str):
+            return value
+        self.problems.append(f"{path}: write a text.")
         return None
 
-    def names(self, place: str, told: Any) -> list[str]:
-        """Each once; none where a problem is told."""
-        if isinstance(told, list) and all(isinstance(each, str) for each in told):
-            return list(dict.fromkeys(told))
-        self.problems.append(f"{place}: write a list of names.")
+    def names(self, path: str, value: Any) -> list[str]:
+        """The names without duplicates; [] after a problem."""
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return list(dict.fromkeys(value))
+        self.problems.append(f"{path}: write a list of names.")
         return []

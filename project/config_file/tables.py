@@ -1,7 +1,7 @@
-"""The tables of the configuration file: which rows they stand for, and their fields.
+"""Tables of the configuration file: their models, fields and conversion of values.
 
-A table's fields are its model's editable columns, so that a new column needs no word
-here. A column at its default is left out.
+A table has a field for each editable column of its model, so a new column needs no
+change here. `dump` omits a column at its default.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from typing import Any
 
 from django.db import models
 
-from conversations.presets import ContextSource, Preset
-from llm.encrypted import EncryptedTextField
+from conversations.models.preset import ContextSource, Preset
+from llm.db.encrypted_field import EncryptedTextField
 from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import DeclaredTool, HttpTool, Tool
 
-_NOT_CONFIGURATION = {"rest_until"}  # columns that tell what happened
-_MAX_SHOWN = 60  # characters of a value
+_STATE_COLUMNS = {"rest_until"}  # editable, but state instead of configuration
+_MAX_LENGTH = 60  # characters of a value in a line about a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of table. `links` are lists of other rows' names, `references` the name of
-    one, `inner` tables in it."""
+    """A kind of table, with the names of its fields that are no columns.
+
+    A field of `links` is a list of other rows' names, one of `references` is the name
+    of one row, one of `inner` contains tables.
+    """
 
     model: type[models.Model]
-    identity: str  # the field that names a row, among its owner's
+    identity: str  # the field whose value is unique among the owner's rows
     links: Sequence[str] = ()
     references: Sequence[str] = ()
     inner: Sequence[str] = ()
@@ -42,7 +45,7 @@ class Kind:
             if (column.editable or column.name == self.identity)
             and not column.is_relation
             and not column.primary_key
-            and column.name not in _NOT_CONFIGURATION
+            and column.name not in _STATE_COLUMNS
         }
 
     @property
@@ -50,14 +53,14 @@ class Kind:
         return [*self.columns, *self.references, *self.links, *self.inner]
 
     def name_of(self, table: Mapping[str, Any]) -> Any:
-        """The row's name, where the table gives one that is a text."""
+        """Value of the identity field, of any type."""
         return table.get(self.identity, self.columns[self.identity].get_default())
 
     def find(self, name: str, owner: Mapping[str, models.Model]) -> Any:
         """The row of this name, or a new one."""
-        sought = {self.identity: name, **owner}
-        found = self.model._default_manager.filter(**sought).first()
-        return found or self.model(**sought)
+        lookup = {self.identity: name, **owner}
+        row = self.model._default_manager.filter(**lookup).first()
+        return row or self.model(**lookup)
 
 
 PROVIDER = Kind(model=Provider, identity="name", inner=["keys", "models"])
@@ -86,31 +89,31 @@ PRESET = Kind(
 )
 
 
-# A table's value to a column's
+# Values of the file to values of columns
 
 
 class WrongValue(Exception):
-    """Its text tells what to write instead."""
+    """A value of the wrong type; the text says what to write instead."""
 
 
-def value_from(column: models.Field[Any, Any], told: Any) -> Any:
-    """What the column is to hold. Raises WrongValue."""
-    types, words = _types_of(column)
-    # `true` is an int to Python, and no number to anybody else.
-    if not isinstance(told, types) or (isinstance(told, bool) and bool not in types):
+def convert_value(column: models.Field[Any, Any], value: Any) -> Any:
+    """Convert a value of the file to a value of the column. Raises WrongValue."""
+    types, words = _toml_types(column)
+    # In Python, `bool` is a subclass of `int`.
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise WrongValue(f"write {words}.")
-    if isinstance(told, float) and not math.isfinite(told):
+    if isinstance(value, float) and not math.isfinite(value):
         raise WrongValue(f"write {words}, one that ends.")
-    if isinstance(column, models.JSONField) and isinstance(told, str):
+    if isinstance(column, models.JSONField) and isinstance(value, str):
         try:
-            return json.loads(told)
+            return json.loads(value)
         except ValueError as exc:
             raise WrongValue("this text is no JSON.") from exc
-    return told
+    return value
 
 
-def _types_of(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
-    """What TOML must give, and the words for that."""
+def _toml_types(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
+    """Types of a TOML value for the column, and their description."""
     match column:
         case models.BooleanField():
             return (bool,), "true or false"
@@ -124,11 +127,11 @@ def _types_of(column: models.Field[Any, Any]) -> tuple[tuple[type, ...], str]:
             return (str,), "a text"
 
 
-# A row's values compared
+# Comparison of a row's values
 
 
-def texts_of(row: models.Model, kind: Kind) -> dict[str, str]:
-    """Each column as a text to compare; Python's own == takes true for 1."""
+def column_texts(row: models.Model, kind: Kind) -> dict[str, str]:
+    """Each column's value as JSON, to compare; in Python True equals 1."""
     return {
         name: getattr(row, name) and getattr(row, name).stored
         if isinstance(column, EncryptedTextField)
@@ -154,36 +157,36 @@ def differences(
 def _short(text: str) -> str:
     if text == "null":
         return "none"
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
-# A row to a table
+# Rows to tables
 
 
-def table_of(row: models.Model, kind: Kind) -> dict[str, Any]:
-    """The row's columns that are not at their default, but for secrets."""
+def build_table(row: models.Model, kind: Kind) -> dict[str, Any]:
+    """Return the columns that are not at their default, without secrets."""
     table = {kind.identity: getattr(row, kind.identity)}
     for name, column in kind.columns.items():
         value = getattr(row, name)
         if isinstance(column, EncryptedTextField) or value == column.get_default():
             continue
         if value is None:
-            # Its default is something else, and TOML has no null.
+            # TOML has no null, and omitting the field would mean the default.
             raise ValueError(f"{kind.model.__name__}.{name} of {row} is empty.")
         table[name] = _as_toml(value)
     return table
 
 
 def _as_toml(value: Any) -> Any:
-    """TOML has no null; a value with one inside becomes a text of JSON."""
-    return json.dumps(value, ensure_ascii=False) if _holds_null(value) else value
+    """Convert a value that contains null, which TOML lacks, to a text of JSON."""
+    return json.dumps(value, ensure_ascii=False) if _contains_null(value) else value
 
 
-def _holds_null(value: Any) -> bool:
+def _contains_null(value: Any) -> bool:
     match value:
         case dict():
-            return any(map(_holds_null, value.values()))
+            return any(map(_contains_null, value.values()))
         case list():
-            return any(map(_holds_null, value))
+            return any(map(_contains_null, value))
         case _:
             return value is None

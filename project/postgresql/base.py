@@ -1,9 +1,9 @@
-"""Django's PostgreSQL, which takes every text that SQLite takes.
+"""Django's PostgreSQL backend, changed to accept every text that SQLite accepts.
 
-PostgreSQL keeps no NUL, and no half of a surrogate pair in JSON, and a statement that
-holds one fails as a whole. Doors refuse or mend what comes from outside. This is for
-what no door of ours sees (an address with %00 in it, a cookie, a field of the admin):
-it is looked for in vain, as on SQLite, or kept with U+FFFD in its place.
+PostgreSQL stores no NUL, and no lone surrogate in JSON; a statement with one fails. The
+entry points refuse or sanitize their input. This backend handles the rest (a URL with
+%00, a cookie, a field of the admin): a query with such a text finds no row, as on
+SQLite, and a stored text has U+FFFD instead.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from psycopg.errors import IdleInTransactionSessionTimeout
 from psycopg.types.json import Jsonb
 from psycopg.types.string import StrDumperUnknown
 
-from llm.wire.mending import mended, mended_json, without_nul
+from llm.wire.sanitize import replace_nul, sanitize_json, sanitize_text
 
 
 class TextDumper(StrDumperUnknown):
     def dump(self, obj: str) -> Any:
-        return super().dump(mended(obj))
+        return super().dump(sanitize_text(obj))
 
 
 class DatabaseOperations(operations.DatabaseOperations):
     def adapt_json_value(self, value: Any, encoder: Any) -> Any:
-        """Encoded here and now: psycopg does it while the statement is sent, in the
-        middle of a transaction, and what is long takes its time."""
-        told: str | bytes
+        """Encode before the statement: psycopg would encode while it sends it, within
+        the transaction, and a large value takes long."""
+        encoded: str | bytes
         try:
-            told = without_nul(orjson.dumps(value)) if encoder is None else ""
-        except TypeError:  # half a letter, say, or a number that is too large
-            told = ""
-        if not told:
-            value = mended_json(value)
-            told = operations.get_json_dumps(encoder)(value)
-        return Jsonb(value, dumps=lambda _: told)
+            encoded = replace_nul(orjson.dumps(value)) if encoder is None else ""
+        except TypeError:  # e.g. a lone surrogate or a number above 64 bits
+            encoded = ""
+        if not encoded:
+            value = sanitize_json(value)
+            encoded = operations.get_json_dumps(encoder)(value)
+        return Jsonb(value, dumps=lambda _: encoded)
 
 
-class Errors(DatabaseErrorWrapper):
+class ErrorWrapper(DatabaseErrorWrapper):
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
         exc_value: BaseException | None,
         traceback: Any,
     ) -> None:
-        """A transaction that stood still is no fault of ours: PostgreSQL has ended the
-        connection, as where it goes down itself."""
+        """Report a transaction's idle timeout as an outage: PostgreSQL has closed the
+        connection, as it does at its own shutdown."""
         if isinstance(exc_value, IdleInTransactionSessionTimeout):
             self.wrapper.errors_occurred = True  # type: ignore[attr-defined]
             raise OperationalError(*exc_value.args) from exc_value
@@ -60,8 +60,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     @cached_property
-    def wrap_database_errors(self) -> Errors:
-        return Errors(self)
+    def wrap_database_errors(self) -> ErrorWrapper:
+        return ErrorWrapper(self)
 
     def get_new_connection(self, conn_params: Any) -> Any:
         connection = super().get_new_connection(conn_params)

@@ -8,7 +8,7 @@ import { $, cloned, icon, slot } from "./dom.js";
 const STORED = "parley:files:";
 const THUMBNAIL = 96; // pixels
 
-/** `12 kB`, `3.4 MB`; conversations/file_kinds.py says the same. */
+/** `12 kB`, `3.4 MB`; conversations/turns/file_kinds.py says the same. */
 export function sizeInWords(size) {
   for (const [unit, factor] of [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
     if (size >= factor) return `${(size / factor).toFixed(1).replace(/\.0$/, "")} ${unit}`;

@@ -1,6 +1,6 @@
 // What a provider's own tool is doing, as its card tells it while the turn runs. Pure.
 //
-// conversations/hosted_items.py says the same on the server, with all that was found,
+// conversations/pages/hosted_tool_cards.py says the same on the server, with all that was found,
 // and takes this one's place at the end. Fields of an item may be missing until then.
 
 const MAX_RESULTS = 50;

@@ -3,7 +3,7 @@
 // The parser only names tokens; every node is made here, from a fixed list of elements
 // and text. So no HTML of a model's becomes HTML of the page, an image becomes a link
 // (nothing is fetched), and only http, https and mailto addresses become links. When a
-// turn is over, the server's rendering (conversations/markdown.py) takes the place.
+// turn is over, the server's rendering (conversations/pages/markdown.py) takes the place.
 
 import * as smd from "../vendor/streaming-markdown/smd.js";
 import { FormulaGuard, unguarded } from "./math.js";

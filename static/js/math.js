@@ -3,7 +3,7 @@
 // The parser would take the backslashes and underscores of LaTeX for its own. So all
 // signs of a formula are given to it as characters that mean nothing to it, and given
 // back where the text is shown (`unguarded`). The rules are those of the server
-// (conversations/markdown_math.py): tests/js/math_cases.json holds both to them.
+// (conversations/pages/markdown_math.py): tests/js/math_cases.json holds both to them.
 
 const CLOSERS = { "\\(": "\\)", "\\[": "\\]", $$: "$$" };
 const DOLLARS = /\$(?=[^\s$])[^$`\n]*(?<=\S)\$(?!\d)/y;

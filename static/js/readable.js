@@ -1,7 +1,7 @@
 // What goes into a tool and comes out of it, as people read it: JSON as a tree whose
 // parts can be closed, a list of flat objects as a table, pictures as such.
 //
-// conversations/readable.py does the same on the server; the two agree on every limit.
+// conversations/turns/tool_display.py does the same on the server; the two agree on every limit.
 
 import { element, icon } from "./dom.js";
 

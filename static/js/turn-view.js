@@ -10,7 +10,7 @@ import { citationsOf, isOver, phase, textOf } from "./turn-state.js";
 
 const REPLAYED = 0.1; // seconds; what is told faster was thought before we listened
 
-const GROUPED_BEYOND = 3; // calls beside one another, as conversations/blocks.py has it
+const GROUPED_BEYOND = 3; // calls beside one another, as conversations/pages/blocks.py has it
 const IN_BACKGROUND = "Goes on in the background; the result will be told as it comes.";
 
 const STATES = {

@@ -8,7 +8,7 @@ import pytest
 
 from llm import providers
 from llm.errors import LLMError
-from llm.wire.reading import Reader
+from llm.wire.delta_reader import DeltaReader
 from llm.wire.response import ResponseBuilder
 
 from .answers import Answer
@@ -30,7 +30,7 @@ def read(wire: str, data: bytes) -> ResponseBuilder:
     provider = providers.all_providers()[HOSTS[wire][0]]
     builder = ResponseBuilder(id="r", model="chaos")
     builder.begin_call()
-    reader = Reader(provider.codec().decoder())
+    reader = DeltaReader(provider.codec().decoder())
     builder.feed(reader.feed(data))
     builder.feed(reader.close(None))
     if reader.error:

@@ -8,7 +8,7 @@ import pytest
 
 from conversations import engine
 from conversations.models import Conversation
-from llm import client
+from llm.http import client
 from llm.models import ApiKey, LanguageModel, Provider
 
 from .scene import a_user

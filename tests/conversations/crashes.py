@@ -43,23 +43,23 @@ RUNS = {  # where a process crashes that runs turns, and at what question
             (
                 ACT,
                 (
-                    "rows.claim",
-                    "load.load",
-                    "rows.advance",
-                    "rows.advance#2",
-                    "rows.finish",
-                    "background_rows.claim",
-                    "background_rows.load",
-                    "background_rows.conclude",
+                    "turn_store.claim",
+                    "turn_loader.load",
+                    "turn_store.advance",
+                    "turn_store.advance#2",
+                    "turn_store.finish",
+                    "background_store.claim",
+                    "background_store.load",
+                    "background_store.conclude",
                     "append",
                     "act_once",
                     "act_same",
                     "act_later",
                 ),
             ),
-            (ASK, ("rows.suspend", "act_asked")),
-            (ELSEWHERE, ("background_rows.goes_on",)),
-            (LONG, ("rows.heartbeat", "rows.release")),
+            (ASK, ("turn_store.suspend", "act_asked")),
+            (ELSEWHERE, ("background_store.record_accepted",)),
+            (LONG, ("turn_store.heartbeat", "turn_store.release")),
         )
         for name in names
         for side in ("before", "after")
@@ -209,7 +209,7 @@ async def crashed(server: ServerProcess, person: Person, place: str) -> None:
     """Returns when the server has crashed at this place."""
     process, server.process = server.process, None
     assert process
-    if place.startswith("rows.release"):
+    if place.startswith("turn_store.release"):
         while not person.screen.text:
             await asyncio.sleep(0.02)
         process.terminate()

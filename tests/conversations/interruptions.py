@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from conversations.history import mended
-from conversations.loop import PLACEHOLDER, Task, respond
-from conversations.steps import rounds
-from llm.client import Call
+from conversations.turns.history import repair_history
+from conversations.turns.loop import PLACEHOLDER, Task, respond
+from conversations.turns.steps import rounds
+from llm.http.client import ProviderCall
 from llm.wire.deltas import (
     CloseDelta,
     Delta,
@@ -33,8 +33,8 @@ from llm.wire.deltas import (
 from llm.wire.items import Item, message
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
-from tools.execute import Outcome
-from tools.registry import Context, Tool
+from tools.execute import CallOutcome
+from tools.registry import Context, RuntimeTool
 
 TOLD = "parley:call_id"
 SEARCH = {"type": "web_search_call", "action": {"type": "search", "query": "Riga"}}
@@ -64,7 +64,7 @@ class Model:
     tick: Callable[[], None] = lambda: None
 
     async def __call__(
-        self, request: Request, call: Call
+        self, request: Request, call: ProviderCall
     ) -> AsyncGenerator[list[Delta], None]:
         call.started_at = 1.0
         self.asked += 1
@@ -153,19 +153,19 @@ class Store:
 
     items: list[Item] = field(default_factory=list)
     ended_output: int | None = None
-    calls: dict[str, Outcome | None] = field(default_factory=dict)
+    calls: dict[str, CallOutcome | None] = field(default_factory=dict)
     background: set[str] = field(default_factory=set)
     concluded: list[str] = field(default_factory=list)
     undelivered: list[Item] = field(default_factory=list)
     partial: list[Item] = field(default_factory=list)
     read: list[Item] = field(default_factory=list)  # all that snapshots held
-    has_news: bool = False
+    has_new_results: bool = False
     tick: Callable[[], None] = lambda: None
 
     def begin(self, builder: ResponseBuilder) -> None:
         self.builder, self._committed = builder, len(self.items)
         self._is_writing = False
-        self.has_news = bool(self.undelivered)
+        self.has_new_results = bool(self.undelivered)
 
     def snapshot(self) -> None:
         if self._is_writing:
@@ -190,32 +190,32 @@ class Store:
             self.partial = []
         self._is_writing = False
 
-    async def called(self, calls: Any, *, background: Any) -> None:
+    async def save_calls(self, calls: Any, *, background: Any) -> None:
         await self._commit()
         for call in calls:
             self.calls.setdefault(call["call_id"], None)
         self.background |= set(background)
 
-    async def answered(self, outcomes: Any, *, last: bool) -> None:
+    async def save_outcomes(self, outcomes: Any, *, last: bool) -> None:
         if last:
             await self._commit()
         for outcome in outcomes:
             if outcome.state != "background":
                 self.calls[outcome.call_id] = outcome
 
-    async def arrived(self) -> Sequence[Item]:
+    async def fetch_results(self) -> Sequence[Item]:
         self.tick()
         await asyncio.sleep(0)
-        self.has_news = False
+        self.has_new_results = False
         return list(self.undelivered)
 
-    async def waits(self, calls: Any) -> Any:
+    async def suspend(self, calls: Any) -> Any:
         raise AssertionError("nothing here asks for approval")
 
-    def asks(self, call: Call) -> None:
+    def begin_model_call(self, call: ProviderCall) -> None:
         pass
 
-    def asked(self, call: Call) -> None:
+    def record_model_call(self, call: ProviderCall) -> None:
         pass
 
     def conclude(self) -> None:
@@ -225,19 +225,21 @@ class Store:
             told = message("user", f"Result of {call_id}")
             self.undelivered.append({**told, TOLD: call_id})
         self.background.clear()
-        self.has_news = bool(self.undelivered)
+        self.has_new_results = bool(self.undelivered)
 
-    def outcomes(self) -> dict[str, Outcome]:
+    def outcomes(self) -> dict[str, CallOutcome]:
         """As `load` makes them of the rows; every tool is a `once` tool."""
         found = {}
         for call_id, outcome in self.calls.items():
-            unknown = Outcome(call_id, "unknown", "Error: unknown", "unknown", 0.0)
+            unknown = CallOutcome(call_id, "unknown", "Error: unknown", "unknown", 0.0)
             found[call_id] = outcome or unknown
         for item in [*self.items, *self.undelivered]:
             if call_id := item.get(TOLD):
-                found[call_id] = Outcome(call_id, "background", PLACEHOLDER, "", 0.0)
+                found[call_id] = CallOutcome(
+                    call_id, "background", PLACEHOLDER, "", 0.0
+                )
         for call_id in self.background:
-            found[call_id] = Outcome(call_id, "background", PLACEHOLDER, "", 0.0)
+            found[call_id] = CallOutcome(call_id, "background", PLACEHOLDER, "", 0.0)
         return found
 
 
@@ -311,8 +313,8 @@ class Scene:
             await asyncio.sleep(0)
             return "done"
 
-        def tool(name: str, blocking: bool) -> Tool:
-            return Tool(
+        def tool(name: str, blocking: bool) -> RuntimeTool:
+            return RuntimeTool(
                 name=name,
                 description="",
                 parameters={"type": "object"},
@@ -321,7 +323,7 @@ class Scene:
             )
 
         return Task(
-            prepare=lambda items: Request(model="m", items=mended(items)),
+            prepare=lambda items: Request(model="m", items=repair_history(items)),
             stream=self.model,
             tools={"act": tool("act", True), "later": tool("later", False)},
             outcomes=self.store.outcomes(),

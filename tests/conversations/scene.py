@@ -10,7 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from conversations.models import AccessToken, Conversation, Item, Turn
-from conversations.tokens import Scope
+from conversations.models.access_token import Scope
 from llm import providers
 from llm.models import LanguageModel, Provider
 from llm.provider import Provider as Host

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from llm.client import Call
 from llm.errors import LLMError
+from llm.http.client import ProviderCall
 from llm.wire.deltas import Delta, FinishDelta
 from llm.wire.request import Request
 
@@ -31,7 +31,7 @@ class Script:
         self, *arguments: Any, **options: Any
     ) -> AsyncGenerator[list[Delta], None]:
         *_, request, call = arguments
-        assert isinstance(call, Call)
+        assert isinstance(call, ProviderCall)
         self.requests.append(request)
         call.started_at = 1.0
         batches = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]

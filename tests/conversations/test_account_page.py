@@ -15,9 +15,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from conversations.access.sessions import browser_of
+from conversations.engine.maintenance.retention import clean_up
 from conversations.models import SignedInSession
-from conversations.retention import clean_up
-from conversations.sessions import browser_of
 from tests.conversations.pages import read
 from tests.conversations.scene import PASSWORD, a_user
 

@@ -23,7 +23,7 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
-from conversations.timeline import timeline
+from conversations.staff.turn_timeline import timeline
 from llm.models import ModelCall
 from llm.wire.items import function_call_output, user_message
 from tests.conversations.scene import (

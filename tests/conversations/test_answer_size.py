@@ -9,9 +9,9 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations import engine
-from conversations.answer_size import AnswerSize, bounded
-from conversations.engine import log
+from conversations.engine import event_log
 from conversations.models import Conversation, Item, Turn
+from conversations.turns.answer_size import AnswerSize, limit_stream
 from llm.models import ModelCall
 from llm.wire.deltas import (
     CloseDelta,
@@ -123,20 +123,20 @@ async def test_a_large_log_is_not_kept_for_those_who_do_not_read(
     conversation, say, running, monkeypatch
 ):
     """A subscriber that stalled goes on by the rows, and is told all of it."""
-    monkeypatch.setattr(log, "UNREAD", 0.0)
-    text = "x" * (2 * log.LARGE)
+    monkeypatch.setattr(event_log, "UNREAD_RETENTION", 0.0)
+    text = "x" * (2 * event_log.LARGE)
     goes_on = asyncio.Event()
     say([TextDelta(0, "One "), goes_on, TextDelta(0, text), FinishDelta("stop")])
     turn = await sync_to_async(conversation.open_turn)([user_message("Go on")])
     engine.submit(turn.pk, turn.conversation_id)
-    batches = engine.follow(turn.pk)
+    batches = engine.subscribe(turn.pk)
     told = list(await anext(batches))
     goes_on.set()
     async with asyncio.timeout(60):
         while engine._engine._log.get(turn.pk) is not None:
             await asyncio.sleep(0)  # it reads no more, and the turn comes to its end
         told += [entry async for batch in batches for entry in batch]
-        late = [entry async for batch in engine.follow(turn.pk) for entry in batch]
+        late = [entry async for batch in engine.subscribe(turn.pk) for entry in batch]
     screen = Screen()
     for entry in told:
         screen.show(entry.position, entry.event)
@@ -153,7 +153,7 @@ async def test_a_turn_that_used_all_of_it_before_an_interruption_ends_as_too_lar
         asked.append(request)
         yield [UsageDelta(input_tokens=1)]
 
-    cut = bounded(stream, AnswerSize(limit=8, used=8))
+    cut = limit_stream(stream, AnswerSize(limit=8, used=8))
     deltas = [delta async for batch in cut(None, None) for delta in batch]
     assert deltas == [FinishDelta("size", "max_answer_size")]
     assert asked == []

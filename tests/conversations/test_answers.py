@@ -8,8 +8,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.answers import CallAnswered, CallGivenUp, Line, OutputsMissing
 from conversations.models import Conversation
+from conversations.turns.client_outputs import (
+    CallAbandoned,
+    CallAlreadyAnswered,
+    ClientCalls,
+    OutputsMissing,
+)
 from llm.models import LanguageModel, Provider
 from llm.wire.items import function_call_output, user_message
 
@@ -28,7 +33,7 @@ def output(id: str, text: str = "Ada Lovelace") -> dict[str, Any]:
 
 
 def news(before: list[Any], *given: Any, ours: Any = ()) -> list[Any]:
-    return list(Line().read(before, ours).news(given))
+    return list(ClientCalls().read(before, ours).new_items(given))
 
 
 def test_an_output_of_a_call_that_waits_is_news():
@@ -48,7 +53,7 @@ def test_the_very_same_output_says_nothing_new(after: list[Any]):
 
 
 def test_another_output_of_an_answered_call_is_refused():
-    with pytest.raises(CallAnswered) as refused:
+    with pytest.raises(CallAlreadyAnswered) as refused:
         news([ASKED, call("c1"), output("c1"), SAID], output("c1", "Somebody else"))
     assert str(refused.value) == (
         "The call 'c1' has another output already; the first one counts."
@@ -59,7 +64,7 @@ def test_another_output_of_an_answered_call_is_refused():
 def test_the_same_call_twice_in_one_request_counts_once_or_is_refused():
     first = output("c1")
     assert news([ASKED, call("c1")], first, output("c1")) == [first]
-    with pytest.raises(CallAnswered):
+    with pytest.raises(CallAlreadyAnswered):
         news([ASKED, call("c1")], first, output("c1", "Somebody else"))
 
 
@@ -76,14 +81,14 @@ def test_outputs_of_all_calls_of_a_step_are_sent_together():
 def test_whoever_says_something_else_gives_the_other_calls_up():
     before = [ASKED, call("c1"), call("c2")]
     assert len(news(before, output("c1"), ASKED)) == 2
-    with pytest.raises(CallGivenUp) as refused:
+    with pytest.raises(CallAbandoned) as refused:
         news([*before, ASKED, SAID], output("c1"))
     assert refused.value.status == 409
 
 
 def test_calls_of_tools_of_ours_are_not_the_clients_to_answer():
     before = [ASKED, call("c1"), call("c2")]
-    with pytest.raises(CallAnswered, match="answered here"):
+    with pytest.raises(CallAlreadyAnswered, match="answered here"):
         news(before, output("c1"), ours=["c1"])
     assert news(before, output("c2"), ours=["c1"])
 
@@ -107,14 +112,16 @@ def test_an_approval_is_given_once():
     }
     assert news([ASKED, request], answer) == [answer]
     assert news([ASKED, request, answer], {**answer, "id": "other"}) == []
-    with pytest.raises(CallAnswered):
+    with pytest.raises(CallAlreadyAnswered):
         news([ASKED, request, answer], {**answer, "approve": False})
 
 
 def test_an_id_of_ours_may_be_the_clients_in_a_later_turn():
-    line = Line().read([ASKED, call("c1"), output("c1"), SAID], ours=["c1"])
+    line = ClientCalls().read(
+        [ASKED, call("c1"), output("c1"), SAID], server_calls=["c1"]
+    )
     line.read([ASKED, call("c1")])
-    assert list(line.news([output("c1", "Somebody else")]))
+    assert list(line.new_items([output("c1", "Somebody else")]))
 
 
 # Turns
@@ -155,7 +162,7 @@ def test_the_same_outputs_again_are_answered_by_the_same_turn(conversation):
 def test_a_refused_output_leaves_nothing_behind(conversation):
     called(conversation, "c1")
     conversation.open_turn([output("c1")])
-    with pytest.raises(CallAnswered):
+    with pytest.raises(CallAlreadyAnswered):
         conversation.open_turn([output("c1", "Somebody else")])
     assert conversation.turns.count() == 2
 

@@ -386,15 +386,15 @@ def test_a_race_that_only_the_database_decides_has_one_winner(
         return conversation.open_turn([user_message("Hi")])
 
     user = conversation.owner
-    first, _ = IdempotencyKey.objects.once(user, "k1", "f", ask)
-    known = type(IdempotencyKey.objects.all())._known
+    first, _ = IdempotencyKey.objects.get_or_open(user, "k1", "f", ask)
+    known = type(IdempotencyKey.objects.all())._find_turn
     looks = iter([None])  # the first look comes too early to see the winner
     monkeypatch.setattr(
         type(IdempotencyKey.objects.all()),
-        "_known",
+        "_find_turn",
         lambda self, *args: next(looks, known(self, *args)),
     )
-    again, opened = IdempotencyKey.objects.once(user, "k1", "f", ask)
+    again, opened = IdempotencyKey.objects.get_or_open(user, "k1", "f", ask)
     assert (again, opened) == (first, False)
     assert Turn.objects.count() == 1
 

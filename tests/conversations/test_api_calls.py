@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.utils import timezone
 
-from conversations.engine import background_rows
+from conversations.engine import background_store
 from conversations.models import Conversation, Question, ToolCall, Turn
 from llm.wire.items import user_message
 
@@ -171,7 +171,9 @@ def address(settings):
     settings.PUBLIC_URL = "https://parley.test/"
 
     def address(call):
-        return background_rows.callback_url(call.pk).removeprefix("https://parley.test")
+        return background_store.callback_url(call.pk).removeprefix(
+            "https://parley.test"
+        )
 
     return address
 
@@ -233,4 +235,4 @@ def test_whoever_calls_back_for_a_call_that_is_gone_is_told_nothing_else(
 
 def test_without_an_address_of_our_own_there_is_no_callback(settings):
     settings.PUBLIC_URL = ""
-    assert background_rows.callback_url(1) == ""
+    assert background_store.callback_url(1) == ""

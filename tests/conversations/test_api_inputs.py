@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.api.checks import InputError, InputTooLarge, is_deeper
-from conversations.api.inputs import items_of, options_of
 from conversations.api.schema import OPTIONS
+from conversations.turns.input_checks import InputError, InputSizeError, is_deeper
+from conversations.turns.request_input import items_of, options_of
 from llm.wire.items import text_of
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -106,13 +106,13 @@ def test_files_inside_a_message_count_toward_its_size(field: str):
         return [{"role": "user", "content": content}]
 
     items_of(sent(800), max_size=SIZE)
-    with pytest.raises(InputTooLarge, match="refer to it by its 'file_id'"):
+    with pytest.raises(InputSizeError, match="refer to it by its 'file_id'"):
         items_of(sent(4000), max_size=SIZE)
 
 
 def test_the_size_is_counted_in_bytes():
     items_of("x" * 900, max_size=SIZE)
-    with pytest.raises(InputTooLarge, match="the limit is 1000"):
+    with pytest.raises(InputSizeError, match="the limit is 1000"):
         items_of("é" * 600, max_size=SIZE)
 
 

@@ -7,29 +7,29 @@ import pytest
 from django.core.files.storage import default_storage
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from conversations.attachments import (
-    Content,
+from conversations.models import Attachment, Conversation
+from conversations.turns.attachments import (
+    FileContent,
     UnknownFile,
     UploadRefused,
-    admitted,
-    attachments_of,
-    contents,
-    examined,
-    inlined,
+    attachment_ids,
+    inline_files,
     is_used,
-    kept,
+    load_contents,
     parts_for,
+    resolve_file_parts,
+    save_attachments,
+    validate_files,
 )
-from conversations.history import estimate
-from conversations.models import Attachment, Conversation
+from conversations.turns.history import estimate_tokens
 from llm.wire.items import function_call_output, message, user_message
 from tests.conversations import files
 from tests.conversations.scene import a_user
 
 KINDS = {
-    "file_png": Content("photo.png", "image/png", b"\x89PNG"),
-    "file_pdf": Content("report.pdf", "application/pdf", b"%PDF-"),
-    "file_txt": Content('a "b".txt', "text/plain", "Grüße\n".encode("utf-16")),
+    "file_png": FileContent("photo.png", "image/png", b"\x89PNG"),
+    "file_pdf": FileContent("report.pdf", "application/pdf", b"%PDF-"),
+    "file_txt": FileContent('a "b".txt', "text/plain", "Grüße\n".encode("utf-16")),
 }
 
 
@@ -48,7 +48,9 @@ def upload(name: str = "notes.txt", data: bytes = files.TEXT) -> SimpleUploadedF
 
 
 def keep(conversation: Conversation, *uploads: SimpleUploadedFile) -> list[Attachment]:
-    return kept(conversation, examined(conversation.owner_id, uploads))
+    return save_attachments(
+        conversation, validate_files(conversation.owner_id, uploads)
+    )
 
 
 def stored() -> list[str]:
@@ -112,34 +114,34 @@ def stored() -> list[str]:
 )
 def test_a_file_takes_the_place_of_its_id(part: dict[str, Any], sent: dict[str, Any]):
     words = {"type": "input_text", "text": "What is this?"}
-    [item] = inlined([asked(part, words)], KINDS)
+    [item] = inline_files([asked(part, words)], KINDS)
     assert item["content"] == [sent, words]
-    [output] = inlined([function_call_output("call_1", [part])], KINDS)
+    [output] = inline_files([function_call_output("call_1", [part])], KINDS)
     assert output["output"] == [sent]
 
 
 def test_what_names_no_file_of_ours_stays_the_same_object():
     theirs = {"type": "input_file", "file_id": "file-of-the-provider"}
     items = [user_message("Hi"), asked(theirs), function_call_output("call_1", "x")]
-    assert all(a is b for a, b in zip(inlined(items, KINDS), items, strict=True))
+    assert all(a is b for a, b in zip(inline_files(items, KINDS), items, strict=True))
 
 
 def test_what_is_stored_is_not_changed():
     items = [asked({"type": "input_image", "file_id": "file_png"})]
     before = copy.deepcopy(items)
-    inlined(items, KINDS)
+    inline_files(items, KINDS)
     assert items == before
 
 
 def test_ids_are_told_once_in_their_order():
     parts = [{"type": "input_file", "file_id": f"file_{n}"} for n in "bab"]
-    assert attachments_of([user_message("Hi"), asked(*parts)]) == ["file_b", "file_a"]
+    assert attachment_ids([user_message("Hi"), asked(*parts)]) == ["file_b", "file_a"]
 
 
 def test_a_large_file_is_not_taken_for_a_long_text():
-    big = Content("big.pdf", "application/pdf", b"%PDF-" + b"x" * 3_000_000)
+    big = FileContent("big.pdf", "application/pdf", b"%PDF-" + b"x" * 3_000_000)
     part = {"type": "input_file", "file_id": "file_big"}
-    assert estimate("", inlined([asked(part)], {"file_big": big})) < 2000
+    assert estimate_tokens("", inline_files([asked(part)], {"file_big": big})) < 2000
 
 
 # Keeping
@@ -150,8 +152,8 @@ def test_a_file_is_kept_under_its_id_and_read_again(conversation: Conversation):
     assert (photo.name, photo.content_type) == ("p.png", "image/png")
     assert (notes.content_type, notes.size) == ("text/plain", len(files.TEXT))
     assert {name.partition(".")[0] for name in stored()} == {photo.pk, notes.pk}
-    found = contents(conversation.pk, [photo.pk, notes.pk, "file_none"])
-    assert found[photo.pk] == Content("p.png", "image/png", files.PNG)
+    found = load_contents(conversation.pk, [photo.pk, notes.pk, "file_none"])
+    assert found[photo.pk] == FileContent("p.png", "image/png", files.PNG)
     assert found[notes.pk].data == files.TEXT
     assert [part["type"] for part in parts_for([photo, notes])] == [
         "input_image",
@@ -162,18 +164,18 @@ def test_a_file_is_kept_under_its_id_and_read_again(conversation: Conversation):
 def test_files_of_another_conversation_are_not_read(conversation: Conversation):
     [row] = keep(conversation, upload())
     other = Conversation.objects.create(owner=conversation.owner)
-    assert contents(other.pk, [row.pk]) == {}
+    assert load_contents(other.pk, [row.pk]) == {}
 
 
 def test_a_file_whose_bytes_are_gone_is_left_out(conversation: Conversation):
     [row] = keep(conversation, upload())
     row.file.storage.delete(row.file.name)
-    assert contents(conversation.pk, [row.pk]) == {}
+    assert load_contents(conversation.pk, [row.pk]) == {}
 
 
 def test_none_is_no_query(conversation: Conversation, django_assert_num_queries: Any):
     with django_assert_num_queries(0):
-        assert contents(conversation.pk, []) == {}
+        assert load_contents(conversation.pk, []) == {}
 
 
 @pytest.mark.parametrize(
@@ -224,10 +226,10 @@ def test_deleted_conversations_count_until_they_are_erased(
 
 
 def test_what_fails_half_way_leaves_nothing(conversation: Conversation):
-    good = examined(conversation.owner_id, [upload(), upload()])
+    good = validate_files(conversation.owner_id, [upload(), upload()])
     good[1].file.close()
     with pytest.raises(ValueError, match="closed file"):
-        kept(conversation, good)
+        save_attachments(conversation, good)
     assert not Attachment.objects.exists()
     assert not stored()
 
@@ -240,14 +242,14 @@ def test_a_message_may_name_files_of_its_own_conversation_only(
 ):
     [row] = keep(conversation, upload("report.pdf", files.PDF))
     part = {"type": "input_file", "file_id": row.pk}
-    [item] = admitted(conversation, [asked(part)])
+    [item] = resolve_file_parts(conversation, [asked(part)])
     assert item["content"] == [{**part, "filename": "report.pdf"}]
     other = Conversation.objects.create(owner=conversation.owner)
     unknown = {"type": "input_file", "file_id": "file_none"}
     told = []
     for place, named in ((other, part), (conversation, unknown)):
         with pytest.raises(UnknownFile) as refused:
-            admitted(place, [user_message("Hi"), asked(named)])
+            resolve_file_parts(place, [user_message("Hi"), asked(named)])
         told.append((str(refused.value), refused.value.param))
     assert (
         told
@@ -264,7 +266,9 @@ def test_a_message_may_name_files_of_its_own_conversation_only(
 def test_what_is_no_picture_cannot_be_sent_as_one(conversation: Conversation):
     [row] = keep(conversation, upload())
     with pytest.raises(UnknownFile, match="no picture"):
-        admitted(conversation, [asked({"type": "input_image", "file_id": row.pk})])
+        resolve_file_parts(
+            conversation, [asked({"type": "input_image", "file_id": row.pk})]
+        )
 
 
 def test_a_message_has_no_more_files_than_may_be_sent(
@@ -273,7 +277,7 @@ def test_a_message_has_no_more_files_than_may_be_sent(
     rows = [*keep(conversation, upload()), *keep(conversation, upload())]
     settings.MAX_UPLOAD_COUNT = 1
     with pytest.raises(UnknownFile, match="may have 1 files"):
-        admitted(conversation, [asked(*parts_for(rows))])
+        resolve_file_parts(conversation, [asked(*parts_for(rows))])
 
 
 def test_a_file_is_in_use_once_it_was_sent(conversation: Conversation):

@@ -12,14 +12,14 @@ from asgiref.sync import sync_to_async
 
 from conversations import engine
 from conversations.engine import background, message_bounds
-from conversations.engine.message_bounds import NothingToContinue
+from conversations.engine.message_bounds import CannotContinue
 from conversations.models import Conversation, Item, ToolCall, Turn
 from llm.models import LanguageModel
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta, UsageDelta
 from llm.wire.items import user_message
-from tools.models import Offer
+from tools.models import PermittedTools
 from tools.models import Tool as ToolRow
-from tools.registry import Context, Tool, tool, tool_of
+from tools.registry import Context, RuntimeTool, get_tool, tool
 
 from .script import HANG
 
@@ -38,15 +38,17 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Give the model one tool, `dig`, which the model does not wait for."""
 
     def offer(call: Call, **fields: Any) -> None:
-        tool = Tool(
+        tool = RuntimeTool(
             name="dig",
             description="",
             parameters={"type": "object"},
             call=call,
             **{"blocking": False, **fields},
         )
-        found = Offer({"dig": tool})
-        monkeypatch.setattr("conversations.engine.offer._tools", lambda turn: found)
+        found = PermittedTools({"dig": tool})
+        monkeypatch.setattr(
+            "conversations.engine.available_tools._tools", lambda turn: found
+        )
         monkeypatch.setattr(
             type(ToolRow.objects), "available", lambda self, user: {"dig": tool}
         )
@@ -61,7 +63,7 @@ async def ask(conversation: Conversation, text: str = "Hi") -> Turn:
 
 
 async def ended(turn: Turn) -> Turn:
-    async for _ in engine.follow(turn.pk):
+    async for _ in engine.subscribe(turn.pk):
         pass
     await turn.arefresh_from_db()
     return turn
@@ -158,7 +160,7 @@ async def at_rest(conversation: Conversation) -> list[Turn]:
     """The turns, once nothing is under way any more."""
     turns = Turn.objects.filter(conversation=conversation)
     calls = ToolCall.objects.in_background().filter(turn__conversation=conversation)
-    while await turns.unfinished().aexists() or await calls.aexists():
+    while await turns.not_finished().aexists() or await calls.aexists():
         await asyncio.sleep(0)
     return [turn async for turn in turns.order_by("created_at", "id")]
 
@@ -176,7 +178,7 @@ async def test_a_message_causes_as_many_turns_as_it_may(
     await swept()
     assert await Turn.objects.acount() == 3
     assert len(loop.script.requests) == asked
-    untold = ToolCall.objects.undelivered()
+    untold = ToolCall.objects.awaiting_delivery()
     assert [call.output async for call in untold] == [f"gold of {loop.runs[-1]}"]
 
 
@@ -192,7 +194,7 @@ async def halted(turn: Turn) -> list[Turn]:
 async def swept() -> None:
     """The engine has looked for what is left to do, twice."""
     for _ in range(2):
-        await engine._running()._sweep()
+        await engine._require_engine()._sweep()
 
 
 async def test_a_turn_without_a_step_left_leaves_the_result_to_the_next(
@@ -240,7 +242,7 @@ async def test_who_goes_on_where_nothing_waits_opens_nothing(
 ):
     say(ANSWER)
     turn = await ended(await ask(conversation))
-    with pytest.raises(NothingToContinue):
+    with pytest.raises(CannotContinue):
         await sync_to_async(engine.continue_message)(turn)
 
 
@@ -250,7 +252,7 @@ async def test_two_who_go_on_open_one_turn(conversation, say, offer, settings, r
     turn = await ask(conversation)
     await halted(turn)
     await sync_to_async(engine.continue_message)(turn)
-    with pytest.raises(NothingToContinue):
+    with pytest.raises(CannotContinue):
         await sync_to_async(engine.continue_message)(turn)
 
 
@@ -306,7 +308,9 @@ async def test_a_turn_that_costs_too_much_asks_no_more_and_goes_on_when_told(
 
 
 async def halts_of(conversation: Conversation) -> list[message_bounds.Halt]:
-    found = ToolCall.objects.beside_turns().filter(turn__conversation=conversation)
+    found = ToolCall.objects.background_or_halted().filter(
+        turn__conversation=conversation
+    )
     last = await Turn.objects.select_related("caused_by").alast()
     return message_bounds.halts([call async for call in found], last)
 
@@ -319,7 +323,7 @@ async def priced(conversation: Conversation) -> None:
 async def test_results_of_a_halted_message_do_not_keep_those_of_others(
     conversation, say, offer, settings, running, monkeypatch
 ):
-    monkeypatch.setattr(background, "TAKEN", 1)
+    monkeypatch.setattr(background, "BATCH_SIZE", 1)
     settings.MAX_TURNS_PER_MESSAGE = 1
     Loop(say, offer)
     await halted(await ask(conversation))
@@ -400,7 +404,7 @@ async def test_stop_of_a_wake_ends_all_of_its_message_and_nothing_else(
         await asyncio.sleep(0)
     wake = await Turn.objects.aget(caused_by=root)
     await sync_to_async(engine.cancel)(wake)
-    while await Turn.objects.unfinished().aexists() or not slow.cancelled:
+    while await Turn.objects.not_finished().aexists() or not slow.cancelled:
         await asyncio.sleep(0)
     await swept()
     assert slow.cancelled == ["c1"]
@@ -473,7 +477,7 @@ async def test_a_thread_that_cannot_be_ended_is_abandoned(
         return "gold"
 
     say(calling(), [HANG])
-    offer(tool_of(dig).call, blocking=blocking)
+    offer(get_tool(dig).call, blocking=blocking)
     turn = await ask(conversation)
     try:
         await asyncio.to_thread(begun.wait)

@@ -12,14 +12,14 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations import engine
-from conversations.engine import rows
+from conversations.engine import turn_store as rows
 from conversations.models import Conversation, Item, Turn
-from llm import client
+from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.items import text_of, user_message
 from llm.wire.response import TERMINAL
-from tools.models import Offer
-from tools.registry import Tool
+from tools.models import PermittedTools
+from tools.registry import RuntimeTool
 
 from . import background_host
 from .background_host import INPUT_TOKENS, OUTPUT_TOKENS, Host
@@ -111,7 +111,7 @@ async def ended(turn, host):
 async def told(turn):
     """What is on record once it is over."""
     async with asyncio.timeout(30):
-        async for batch in engine.follow(turn.pk):
+        async for batch in engine.subscribe(turn.pk):
             if batch[-1].type in TERMINAL:
                 break
     await engine.drain()
@@ -243,9 +243,12 @@ async def test_the_answer_to_a_tool_is_not_mixed_up_with_the_call(
     async def look(context, arguments):
         return "seen"
 
-    tool = Tool(name="look", description="", parameters={"type": "object"}, call=look)
+    tool = RuntimeTool(
+        name="look", description="", parameters={"type": "object"}, call=look
+    )
     monkeypatch.setattr(
-        "conversations.engine.offer._tools", lambda turn: Offer({"look": tool})
+        "conversations.engine.available_tools._tools",
+        lambda turn: PermittedTools({"look": tool}),
     )
     host.calls = ["look"]
     turn = await ask(conversation)

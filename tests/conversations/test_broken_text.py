@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from conversations.consumers import ConversationConsumer, InvalidMessage
-from conversations.engine import rows
-from conversations.engine.rows import Claim, Progress, Snapshot
-from conversations.gateway import kept_rows
-from conversations.gateway.consumer import _body
+from conversations.engine import turn_store
+from conversations.engine.turn_store import Claim, Snapshot, TurnProgress
+from conversations.gateway import stored_rows
 from conversations.gateway.http import Exchange
+from conversations.gateway.websocket import _parse_message
 from conversations.models import AccessToken, Conversation, Item, ToolCall, Turn
+from conversations.streaming.consumers import ConversationConsumer, InvalidMessage
 from llm import router
 from llm.errors import ModelNotAvailable
 from llm.wire.items import user_message
-from tools.execute import Outcome
+from tools.execute import CallOutcome
 
 from .scene import a_model, a_user, program, signed_in
 
@@ -42,7 +42,7 @@ def page(ada: Any) -> Client:
 
 def claimed(owner: Any) -> Claim:
     conversation = Conversation.objects.create(owner=owner)
-    claim = rows.claim(conversation.open_turn([user_message("hello")]).pk)
+    claim = turn_store.claim(conversation.open_turn([user_message("hello")]).pk)
     assert claim is not None
     return claim
 
@@ -53,7 +53,7 @@ def claimed(owner: Any) -> Claim:
 def test_a_beat_that_no_database_takes_ends_no_other(ada: Any):
     said = [Snapshot([{"text": text}], 3) for text in (BROKEN, "\ud83d", "plain")]
     beats = {claimed(ada): each for each in said}
-    heard = rows.heartbeat(beats)
+    heard = turn_store.heartbeat(beats)
     assert (heard.lost, heard.stopped) == ([], [])
     told = [Turn.objects.get(pk=claim.turn_id).partial for claim in beats]
     kept = ["a\ufffdb", "\ufffd", "plain"]
@@ -64,12 +64,12 @@ def test_what_reached_a_row_all_the_same_ends_no_turn(ada: Any):
     """By a way that nobody thought of: SQLite keeps it, PostgreSQL a mended one."""
     claim = claimed(ada)
     call = {"type": "function_call", "call_id": "c1", "name": "f\0", "arguments": ""}
-    failed = Outcome("c1", "failed", BROKEN, BROKEN, 0.1)
-    progress = Progress(
+    failed = CallOutcome("c1", "failed", BROKEN, BROKEN, 0.1)
+    progress = TurnProgress(
         items=[(call, {"raw": BROKEN}, 1)], first_position=1, executing=[call]
     )
-    rows.advance(claim, progress)
-    rows.advance(claim, Progress(outcomes=[failed]))
+    turn_store.advance(claim, progress)
+    turn_store.advance(claim, TurnProgress(outcomes=[failed]))
     assert Item.objects.get(type="function_call").payload["call_id"] == "c1"
     assert ToolCall.objects.get().error in (BROKEN, "a\ufffdb")
 
@@ -138,14 +138,14 @@ async def test_the_gateway_mends_what_is_sent_to_a_model():
 
     scope = {"method": "POST", "path": "/v1/responses", "headers": []}
     assert await Exchange(scope, receive, receive).json() == mended
-    over_socket = _body('{"type": "response.create",' + NUL_IN_JSON[1:])
+    over_socket = _parse_message('{"type": "response.create",' + NUL_IN_JSON[1:])
     assert over_socket == {**mended, "stream": True}
 
 
 def test_the_gateway_finds_nothing_of_such_a_name(ada: Any):
     a_model()
-    with pytest.raises(kept_rows.ResponseNotFound):
-        kept_rows.find(AccessToken(user=ada), BROKEN)
+    with pytest.raises(stored_rows.ResponseNotFound):
+        stored_rows.find(AccessToken(user=ada), BROKEN)
     with pytest.raises(ModelNotAvailable):
         router.resolve(BROKEN, user=ada)
 

@@ -50,7 +50,7 @@ MESSAGE = {
 }
 FOUND = {"type": "url", "url": "https://a.test/cats", "title": "The Cat Times"}
 PRESETS = """
-from conversations.presets import Preset
+from conversations.models.preset import Preset
 from llm.demo.key import demo_key
 from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import Tool

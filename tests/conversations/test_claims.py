@@ -12,12 +12,13 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from conversations import engine
-from conversations.engine import background_rows, rescue, rows, sql
-from conversations.engine.rows import Claim, Progress, Snapshot
+from conversations.engine import background_store, staff_actions, turn_store
+from conversations.engine.database import sql
+from conversations.engine.turn_store import Claim, Snapshot, TurnProgress
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
 from llm.wire.deltas import TextDelta
 from llm.wire.items import message, user_message
-from tools.registry import Answer, Approval, Context
+from tools.registry import Approval, Context, FormAnswer
 
 from .script import HANG
 from .test_background import ANSWER, ask, calling, ended, offer, swept  # noqa: F401
@@ -32,7 +33,7 @@ def opened(conversation: Conversation) -> Turn:
 
 
 def claimed(turn: Turn, **how: Any) -> Claim:
-    claim = rows.claim(turn.pk, **how)
+    claim = turn_store.claim(turn.pk, **how)
     assert claim is not None
     return claim
 
@@ -44,7 +45,9 @@ def crashed(turn: Turn) -> None:
 
 def came_further(claim: Claim) -> None:
     said = (message("assistant", "Well"), None, 3)
-    rows.advance(claim, Progress(items=[said], first_position=9, last_sequence=3))
+    turn_store.advance(
+        claim, TurnProgress(items=[said], first_position=9, last_sequence=3)
+    )
 
 
 # Time
@@ -73,7 +76,7 @@ async def test_a_turn_whose_time_is_over_is_not_asked_on(conversation, say, runn
 
 def test_time_stands_still_while_a_turn_waits_for_a_person(conversation, settings):
     turn = opened(conversation)
-    rows.suspend(claimed(turn), Progress(), [], 70.0)
+    turn_store.suspend(claimed(turn), TurnProgress(), [], 70.0)
     turn.refresh_from_db()
     assert (turn.deadline_at, turn.seconds_left) == (None, 70.0)
     assert claimed(turn).seconds_left == 70.0
@@ -114,7 +117,7 @@ async def test_time_stands_still_while_a_form_is_filled_in(
     offer,  # noqa: F811
     running,
 ):
-    seen: list[Answer] = []
+    seen: list[FormAnswer] = []
     go = asyncio.Event()
 
     async def dig(context: Context, arguments: dict[str, Any]) -> str:
@@ -130,14 +133,14 @@ async def test_time_stands_still_while_a_form_is_filled_in(
         await asyncio.sleep(0)
     question = await Question.objects.select_related("tool_call").aget()
     await sync_to_async(question.decide)(conversation.owner, "decline")
-    engine.decided(question)
+    engine.notify_decision(question)
     while not await Turn.objects.filter(pk=turn.pk, seconds_left=None).aexists():
         await asyncio.sleep(0)
     await turn.arefresh_from_db()
     assert turn.deadline_at > timezone.now()
     go.set()
     await ended(turn)
-    assert seen == [Answer("decline")]
+    assert seen == [FormAnswer("decline")]
 
 
 # Claims without progress
@@ -147,10 +150,10 @@ def test_a_turn_that_comes_no_further_is_to_run_alone(conversation):
     turn = opened(conversation)
     for _ in range(sql.TRUSTED):
         claimed(turn)
-        assert rows.claim(turn.pk) is None
+        assert turn_store.claim(turn.pk) is None
         crashed(turn)
-    assert rows.claim(turn.pk) is None
-    assert (rows.to_sweep(9), rows.suspects(9)) == ([], [(turn.pk, False)])
+    assert turn_store.claim(turn.pk) is None
+    assert (turn_store.to_sweep(9), turn_store.suspects(9)) == ([], [(turn.pk, False)])
     assert claimed(turn, alone=True).claims == sql.TRUSTED + 1
 
 
@@ -164,18 +167,18 @@ def test_a_turn_that_comes_further_is_trusted_again(conversation, how):
             Item.objects.filter(turn=turn, origin="output").delete()
         else:
             said = [message("assistant", "Well")]
-            rows.heartbeat({mine: Snapshot(said, 5, is_progress=True)})
+            turn_store.heartbeat({mine: Snapshot(said, 5, is_progress=True)})
         crashed(turn)
-    assert rows.suspects(9) == []
+    assert turn_store.suspects(9) == []
     assert claimed(turn).claims == 1
 
 
 def test_the_same_text_once_more_is_no_progress(conversation):
     turn = opened(conversation)
     for _ in range(sql.TRUSTED):
-        rows.heartbeat({claimed(turn): Snapshot([message("assistant", "W")], 5)})
+        turn_store.heartbeat({claimed(turn): Snapshot([message("assistant", "W")], 5)})
         crashed(turn)
-    assert rows.suspects(9) == [(turn.pk, False)]
+    assert turn_store.suspects(9) == [(turn.pk, False)]
 
 
 def test_a_turn_that_was_taken_up_too_often_or_is_to_stop_is_ended_by_anybody(
@@ -183,22 +186,22 @@ def test_a_turn_that_was_taken_up_too_often_or_is_to_stop_is_ended_by_anybody(
 ):
     turn = opened(conversation)
     Turn.objects.filter(pk=turn.pk).update(claims=settings.TURN_MAX_CLAIMS)
-    assert rows.to_sweep(9) == [turn.pk]
+    assert turn_store.to_sweep(9) == [turn.pk]
     Turn.objects.filter(pk=turn.pk).update(claims=3, cancel_requested=True)
-    assert rows.to_sweep(9) == [turn.pk]
+    assert turn_store.to_sweep(9) == [turn.pk]
 
 
 def test_what_is_handed_over_in_order_makes_no_suspect(conversation):
     turn = opened(conversation)
     for _ in range(9):
-        rows.release(claimed(turn), [], [])
-    assert rows.to_sweep(9) == [turn.pk]
+        turn_store.release(claimed(turn), [], [])
+    assert turn_store.to_sweep(9) == [turn.pk]
 
 
 def test_staff_have_a_suspect_begun_anew(conversation):
     turn = opened(conversation)
     Turn.objects.filter(pk=turn.pk).update(claims=3, deadline_at=timezone.now() + PAST)
-    assert rescue.retry(turn.pk)
+    assert staff_actions.retry(turn.pk)
     claim = claimed(turn)
     assert claim.claims == 1
     assert claim.seconds_left > 0
@@ -255,7 +258,7 @@ async def test_others_begin_once_a_suspect_has_come_further(conversation, say, r
     while not script.requests:
         await swept()
     later = await ask(conversation)
-    await engine._running()._beat()
+    await engine._require_engine()._beat()
     await ended(later)
     await suspect.arefresh_from_db()
     assert (suspect.status, suspect.claims_until_progress) == (
@@ -269,7 +272,7 @@ async def test_others_begin_once_a_suspect_has_come_further(conversation, say, r
 async def test_a_suspect_does_not_wait_for_ever(
     conversation, say, running, monkeypatch
 ):
-    monkeypatch.setattr("conversations.engine.core.PATIENCE", 0)
+    monkeypatch.setattr("conversations.engine.engine.PATIENCE", 0)
     gate = asyncio.Event()
     script = say([gate, *ANSWER], ANSWER)
     turn = await ask(conversation)
@@ -287,7 +290,7 @@ async def test_a_suspect_of_the_first_time_begins_beside_turns_that_have_progres
     script = say([TextDelta(0, "Well"), HANG], ANSWER)
     turn = await ask(conversation)
     await until_asked(script, 1)
-    await engine._running()._beat()
+    await engine._require_engine()._beat()
     first, again = await a_suspect(conversation), await a_suspect(conversation)
     await Turn.objects.filter(pk=again.pk).aupdate(claims=sql.TRUSTED + 1)
     await swept()
@@ -307,7 +310,7 @@ async def test_a_suspect_that_is_under_way_is_not_begun_once_more(
     script = say([TextDelta(0, "Well"), HANG], ANSWER)
     turn = await ask(conversation)
     await until_asked(script, 1)
-    engine._running().put_alone(turn.pk, False)
+    engine._require_engine().put_alone(turn.pk, False)
     await sync_to_async(engine.cancel)(turn)
     assert (await ended(turn)).status == "cancelled"
     suspect = await a_suspect(conversation)
@@ -326,12 +329,12 @@ def test_a_call_that_ends_its_process_is_given_up(conversation):
     payload = {"type": "function_call", "id": "f", "call_id": "c1", "name": "dig"}
     payload |= {"arguments": "{}", "status": "completed"}
     Item.of(turn, 1, payload, origin=Item.Origin.OUTPUT).save()
-    for _ in range(background_rows.MAX_CLAIMS):
-        assert background_rows.claim(call.pk)
+    for _ in range(background_store.MAX_CLAIMS):
+        assert background_store.claim(call.pk)
         ToolCall.objects.update(lease_until=timezone.now() + PAST)
-    mine = background_rows.claim(call.pk)
+    mine = background_store.claim(call.pk)
     assert mine is not None
-    work = background_rows.load(mine)
+    work = background_store.load(mine)
     assert work.outcome is not None
     assert work.outcome.state == "unknown"
 
@@ -341,8 +344,8 @@ def test_a_call_that_is_handed_over_in_order_is_not_given_up(conversation):
         turn=opened(conversation), call_id="c1", state="executing", blocking=False
     )
     for _ in range(9):
-        mine = background_rows.claim(call.pk)
+        mine = background_store.claim(call.pk)
         assert mine is not None
-        background_rows.release([mine])
+        background_store.release([mine])
     call.refresh_from_db()
     assert call.claims == 0

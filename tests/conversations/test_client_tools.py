@@ -9,9 +9,9 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations import engine
-from conversations.engine import load
-from conversations.engine.load import _echo
-from conversations.engine.offer import Offer, offer_of
+from conversations.engine import turn_loader
+from conversations.engine.available_tools import AvailableTools, load_available_tools
+from conversations.engine.turn_loader import _echo
 from conversations.models import Conversation, Item, ToolCall
 from llm import router
 from llm.models import ApiKey, LanguageModel, Provider
@@ -62,7 +62,7 @@ async def turn(conversation: Conversation, input: Any, **options: Any):
     """The turn as REST tells it, once it is over."""
     answer = await sync_to_async(posted)(conversation, input=input, options=options)
     assert answer.status_code == 202, answer.content
-    async for _ in engine.follow(answer.json()["id"]):
+    async for _ in engine.subscribe(answer.json()["id"]):
         pass
     return await sync_to_async(gotten)(conversation, answer.json()["id"])
 
@@ -238,9 +238,9 @@ async def test_staffs_hosted_tools_are_left_out_where_the_model_has_none(
     assert SEARCH not in script.requests[-1].tools
 
 
-def offered(conversation: Conversation, **options: Any) -> Offer:
+def offered(conversation: Conversation, **options: Any) -> AvailableTools:
     row = conversation.open_turn([user_message("Hi")])
-    return offer_of(row, options, None, load._route(row))
+    return load_available_tools(row, options, None, turn_loader._route(row))
 
 
 def test_staffs_hosted_tools_go_to_a_model_that_has_them(conversation, search):
@@ -260,15 +260,17 @@ def test_a_fallback_is_given_the_hosted_tools_that_only_it_has(conversation, sea
     ApiKey.objects.create(provider=provider, secret="sk-of-these-tests-0123456789")
     other = LanguageModel.objects.create(provider=provider, name="gpt-5.2")
     routes = [router.route_of(conversation.language_model), router.route_of(other)]
-    first, fallback = offered(conversation).at(routes)
+    first, fallback = offered(conversation).adapt_routes(routes)
     assert (first.hosted_tools, fallback.hosted_tools) == ((), [SEARCH])
-    _, fallback = offered(conversation, disabled_tools=["search"]).at(routes)
+    _, fallback = offered(conversation, disabled_tools=["search"]).adapt_routes(routes)
     assert not fallback.hosted_tools
 
 
 def test_functions_that_computer_use_brings_are_the_clients():
-    assert "click_at" in Offer(declared=[{"type": "computer_use_preview"}]).client
-    assert not Offer(declared=[SEARCH]).client
+    assert (
+        "click_at" in AvailableTools(declared=[{"type": "computer_use_preview"}]).client
+    )
+    assert not AvailableTools(declared=[SEARCH]).client
 
 
 def test_how_a_provider_signs_in_elsewhere_is_not_told():

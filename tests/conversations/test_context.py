@@ -14,20 +14,20 @@ from conversations import context
 from conversations.context import (
     FunctionRead,
     InvalidSource,
+    LoadedSource,
     Reader,
-    Source,
     SourceFunction,
     TextRead,
     context_source,
     discover,
     render,
 )
-from conversations.presets import ContextSource
+from conversations.models.preset import ContextSource
 from tests.tools.mcp.servers import OnLoopback, running
 from tests.tools.servers import answer, ok, redirect, serving
 from tools.errors import ToolError
-from tools.mcp.client import close_all, session_of
-from tools.mcp.rows import McpServer
+from tools.mcp.client import close_all, get_session
+from tools.models.mcp_server import McpServer
 
 ADA = Reader(user_id=1, username="ada", conversation_id="conv_1")
 PAGE = Path(__file__).parents[2] / "docs" / "context.md"
@@ -35,12 +35,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "context.md"
 
 @pytest.fixture(autouse=True)
 def _nothing_kept():
-    context._kept.clear()
+    context._text_cache.clear()
 
 
-def source(read, **fields) -> Source:
+def source(read, **fields) -> LoadedSource:
     defaults = {"name": "s", "title": "S", "max_size": 1000, "timeout": 60}
-    return Source(**{**defaults, "read": read, **fields})
+    return LoadedSource(**{**defaults, "read": read, **fields})
 
 
 def http(url: str, *, local: bool = True, **fields) -> ContextSource:
@@ -49,7 +49,7 @@ def http(url: str, *, local: bool = True, **fields) -> ContextSource:
     return ContextSource(**{**given, "url": url, **fields})
 
 
-async def one(source: Source, reader: Reader = ADA):
+async def one(source: LoadedSource, reader: Reader = ADA):
     [done] = await render([source], reader)
     return done
 
@@ -105,9 +105,9 @@ async def test_one_that_takes_too_long_is_left_to_itself():
 
     done = await one(source(stubborn, timeout=0.01))
     assert done.reason == "it took longer than 0.01 seconds."
-    assert len(context._left_behind) == 1
+    assert len(context._abandoned_reads) == 1
     may_end.set()
-    while context._left_behind:
+    while context._abandoned_reads:
         await asyncio.sleep(0)
 
 
@@ -187,7 +187,7 @@ async def test_a_failure_is_not_kept():
 
 def test_texts_are_kept_for_their_time_and_no_more_than_so_many():
     now = [0.0]
-    kept = context._Kept(2, clock=lambda: now[0])
+    kept = context._TextCache(2, clock=lambda: now[0])
     kept.put("a", "A", 10)
     now[0] = 9.9
     assert kept.get("a") == "A"
@@ -220,7 +220,7 @@ async def test_functions_take_nothing_or_a_reader_and_may_block(monkeypatch):
     module = ModuleType("shop.context")
     vars(module).update(plain=plain, mine=mine, waiting=waiting, other=len)
     found = discover([module])
-    monkeypatch.setattr(context, "functions", lambda: found)
+    monkeypatch.setattr(context, "source_functions", lambda: found)
     done = await render([source(FunctionRead(path)) for path in found], ADA)
     assert [each.text for each in done] == ["rules", "ada", "conv_1"]
     assert plain() == "rules"
@@ -238,9 +238,9 @@ def test_a_function_that_wants_more_is_refused_when_it_is_imported():
 
 
 def test_installed_code_is_looked_through():
-    context.functions.cache_clear()
+    context.source_functions.cache_clear()
     assert all(
-        isinstance(each, SourceFunction) for each in context.functions().values()
+        isinstance(each, SourceFunction) for each in context.source_functions().values()
     )
 
 
@@ -251,7 +251,7 @@ async def test_the_example_of_the_docs_works(monkeypatch):
     lines = [line.removeprefix("  ") for line in example.splitlines()]
     text = "from __future__ import annotations\n" + "\n".join(lines)
     exec(compile(text, str(PAGE), "exec"), vars(module))
-    monkeypatch.setattr(context, "functions", lambda: discover([module]))
+    monkeypatch.setattr(context, "source_functions", lambda: discover([module]))
     done = await one(source(FunctionRead("shop.context.orders")))
     assert done.text == '["tea","a teapot"]'
 
@@ -264,7 +264,7 @@ async def test_an_address_is_filled_in_and_headers_are_sent():
         row = http(web.url("/users/{username}"), pointer="/data/name")
         row.set_secret_headers({"Authorization": "Bearer s3cret-token"})
         row.clean()
-        done = await one(row.used(), Reader(username="a/d a"))
+        done = await one(row.to_source(), Reader(username="a/d a"))
     assert (done.text, done.reason) == ("Ada", "")
     assert "GET /users/a%2Fd%20a HTTP/1.1" in web.requests[0]
     assert "Bearer s3cret-token" in web.requests[0]
@@ -274,7 +274,7 @@ async def test_a_secret_that_comes_back_is_masked():
     async with serving(ok(b"token was s3cret-token")) as web:
         row = http(web.url("/echo"))
         row.set_secret_headers({"X-Key": "s3cret-token"})
-        done = await one(row.used())
+        done = await one(row.to_source())
     assert "s3cret-token" not in done.text
 
 
@@ -289,7 +289,7 @@ async def test_a_secret_that_comes_back_is_masked():
     ],
 )
 async def test_private_addresses_are_refused(url):
-    done = await one(http(url, local=False).used())
+    done = await one(http(url, local=False).to_source())
     assert done.text == ""
     assert "not allowed" in done.reason or "odd spelling" in done.reason
     assert done.advice
@@ -298,19 +298,19 @@ async def test_private_addresses_are_refused(url):
 
 async def test_a_redirect_into_a_private_network_is_refused():
     async with serving(redirect("http://10.0.0.1/")) as web:
-        done = await one(http(web.url()).used())
+        done = await one(http(web.url()).to_source())
     assert "not allowed" in done.reason
 
 
 async def test_an_error_of_the_web_server_is_told_without_its_words():
     async with serving(answer("500 Oops", b"database password: x")) as web:
-        done = await one(http(web.url()).used())
+        done = await one(http(web.url()).to_source())
     assert done.reason == "the web server answered 500."
 
 
 async def test_a_large_answer_is_left_out():
     async with serving(ok(b"x" * 101)) as web:
-        done = await one(http(web.url(), max_size=100).used())
+        done = await one(http(web.url(), max_size=100).to_source())
     assert "larger than 100 bytes" in done.reason
 
 
@@ -321,7 +321,7 @@ async def test_a_slow_web_server_runs_out_of_the_sources_time():
         await gate.wait()
 
     async with serving(wait) as web:
-        done = await one(http(web.url(), timeout=0.1).used())
+        done = await one(http(web.url(), timeout=0.1).to_source())
         gate.set()
     assert done.reason == "it took longer than 0.1 seconds."
 
@@ -363,16 +363,16 @@ def resource(server, uri="notes://all"):
 
 
 async def test_a_resource_is_read_in_the_session_of_turns_or_in_one_of_its_own(notes):
-    assert (await one(resource(notes).tried())).text == "Buy tea."
-    assert not session_of(notes.spec).is_open
-    assert (await one(resource(notes).used())).text == "Buy tea."
-    assert session_of(notes.spec).is_open
+    assert (await one(resource(notes).to_trial_source())).text == "Buy tea."
+    assert not get_session(notes.spec).is_open
+    assert (await one(resource(notes).to_source())).text == "Buy tea."
+    assert get_session(notes.spec).is_open
 
 
 async def test_a_resource_that_is_no_text_or_not_there_is_left_out(notes):
-    picture = await one(resource(notes, "notes://picture").used())
+    picture = await one(resource(notes, "notes://picture").to_source())
     assert picture.reason == "it holds something that is no text."
-    missing = await one(resource(notes, "notes://none").used())
+    missing = await one(resource(notes, "notes://none").to_source())
     assert missing.reason
     assert not missing.text
 
@@ -380,13 +380,13 @@ async def test_a_resource_that_is_no_text_or_not_there_is_left_out(notes):
 async def test_a_server_that_is_gone_or_off_is_told(notes):
     notes.enabled = False
     for server in (notes, None):
-        done = await one(resource(server).used())
+        done = await one(resource(server).to_source())
         assert done.reason == "its MCP server is gone or switched off."
 
 
 async def test_an_mcp_server_in_a_private_network_is_refused(notes):
     notes.networks = ""
-    done = await one(resource(notes).used())
+    done = await one(resource(notes).to_source())
     assert done.reason
     assert not done.text
     assert done.advice

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conversations.corrections import corrected, places, with_text
+from conversations.staff.corrections import apply_corrections, item_texts, with_text
 from llm.wire.items import Item, function_call_output, message, user_message
 
 CALL: Item = {
@@ -45,16 +45,16 @@ def said(text: str) -> Item:
     ],
 )
 def test_every_text_has_its_place(item: Item, labels: list[str]):
-    assert [place.label for place in places(item)] == labels
-    for place in places(item):
+    assert [place.label for place in item_texts(item)] == labels
+    for place in item_texts(item):
         changed = with_text(item, place.path, "other")
-        assert "other" in [found.text for found in places(changed)]
-        assert place in places(item)  # the original is as it was
+        assert "other" in [found.text for found in item_texts(changed)]
+        assert place in item_texts(item)  # the original is as it was
 
 
 def test_what_was_noted_about_a_text_goes_with_it():
     old = said("the secret")
-    new = corrected(old, old, {("content", 0, "text"): "gone"})
+    new = apply_corrections(old, old, {("content", 0, "text"): "gone"})
     assert "secret" not in str(new)
     assert new["content"][0]["annotations"] == []
 
@@ -63,12 +63,12 @@ def test_a_text_changed_in_the_json_loses_its_notes_as_well():
     old, new = said("the secret"), said("the secret")
     new |= {"id": old["id"]}
     new["content"][0]["text"] = "gone"
-    assert "secret" not in str(corrected(old, new, {}))
+    assert "secret" not in str(apply_corrections(old, new, {}))
 
 
 def test_an_unchanged_text_keeps_its_notes():
     old = said("as it was")
-    assert corrected(old, old, {}) == old
+    assert apply_corrections(old, old, {}) == old
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_an_unchanged_text_keeps_its_notes():
 def test_what_could_not_stand_in_is_refused(change: dict[str, Any], problem: str):
     old = said("Hi")
     with pytest.raises(ValueError, match=problem):
-        corrected(old, {**old, **change}, {})
+        apply_corrections(old, {**old, **change}, {})
 
 
 def test_a_text_whose_place_is_gone_is_refused():
     old = said("Hi")
     with pytest.raises(ValueError, match="no longer there"):
-        corrected(old, {**old, "content": []}, {("content", 0, "text"): "Ho"})
+        apply_corrections(old, {**old, "content": []}, {("content", 0, "text"): "Ho"})

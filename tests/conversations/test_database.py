@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from conversations.engine.database import Database, Threads
+from conversations.engine.database.executor import Database, DatabaseThreads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENT = 60.0  # seconds; no test takes as many
@@ -48,5 +48,5 @@ async def test_call_that_takes_longer_holds_nobody_up(rest: float):
 
 
 def test_who_asks_threads_rests_until_they_have_answered():
-    with Threads(1, name="test", rest=PATIENT) as threads:
+    with DatabaseThreads(1, name="test", rest=PATIENT) as threads:
         assert threads.submit(str, 5).done()

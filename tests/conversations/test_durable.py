@@ -8,12 +8,13 @@ import pytest
 from django.db import connection, transaction
 
 from conversations import engine
-from conversations.engine import core, durable
+from conversations.engine import engine as core
+from conversations.engine.database import durable_commit
 from conversations.models import Conversation
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
-from tools.models import Offer
-from tools.registry import Tool
+from tools.models import PermittedTools
+from tools.registry import RuntimeTool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +31,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(os.readlink(f"/proc/self/fd/{file}"))
         fsync(file)
 
-    monkeypatch.setattr(durable.os, "fsync", noting)
+    monkeypatch.setattr(durable_commit.os, "fsync", noting)
     if connection.vendor != "sqlite":
         pytest.skip("SQLite's")
     return found
@@ -55,7 +56,7 @@ async def test_the_marks_of_a_tool_that_must_not_run_twice_are_too(
         at_call.append(len(synced))
         return "done"
 
-    tool = Tool(
+    tool = RuntimeTool(
         name="act",
         description="",
         parameters={"type": "object"},
@@ -63,7 +64,8 @@ async def test_the_marks_of_a_tool_that_must_not_run_twice_are_too(
         replay=replay,
     )
     monkeypatch.setattr(
-        "conversations.engine.offer._tools", lambda turn: Offer({"act": tool})
+        "conversations.engine.available_tools._tools",
+        lambda turn: PermittedTools({"act": tool}),
     )
     say(CALL, [TextDelta(0, "Done."), FinishDelta("stop")])
     turn = await engine.open(lambda: conversation.open_turn([user_message("Act")]))
@@ -89,9 +91,9 @@ async def test_a_subscriber_at_the_end_of_a_drain_is_not_kept_waiting(
         return looked(turn_id)
 
     monkeypatch.setattr(core, "replay", slowly)
-    batches = [batch async for batch in engine.follow(turn.pk)]
+    batches = [batch async for batch in engine.subscribe(turn.pk)]
     assert batches == []
-    subscriber = engine.follow
+    subscriber = engine.subscribe
     await engine.drain()
     with pytest.raises(engine.NotRunning):
         subscriber(turn.pk)

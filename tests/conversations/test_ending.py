@@ -7,7 +7,7 @@ import asyncio
 
 from redis.asyncio import Redis
 
-from conversations.engine.ending import end
+from conversations.engine.process.task_shutdown import cancel_and_wait
 from tests.scaled import REDIS, need_servers
 
 TICKS = 12  # of the event loop, among which the unlucky one is
@@ -26,7 +26,7 @@ async def test_a_task_that_swallows_a_cancellation_ends_all_the_same():
 
     task = asyncio.create_task(stubborn())
     await asyncio.sleep(0)
-    await end([task, None])
+    await cancel_and_wait([task, None])
     assert task.cancelled()
     assert len(swallowed) == 2
 
@@ -44,5 +44,5 @@ async def test_who_talks_to_redis_can_be_ended_at_any_moment():
             task = asyncio.create_task(talk(client))
             for _ in range(ticks):
                 await asyncio.sleep(0)
-            await end([task])
+            await cancel_and_wait([task])
             assert task.cancelled()

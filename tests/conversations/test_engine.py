@@ -15,13 +15,14 @@ from django.utils import timezone
 
 from conversations import engine
 from conversations.api.serializers import TurnRequestSerializer
-from conversations.engine import core, load, rows
-from conversations.engine.log import Fenced, Position
+from conversations.engine import engine as core
+from conversations.engine import turn_loader, turn_store
+from conversations.engine.event_log import Position, StaleEpoch
 from conversations.engine.replay import replay
 from conversations.models import Conversation, Item, ToolCall, Turn
-from conversations.presets import PresetNotAvailable
-from llm import client
+from conversations.models.preset import PresetNotAvailable
 from llm.errors import BadRequest, ProviderDown, ProviderTimeout, RateLimited
+from llm.http import client
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
 from llm.wire.deltas import (
     FinishDelta,
@@ -31,8 +32,8 @@ from llm.wire.deltas import (
     UsageDelta,
 )
 from llm.wire.items import output_text, user_message
-from tools.models import Offer
-from tools.registry import Tool
+from tools.models import PermittedTools
+from tools.registry import RuntimeTool
 
 from .script import HANG, Script
 
@@ -78,7 +79,7 @@ def counter(monkeypatch):
             runs.append(context.idempotency_key)
             return f"{len(runs)}"
 
-        tool = Tool(
+        tool = RuntimeTool(
             name="count",
             description="",
             parameters={"type": "object"},
@@ -86,7 +87,8 @@ def counter(monkeypatch):
             replay=replay,
         )
         monkeypatch.setattr(
-            "conversations.engine.offer._tools", lambda turn: Offer({"count": tool})
+            "conversations.engine.available_tools._tools",
+            lambda turn: PermittedTools({"count": tool}),
         )
         return runs
 
@@ -109,7 +111,7 @@ async def ask(conversation, text="Hi", **fields):
 
 
 async def follow(turn, after=None):
-    batches = engine.follow(turn.pk, after)
+    batches = engine.subscribe(turn.pk, after)
     return [entry async for batch in batches for entry in batch]
 
 
@@ -163,8 +165,8 @@ async def test_a_follower_is_told_the_same_from_any_place(conversation, say, run
     turn, entries = await answer(conversation)
     for number, entry in enumerate(entries):
         assert await follow(turn, entry.position) == entries[number + 1 :]
-    assert await engine.is_told(turn.pk, entries[-1].position)
-    assert not await engine.is_told(turn.pk, entries[-2].position)
+    assert await engine.is_at_end(turn.pk, entries[-1].position)
+    assert not await engine.is_at_end(turn.pk, entries[-2].position)
 
 
 async def test_who_was_told_from_rows_goes_on_by_them_while_the_log_stays(
@@ -176,7 +178,7 @@ async def test_who_was_told_from_rows_goes_on_by_them_while_the_log_stays(
     for number, entry in enumerate(over.entries):
         rest = over.entries[number + 1 :]
         assert await follow(turn, entry.position) == rest
-        assert await engine.is_told(turn.pk, entry.position) == (not rest)
+        assert await engine.is_at_end(turn.pk, entry.position) == (not rest)
 
 
 async def test_replayed_from_rows_the_items_are_the_same(conversation, say, running):
@@ -191,12 +193,12 @@ async def test_replayed_from_rows_the_items_are_the_same(conversation, say, runn
     later = await sync_to_async(replay)(turn.pk)
     ended = later.entries[-1].event["response"]
     assert ended["completed_at"] == LONG_AGO.timestamp()
-    numbers = [entry.place for entry in over.entries]
+    numbers = [entry.log_position for entry in over.entries]
     assert numbers == [Position(turn.epoch + 1, n) for n in range(len(numbers))]
-    assert over.after(live[-1].place) == []
+    assert over.after(live[-1].log_position) == []
     for entry in live[2:-1]:
-        seen = [e for e in live if e.place <= entry.place]
-        assert text_of([*seen, *over.after(entry.place)]) == text_of(live)
+        seen = [e for e in live if e.log_position <= entry.log_position]
+        assert text_of([*seen, *over.after(entry.log_position)]) == text_of(live)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ async def test_stop_ends_a_running_turn_and_keeps_its_text(conversation, say, ru
     turn = await ask(conversation)
     engine.submit(turn.pk)
     entries = []
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         entries += batch
         if entries[-1].type == "response.output_text.delta":
             await sync_to_async(engine.cancel)(turn)
@@ -294,7 +296,7 @@ async def test_stop_ends_a_queued_turn_without_waiting_for_the_first(
 async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
     conversation, say, running, monkeypatch
 ):
-    script, read, loop = say([HANG]), load.load, asyncio.get_running_loop()
+    script, read, loop = say([HANG]), turn_loader.load, asyncio.get_running_loop()
 
     def read_and_stopped(claim, opened=None):
         work = read(claim, opened)
@@ -304,7 +306,7 @@ async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
         assert heard.wait(5)
         return work
 
-    monkeypatch.setattr(load, "load", read_and_stopped)
+    monkeypatch.setattr(turn_loader, "load", read_and_stopped)
     turn, entries = await answer(conversation)
     assert turn.status == Turn.Status.CANCELLED
     assert entries[-1].type == "response.incomplete"
@@ -313,7 +315,7 @@ async def test_stop_ends_a_turn_whose_rows_have_just_been_read_to_run_it(
 
 def _opened_over_a_page(conversation):
     """As the WebSocket opens it."""
-    found = Conversation.objects.one_of(conversation.owner, conversation.pk)
+    found = Conversation.objects.find(conversation.owner, conversation.pk)
     serializer = TurnRequestSerializer(
         data={"input": "Hi", "options": {"seed": 7, "temperature": 0.5}},
         context={"conversation": found, "user": found.owner},
@@ -339,17 +341,17 @@ def test_a_turn_opened_just_now_is_as_it_would_be_read(
     conversation.instructions = "Be brief."
     conversation.save()
     turn = _opened_over_a_page(conversation)
-    claim = rows.claim(turn.pk)
-    read = _shown(load.load(claim))
+    claim = turn_store.claim(turn.pk)
+    read = _shown(turn_loader.load(claim))
     with django_assert_max_num_queries(5):
-        assert _shown(load.load(claim, turn)) == read
+        assert _shown(turn_loader.load(claim, turn)) == read
 
 
 def test_a_turn_that_was_run_before_is_read(conversation):
     turn = _opened_over_a_page(conversation)
-    first = rows.claim(turn.pk)
-    rows.release(first, [{"type": "message", "id": "m", "content": []}], [])
-    work = load.load(rows.claim(turn.pk), turn)
+    first = turn_store.claim(turn.pk)
+    turn_store.release(first, [{"type": "message", "id": "m", "content": []}], [])
+    work = turn_loader.load(turn_store.claim(turn.pk), turn)
     assert list(work.task.partial) == [{"type": "message", "id": "m", "content": []}]
 
 
@@ -357,13 +359,13 @@ def test_a_turn_that_was_run_before_is_read(conversation):
 async def test_a_turn_that_waited_for_room_is_read_when_it_has_some(
     conversation, say, running, monkeypatch, settings
 ):
-    seen, read = [], load.load
+    seen, read = [], turn_loader.load
 
     def noted(claim, opened=None):
         seen.append(opened)
         return read(claim, opened)
 
-    monkeypatch.setattr(load, "load", noted)
+    monkeypatch.setattr(turn_loader, "load", noted)
     say(ANSWER, ANSWER)
     for is_full in (False, True):
         turn = await sync_to_async(_opened_over_a_page)(conversation)
@@ -402,7 +404,7 @@ async def test_a_fault_of_ours_ends_the_turn_too(
     def broken(*arguments):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("conversations.engine.load.load", broken)
+    monkeypatch.setattr("conversations.engine.turn_loader.load", broken)
     turn, entries = await answer(conversation)
     assert turn.error["code"] == "E_INTERNAL"
     assert not any(b"secret" in entry.data for entry in entries)
@@ -508,7 +510,7 @@ async def test_an_interrupted_answer_goes_on_where_it_was(conversation, say, set
 async def test_another_answer_does_not_wipe_out_the_first(conversation, say, running):
     say(ANSWER)
     turn = await interrupted(conversation, "Good day", lease_until=timezone.now())
-    await sync_to_async(rows.release_all)()
+    await sync_to_async(turn_store.release_all)()
     engine.submit(turn.pk)
     entries = await follow(turn)
     assert text_of(entries) == "Good dayHello there."
@@ -581,7 +583,7 @@ async def test_what_was_said_is_kept_once_a_second(conversation, say, running):
     say([TextDelta(0, "Well"), HANG])
     turn = await ask(conversation)
     engine.submit(turn.pk)
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         if batch[-1].type == "response.output_text.delta":
             break
     await engine._engine._beat()
@@ -596,7 +598,7 @@ async def test_a_zombie_changes_nothing(conversation, say, running):
     say([TextDelta(0, "Well"), gate, *ANSWER])
     turn = await ask(conversation)
     engine.submit(turn.pk)
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         if batch[-1].type == "response.output_text.delta":
             break
     await Turn.objects.filter(pk=turn.pk).aupdate(epoch=7)  # somebody else has it
@@ -607,8 +609,8 @@ async def test_a_zombie_changes_nothing(conversation, say, running):
     await turn.arefresh_from_db()
     assert turn.status == Turn.Status.RUNNING
     assert not await Item.objects.filter(turn=turn, origin="output").aexists()
-    with pytest.raises(Fenced):
-        await sync_to_async(rows.advance)(run.claim, rows.Progress())
+    with pytest.raises(StaleEpoch):
+        await sync_to_async(turn_store.advance)(run.claim, turn_store.TurnProgress())
 
 
 async def test_a_server_that_goes_down_hands_its_turns_over(
@@ -620,7 +622,7 @@ async def test_a_server_that_goes_down_hands_its_turns_over(
     turn = await ask(conversation)
     engine.submit(turn.pk)
     entries = []
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         entries += batch
         if batch[-1].type == "response.output_text.delta":
             break
@@ -640,7 +642,7 @@ async def test_a_server_that_goes_down_hands_its_turns_over(
 
 async def test_a_claim_is_for_one(conversation, transactional_db):
     turn = await ask(conversation)
-    claims = [await sync_to_async(rows.claim)(turn.pk) for _ in range(3)]
+    claims = [await sync_to_async(turn_store.claim)(turn.pk) for _ in range(3)]
     assert [claim is not None for claim in claims] == [True, False, False]
 
 
@@ -656,11 +658,11 @@ async def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(
             turn.status = Turn.Status.COMPLETED
             turn.save()
         turn = conversation.open_turn([user_message("hi")])
-        claim = rows.claim(turn.pk)
+        claim = turn_store.claim(turn.pk)
         with CaptureQueriesContext(
             connection,
         ) as captured:
-            load.load(claim)
+            turn_loader.load(claim)
         turn.status = Turn.Status.COMPLETED
         turn.save()
         return len(captured)

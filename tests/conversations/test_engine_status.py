@@ -16,11 +16,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.engine import rescue, rows
-from conversations.engine.log import Fenced
-from conversations.engine.rows import Progress
-from conversations.engine_status import status
+from conversations.engine import staff_actions, turn_store
+from conversations.engine.event_log import StaleEpoch
+from conversations.engine.turn_store import TurnProgress
 from conversations.models import Conversation, Question, ToolCall, Turn
+from conversations.staff.engine_status import status
 from llm.wire.items import user_message
 
 from .scene import a_user, signed_in, staff
@@ -162,7 +162,7 @@ def test_the_number_of_queries_does_not_grow(conversation):
 
 
 def test_what_is_not_listed_is_counted(conversation, monkeypatch):
-    monkeypatch.setattr("conversations.engine_status.MAX_ROWS", 2)
+    monkeypatch.setattr("conversations.staff.engine_status.MAX_ROWS", 2)
     turns = [conversation.open_turn([user_message("Hi")]) for _ in range(4)]
     runs(turns[3], left=-60)
     found = status()
@@ -366,21 +366,21 @@ def test_a_call_in_the_background_is_cancelled(operator, turn):
 # Rescue
 
 
-@pytest.mark.parametrize("do", [rescue.retry, rescue.release])
+@pytest.mark.parametrize("do", [staff_actions.retry, staff_actions.release])
 def test_who_had_the_turn_is_fenced_and_another_may_claim_it(turn, do):
-    first = rows.claim(turn.pk)
+    first = turn_store.claim(turn.pk)
     assert first is not None
-    assert rows.claim(turn.pk) is None
+    assert turn_store.claim(turn.pk) is None
     assert do(turn.pk)
-    with pytest.raises(Fenced):
-        rows.advance(first, Progress())
-    assert rows.heartbeat({first: None}).lost == [turn.pk]
-    second = rows.claim(turn.pk)
+    with pytest.raises(StaleEpoch):
+        turn_store.advance(first, TurnProgress())
+    assert turn_store.heartbeat({first: None}).lost == [turn.pk]
+    second = turn_store.claim(turn.pk)
     assert second is not None
     assert second.epoch > first.epoch
-    assert second.claims == (1 if do is rescue.retry else 2)
+    assert second.claims == (1 if do is staff_actions.retry else 2)
 
 
 def test_only_a_running_turn_is_released(turn):
-    assert not rescue.release(turn.pk)
-    assert rescue.retry(turn.pk)
+    assert not staff_actions.release(turn.pk)
+    assert staff_actions.retry(turn.pk)

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.file_kinds import (
+from conversations.turns.file_kinds import (
     IMAGES,
     NAME_LENGTH,
     TEXT,
     clean_name,
     content_type_of,
-    decoded,
-    size_in_words,
+    decode_text,
+    format_size,
 )
 from tests.conversations import files
 
@@ -46,7 +46,7 @@ def test_every_text_is_read_as_it_was_written(text: str):
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         if text.startswith("\ufeff"):
             continue  # its own mark
-        assert decoded(text.encode(encoding)) == text
+        assert decode_text(text.encode(encoding)) == text
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_a_long_name_keeps_its_ending():
     [(640, "640 bytes"), (12_000, "12 kB"), (3_449_000, "3.4 MB"), (10**9, "1 GB")],
 )
 def test_sizes_are_told_in_words(size: int, words: str):
-    assert size_in_words(size) == words
+    assert format_size(size) == words

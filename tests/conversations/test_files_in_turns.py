@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.files.base import ContentFile
 
-from conversations.engine import rows
-from conversations.engine.load import load
+from conversations.engine import turn_store
+from conversations.engine.turn_loader import load
 from conversations.models import Attachment, Conversation
 from llm.models import ApiKey, LanguageModel, Provider
 
@@ -40,7 +40,7 @@ def asked(conversation, *parts):
     """The parts as the provider is sent them."""
     said = {"type": "message", "role": "user", "content": list(parts)}
     turn = conversation.open_turn([said])
-    work = load(rows.claim(turn.pk))
+    work = load(turn_store.claim(turn.pk))
     return work.task.prepare(()).items[-1]["content"]
 
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from conversations import finding
-from conversations.finding import MAX_QUERY, Found, Piece
 from conversations.models import Conversation, Item, Turn
-from conversations.search_index import index_pending
-from conversations.transcript import WINDOW, transcript
+from conversations.pages.transcript import WINDOW, transcript
+from conversations.search import results as finding
+from conversations.search.index import index_pending
+from conversations.search.results import MAX_QUERY, HighlightedText, SearchResult
 from llm.wire.items import message, user_message
 
 from .pages import ada, model, page_of, read, submitted, web
@@ -31,10 +31,10 @@ def is_indexed(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def find(is_indexed: bool) -> Any:
-    def find(user: Any, query: str) -> list[Found]:
+    def find(user: Any, query: str) -> list[SearchResult]:
         if is_indexed:
             list(index_pending())
-        return list(finding.find(user, query).found)
+        return list(finding.find_conversations(user, query).conversations)
 
     return find
 
@@ -53,11 +53,11 @@ def said(conversation: Conversation, *items: Any) -> Turn:
     return turn
 
 
-def text_of(pieces: Sequence[Piece]) -> str:
-    return "".join(f"[{p.text}]" if p.is_sought else p.text for p in pieces)
+def text_of(pieces: Sequence[HighlightedText]) -> str:
+    return "".join(f"[{p.text}]" if p.is_match else p.text for p in pieces)
 
 
-def titles(found: list[Found]) -> list[str]:
+def titles(found: list[SearchResult]) -> list[str]:
     return [text_of(each.title) for each in found]
 
 
@@ -135,7 +135,7 @@ def test_a_search_takes_as_many_queries_however_much_there_is(
         a_talk(ada, f"Talk {number}", "needle", "hay", "needle")
     find(ada, "needle")  # so that all is indexed that is to be
     with django_assert_max_num_queries(7):
-        assert len(finding.find(ada, "needle").found) == 20
+        assert len(finding.find_conversations(ada, "needle").conversations) == 20
 
 
 # In the sidebar

@@ -12,8 +12,12 @@ import weakref
 import pytest
 from django.test import Client
 
-from conversations import freed_memory
-from conversations.freed_memory import LARGE, THREAD, note_freed
+from conversations.engine.process import malloc_trim
+from conversations.engine.process.malloc_trim import (
+    MIN_SIZE,
+    THREAD_NAME,
+    schedule_trim,
+)
 from conversations.models import Conversation, Item, Turn
 from llm.wire.items import user_message
 
@@ -24,32 +28,32 @@ from .scene import a_user
 def given_back(monkeypatch):
     """Told with each time, in which thread."""
     threads = []
-    monkeypatch.setattr(freed_memory, "PAUSE", 0.1)
+    monkeypatch.setattr(malloc_trim, "DELAY", 0.1)
     monkeypatch.setattr(
-        freed_memory, "give_back", lambda: threads.append(threading.current_thread())
+        malloc_trim, "trim_heap", lambda: threads.append(threading.current_thread())
     )
     return threads
 
 
 def settle():
     for thread in threading.enumerate():
-        if thread.name == THREAD:
+        if thread.name == THREAD_NAME:
             thread.join()
 
 
 def test_what_many_free_goes_back_once_and_in_a_thread(given_back):
     for _ in range(10):
-        note_freed(LARGE)
+        schedule_trim(MIN_SIZE)
     settle()
     [thread] = given_back
     assert thread is not threading.main_thread()
-    note_freed(LARGE)
+    schedule_trim(MIN_SIZE)
     settle()
     assert len(given_back) == 2
 
 
 def test_for_a_little_nobody_looks_through_the_heap(given_back):
-    note_freed(LARGE - 1)
+    schedule_trim(MIN_SIZE - 1)
     settle()
     assert given_back == []
 
@@ -73,7 +77,7 @@ def test_large_cycles_are_collected(given_back):
     try:
         del one, other
         assert gone() is not None
-        note_freed(LARGE)
+        schedule_trim(MIN_SIZE)
         settle()
         assert gone() is None
     finally:
@@ -81,7 +85,7 @@ def test_large_cycles_are_collected(given_back):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("size", "times"), [(LARGE, 1), (10, 0)])
+@pytest.mark.parametrize(("size", "times"), [(MIN_SIZE, 1), (10, 0)])
 def test_a_large_answer_of_the_api_is_given_back(given_back, size, times):
     turn = a_turn("x" * size)
     client = Client()
@@ -95,14 +99,14 @@ def test_a_large_answer_of_the_api_is_given_back(given_back, size, times):
 #: A block of 30 MB that is freed has glibc put those up to that size into the heap.
 _PROGRAM = """
 import sys
-from project.memory import share_heap
+from project.startup.memory import configure_malloc
 
 def resident():
     status = open("/proc/self/status").read()
     return int(status.partition("VmRSS:")[2].split()[0]) // 1024
 
 if sys.argv[1] == "shared":
-    share_heap()
+    configure_malloc()
 block = bytearray(30_000_000)
 del block
 blocks, pins = [], []

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from conversations.models import Conversation, ToolCall, Turn
 from llm.wire.deltas import FinishDelta, TextDelta
-from project.application import application
+from project.server.application import application
 
 from .scene import a_finished_turn, a_user, bearer, program, signed_in
 from .test_background import Slow, calling, offer  # noqa: F401

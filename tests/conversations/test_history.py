@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.history import ContextBlock, estimate, mended, render_prompt
+from conversations.turns.history import (
+    ContextBlock,
+    estimate_tokens,
+    render_prompt,
+    repair_history,
+)
 from llm.errors import ContextTooLarge
 from llm.wire.items import function_call_output, message, text_of, user_message
 
@@ -27,7 +32,7 @@ history = st.lists(
 
 @given(history)
 def test_every_call_that_is_sent_has_an_output_and_no_output_is_without(items):
-    kept = mended(items)
+    kept = repair_history(items)
     calls = [i["call_id"] for i in kept if i["type"] == "function_call"]
     outputs = [i["call_id"] for i in kept if i["type"] == "function_call_output"]
     assert set(calls) == set(outputs)
@@ -39,9 +44,11 @@ def test_every_call_that_is_sent_has_an_output_and_no_output_is_without(items):
 
 @given(history)
 def test_mending_twice_changes_nothing_more(items):
-    once = mended(items)
+    once = repair_history(items)
     ids = [{k: v for k, v in i.items() if k != "id"} for i in once]
-    assert [{k: v for k, v in i.items() if k != "id"} for i in mended(once)] == ids
+    assert [
+        {k: v for k, v in i.items() if k != "id"} for i in repair_history(once)
+    ] == ids
 
 
 def test_the_system_prompt_comes_first_and_old_system_turns_are_dropped():
@@ -69,7 +76,7 @@ def test_a_conversation_that_cannot_fit_is_refused_with_both_figures():
 
 
 def test_a_stopped_call_is_answered_before_the_next_message():
-    kept = mended([user_message("a"), call(1), user_message("b")])
+    kept = repair_history([user_message("a"), call(1), user_message("b")])
     assert [item["type"] for item in kept] == [
         "message",
         "function_call",
@@ -81,5 +88,5 @@ def test_a_stopped_call_is_answered_before_the_next_message():
 def test_images_count_as_tokens_not_as_bytes():
     image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 10**6}
     item = {**user_message("look"), "content": [image]}
-    assert estimate("", [item]) < 2000
-    assert estimate("", [function_call_output("c", [image])]) < 2000
+    assert estimate_tokens("", [item]) < 2000
+    assert estimate_tokens("", [function_call_output("c", [image])]) < 2000

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from conversations.hosted_items import (
+from conversations.pages.hosted_tool_cards import (
     LONGEST_TEXT,
     MAX_RESULTS,
     card_of,

@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 from django.test import Client
 
 from conversations import engine
-from conversations.loop import PLACEHOLDER
 from conversations.models import Item, ToolCall, Turn
+from conversations.turns.loop import PLACEHOLDER
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
 from tests.tools.servers import answer, ok, serving
@@ -64,7 +64,7 @@ async def ask(conversation, text="A plum cake, please"):
 
 
 async def ended(turn):
-    async for _ in engine.follow(turn.pk):
+    async for _ in engine.subscribe(turn.pk):
         pass
     await turn.arefresh_from_db()
     return turn

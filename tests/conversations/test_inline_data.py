@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from conversations.engine.maintenance.retention import clean_up
 from conversations.models import Conversation, Turn
-from conversations.retention import clean_up
 from tests.conversations import files
 from tests.conversations.gateway.programs import Gateway
 from tests.conversations.scene import a_model, a_user, program, scripted_host, signed_in

@@ -9,10 +9,10 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations import engine
-from conversations.engine import rows
-from conversations.engine.rows import Ending, Progress, Snapshot
+from conversations.engine import turn_store
+from conversations.engine.turn_store import Ending, Snapshot, TurnProgress
 from conversations.models import Conversation, Item, ToolCall, Turn
-from conversations.resume import Resumption
+from conversations.turns.resume import Resumption
 from llm.models import LanguageModel, Provider
 from llm.wire.deltas import (
     FinishDelta,
@@ -61,7 +61,7 @@ async def stopping(settings):
 
 
 async def ended(turn):
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         if batch[-1].type in TERMINAL:
             break
     await turn.arefresh_from_db()
@@ -83,7 +83,7 @@ async def released(turn, script):
 
 async def crashed(turn, said):
     """As after kill -9: the claim, and what the heartbeat kept."""
-    claim = await sync_to_async(rows.claim)(turn.pk)
+    claim = await sync_to_async(turn_store.claim)(turn.pk)
     builder = ResponseBuilder(id=turn.pk, model="m")
     before = await Turn.objects.aget(pk=turn.pk)
     resumption = Resumption(builder, before.partial or ())
@@ -91,8 +91,8 @@ async def crashed(turn, said):
     resumption.feed(list(said))
     kept = [*builder.output, *builder.partial()]
     snapshot = Snapshot(kept, builder.sequence)
-    await sync_to_async(rows.keep)(claim, snapshot)
-    await sync_to_async(rows.release_all)()
+    await sync_to_async(turn_store.store_snapshot)(claim, snapshot)
+    await sync_to_async(turn_store.release_all)()
 
 
 async def ask(conversation):
@@ -204,11 +204,11 @@ async def test_a_background_result_survives_two_interruptions(
     }
 
     def began():
-        claim = rows.claim(turn.pk)
+        claim = turn_store.claim(turn.pk)
         items = [(call, None, 3), (output, None, 4)]
-        rows.advance(
+        turn_store.advance(
             claim,
-            Progress(
+            TurnProgress(
                 items=items,
                 first_position=1,
                 last_sequence=4,
@@ -219,8 +219,10 @@ async def test_a_background_result_survives_two_interruptions(
         )
         ToolCall.objects.update(state="completed", output="It is done.")
         cut = message("assistant", "Meanwhile")
-        rows.keep(claim, Snapshot([{**cut, "status": "in_progress"}], 9))
-        rows.release_all()
+        turn_store.store_snapshot(
+            claim, Snapshot([{**cut, "status": "in_progress"}], 9)
+        )
+        turn_store.release_all()
 
     await sync_to_async(began)()
     script = say([TextDelta("t", "Mean"), HANG], COUNTED)
@@ -240,7 +242,7 @@ async def test_a_background_result_survives_two_interruptions(
 @pytest.mark.django_db
 def test_half_an_answer_is_never_written_as_completed(conversation):
     turn = conversation.open_turn([user_message("Count")])
-    claim = rows.claim(turn.pk)
+    claim = turn_store.claim(turn.pk)
     builder = ResponseBuilder(id=turn.pk, model="m")
     builder.add(message("assistant", "1 2"))
     events = builder.complete()
@@ -250,10 +252,10 @@ def test_half_an_answer_is_never_written_as_completed(conversation):
         error=None,
         last_sequence=3,
         called=False,
-        progress=Progress(items=[(builder.output[0], None, 2)], first_position=1),
+        progress=TurnProgress(items=[(builder.output[0], None, 2)], first_position=1),
     )
-    with pytest.raises(rows.NotEnded):
-        rows.finish(claim, ending)
+    with pytest.raises(turn_store.NotEnded):
+        turn_store.finish(claim, ending)
     turn.refresh_from_db()
     assert (turn.status, turn.items.count()) == ("in_progress", 1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.engine.items import items_of
+from conversations.engine.item_loader import items_of
 from conversations.models import Conversation, Item, Turn
 from llm.wire.items import message, text_of, user_message
 
@@ -88,7 +88,9 @@ def test_what_was_corrected_or_erased_is_told_as_it_is_now(conversation):
 def test_an_item_is_found_by_its_id_without_reading_the_others(conversation):
     turn = turn_with(conversation, None, *[user_message(str(n)) for n in range(30)])
     rows = list(turn.items.order_by("position"))
-    named = Item.objects.named([rows[7].payload["id"], rows[21].payload["id"], "msg_"])
+    named = Item.objects.with_ids(
+        [rows[7].payload["id"], rows[21].payload["id"], "msg_"]
+    )
     assert {row.pk for row in named} == {rows[7].pk, rows[21].pk}
     assert "conversations_item_said_id" in named.explain()
 
@@ -97,5 +99,5 @@ def test_an_item_is_found_by_its_id_without_reading_the_others(conversation):
 def test_an_id_may_be_as_long_as_a_client_likes(conversation, length: int):
     said = [{**user_message("Hi"), "id": "x" * length + end} for end in "ab"]
     turn = turn_with(conversation, None, *said)
-    assert Item.objects.named([said[1]["id"]]).get() == turn.items.last()
-    assert not Item.objects.named(["x" * 80]).exists()
+    assert Item.objects.with_ids([said[1]["id"]]).get() == turn.items.last()
+    assert not Item.objects.with_ids(["x" * 80]).exists()

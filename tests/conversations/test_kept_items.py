@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.engine import items
-from conversations.engine.items import KEPT_FROM, Items, Memory, items_of
+from conversations.engine import item_loader
+from conversations.engine.item_loader import CACHE_FROM, ItemCache, Items, items_of
 from conversations.models import Conversation, Item, Turn
 from llm.wire.items import new_id, user_message
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    memory = Memory()
-    monkeypatch.setattr(items, "memory", memory)
+def memory(monkeypatch: pytest.MonkeyPatch) -> ItemCache:
+    memory = ItemCache()
+    monkeypatch.setattr(item_loader, "item_cache", memory)
     return memory
 
 
@@ -26,7 +26,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
 def conversation() -> Conversation:
     owner = User.objects.create_user("anna")
     conversation = Conversation.objects.create(owner=owner)
-    for number in range(KEPT_FROM):
+    for number in range(CACHE_FROM):
         said(conversation, str(number))
     return conversation
 
@@ -47,7 +47,7 @@ def read(turn: Turn) -> Items:
 
 def anew(turn: Turn, monkeypatch: pytest.MonkeyPatch) -> Items:
     with monkeypatch.context() as patched:
-        patched.setattr(items, "memory", Memory())
+        patched.setattr(item_loader, "item_cache", ItemCache())
         return read(turn)
 
 
@@ -59,7 +59,7 @@ def test_the_next_turn_follows_from_what_is_kept(
     expected = anew(turn, monkeypatch)
     with django_assert_num_queries(2):  # one for the turn itself
         assert read(turn) == expected
-    assert len(expected.before) == 2 * KEPT_FROM + 2
+    assert len(expected.before) == 2 * CACHE_FROM + 2
     assert read(turn) == expected  # taken up once more
 
 
@@ -69,7 +69,7 @@ def test_what_is_known_of_its_beginning_grows_with_it(conversation, monkeypatch)
     story = read(turn).story
     assert story is not None
     assert story.length == len(read(turn).before) == first.length + 2
-    assert story.past.items == list(anew(turn, monkeypatch).story.past.items)
+    assert story.cached.items == list(anew(turn, monkeypatch).story.cached.items)
 
 
 def test_half_an_answer_is_not_known_as_over(conversation):
@@ -116,7 +116,7 @@ def test_what_is_taken_away_is_not_told(conversation, monkeypatch):
     gone.delete()
     turn = said(conversation, "next")
     assert read(turn) == anew(turn, monkeypatch)
-    assert len(read(turn).before) == 2 * KEPT_FROM
+    assert len(read(turn).before) == 2 * CACHE_FROM
 
 
 def test_a_file_named_long_ago_is_looked_for(conversation):
@@ -131,16 +131,16 @@ def test_a_file_named_long_ago_is_looked_for(conversation):
 def test_no_more_is_kept_than_there_is_room(conversation, monkeypatch):
     turn = said(conversation, "last")
     read(turn)
-    kept = items.memory.before(Turn.objects.get(pk=turn.pk))
+    kept = item_loader.item_cache.get(Turn.objects.get(pk=turn.pk))
     assert kept is not None
-    small = Memory(kept.size)
-    small.keep("one", kept)
-    small.keep("two", kept)
-    small.keep("two", kept)
-    assert list(small._kept) == ["two"]
-    tiny = Memory(kept.size - 1)
-    tiny.keep("one", kept)
-    assert not tiny._kept
+    small = ItemCache(kept.size)
+    small.store("one", kept)
+    small.store("two", kept)
+    small.store("two", kept)
+    assert list(small._cached) == ["two"]
+    tiny = ItemCache(kept.size - 1)
+    tiny.store("one", kept)
+    assert not tiny._cached
 
 
 def test_a_turn_that_is_to_be_stopped_leaves_nothing(conversation, memory):
@@ -148,4 +148,4 @@ def test_a_turn_that_is_to_be_stopped_leaves_nothing(conversation, memory):
     turn = said(conversation, "last")
     Turn.objects.filter(pk=turn.pk).update(cancel_requested=True)
     read(turn)
-    assert memory.before(turn) is None
+    assert memory.get(turn) is None

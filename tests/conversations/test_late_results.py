@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.engine import background_rows
+from conversations.engine import background_store
 from conversations.models import Conversation, Item, ToolCall
 from tests.conversations.scene import (
     a_finished_turn,
@@ -61,7 +61,7 @@ def call(conversation: Conversation) -> ToolCall:
 
 def post(call: ToolCall, settings: Any, **result: str) -> Any:
     settings.PUBLIC_URL = "https://parley.test"
-    path = background_rows.callback_url(call.pk).removeprefix(settings.PUBLIC_URL)
+    path = background_store.callback_url(call.pk).removeprefix(settings.PUBLIC_URL)
     sent = result or {"output": LATE}
     return Client().post(path, sent, content_type="application/json")
 
@@ -120,7 +120,7 @@ def test_what_comes_after_the_conversation_is_gone_is_not_kept(
 
 def test_what_comes_after_all_was_erased_finds_nothing(call, settings, conversation):
     settings.PUBLIC_URL = "https://parley.test"
-    path = background_rows.callback_url(call.pk).removeprefix(settings.PUBLIC_URL)
+    path = background_store.callback_url(call.pk).removeprefix(settings.PUBLIC_URL)
     conversation.delete()
     answer = Client().post(path, {"output": LATE}, content_type="application/json")
     assert answer.status_code == 404

@@ -9,8 +9,11 @@ import logging
 import pytest
 from redis.exceptions import ConnectionError as Lost
 
-from conversations.engine import layer as layers
-from conversations.engine.layer import Layer, OneLine
+from conversations.engine.redis import channel_layer as layers
+from conversations.engine.redis.channel_layer import (
+    RedisChannelLayer,
+    RedisOutageFilter,
+)
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ async def silent():
 
 
 async def test_a_page_opens_and_closes_without_an_answer_of_redis(silent):
-    layer = Layer(hosts=[{"address": silent, "socket_timeout": 60}])
+    layer = RedisChannelLayer(hosts=[{"address": silent, "socket_timeout": 60}])
     async with asyncio.timeout(30):
         channel = await layer.new_channel()
         await layer.group_add("conversation.1", channel)
@@ -47,7 +50,7 @@ async def test_a_page_opens_and_closes_without_an_answer_of_redis(silent):
 
 async def test_a_page_opened_without_redis_is_told_once_it_is_back(monkeypatch, silent):
     monkeypatch.setattr(layers, "PAUSE", 0)
-    layer, joined = Layer(hosts=[silent]), asyncio.Event()
+    layer, joined = RedisChannelLayer(hosts=[silent]), asyncio.Event()
     closed = RuntimeError("unable to perform operation on <TCPTransport closed=True>")
     answers = [Lost("gone"), closed, None]
 
@@ -65,7 +68,7 @@ async def test_a_page_opened_without_redis_is_told_once_it_is_back(monkeypatch, 
 
 async def test_for_a_page_that_is_closed_nobody_asks_any_more(monkeypatch, silent):
     monkeypatch.setattr(layers, "PAUSE", 0)
-    layer, tried = Layer(hosts=[silent]), asyncio.Event()
+    layer, tried = RedisChannelLayer(hosts=[silent]), asyncio.Event()
 
     async def group_add(group, channel):
         tried.set()
@@ -83,7 +86,7 @@ async def test_for_a_page_that_is_closed_nobody_asks_any_more(monkeypatch, silen
 
 def test_that_redis_is_away_is_one_line_and_a_fault_of_ours_is_whole(caplog):
     logger = logging.getLogger("tests.layer")
-    logger.addFilter(told_once := OneLine())
+    logger.addFilter(told_once := RedisOutageFilter())
     for exc in (Lost("gone"), Lost("gone"), KeyError("ours")):
         try:
             raise exc

@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from conversations.engine import background_rows, rows
-from conversations.engine.rows import Claim, Progress, Snapshot
+from conversations.engine import background_store, turn_store
+from conversations.engine.turn_store import Claim, Snapshot, TurnProgress
 from conversations.models import Conversation, ToolCall, Turn
 from llm.wire.items import user_message
 
@@ -41,13 +41,13 @@ def opened() -> Turn:
 
 
 def claimed(turn: Turn) -> Claim:
-    claim = rows.claim(turn.pk)
+    claim = turn_store.claim(turn.pk)
     assert claim is not None
     return claim
 
 
 def is_lapsed(turn: Turn) -> bool:
-    return rows.to_sweep(100) == [turn.pk]
+    return turn_store.to_sweep(100) == [turn.pk]
 
 
 def left(row: Turn | ToolCall) -> float:
@@ -64,13 +64,13 @@ def test_a_turn_is_not_taken_from_who_runs_it(skew: int):
     mine = claimed(turn)
     for go_on in (
         lambda: None,
-        lambda: rows.heartbeat({mine: Snapshot([], 1)}),
-        lambda: rows.advance(mine, Progress()),
+        lambda: turn_store.heartbeat({mine: Snapshot([], 1)}),
+        lambda: turn_store.advance(mine, TurnProgress()),
     ):
         go_on()
         with a_clock_off_by(skew):
             assert not is_lapsed(turn)
-            assert rows.claim(turn.pk) is None
+            assert turn_store.claim(turn.pk) is None
 
 
 @each_skew
@@ -80,8 +80,8 @@ def test_who_has_a_wrong_clock_keeps_its_turn_no_longer_and_no_shorter(skew: int
         mine = claimed(turn)
     assert 0 < left(turn) <= settings.TURN_LEASE
     for renew in (
-        lambda: rows.heartbeat({mine: None}),
-        lambda: rows.advance(mine, Progress()),
+        lambda: turn_store.heartbeat({mine: None}),
+        lambda: turn_store.advance(mine, TurnProgress()),
     ):
         Turn.objects.update(lease_until=Now() - timedelta(seconds=1))
         with a_clock_off_by(skew):
@@ -95,7 +95,7 @@ def test_what_is_given_back_may_be_taken_at_once(skew: int):
     turn = opened()
     mine = claimed(turn)
     with a_clock_off_by(skew):
-        rows.release(mine, [], [])
+        turn_store.release(mine, [], [])
     assert is_lapsed(turn)
     assert claimed(turn).epoch == 2
 
@@ -107,7 +107,7 @@ def test_whoever_is_gone_is_found_by_all(skew: int):
     Turn.objects.update(lease_until=Now() - timedelta(seconds=1))
     with a_clock_off_by(skew):
         assert is_lapsed(turn)
-        assert rows.waiting_in(turn.conversation_id) == turn.pk
+        assert turn_store.find_next_turn(turn.conversation_id) == turn.pk
         assert claimed(turn).epoch == 2
     assert not is_lapsed(turn)
 
@@ -122,17 +122,17 @@ def test_the_same_of_calls_in_the_background(skew: int):
         started_at=timezone.now(),
     )
     with a_clock_off_by(skew):
-        mine = background_rows.claim(call.pk)
+        mine = background_store.claim(call.pk)
     assert mine is not None
     assert 0 < left(call) <= settings.TURN_LEASE
     with a_clock_off_by(skew):
-        assert background_rows.renew({mine: ""}) == ([], [])
+        assert background_store.renew({mine: ""}) == ([], [])
     assert 0 < left(call) <= settings.TURN_LEASE
     for clock in (0, skew):
         with a_clock_off_by(clock):
-            assert background_rows.due(10) == []
-            assert background_rows.claim(call.pk) is None
+            assert background_store.find_due(10) == []
+            assert background_store.claim(call.pk) is None
     with a_clock_off_by(skew):
-        background_rows.release([mine])
-    assert background_rows.due(10) == [call.pk]
-    assert background_rows.claim(call.pk) is not None
+        background_store.release([mine])
+    assert background_store.find_due(10) == [call.pk]
+    assert background_store.claim(call.pk) is not None

@@ -17,11 +17,11 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversations import ledger
-from conversations.ledger import Balance, LedgerEntry
+from conversations.access import budget as ledger
+from conversations.access.budget import Balance, LedgerEntry
+from conversations.access.errors import BudgetExhausted, Unauthorized
 from conversations.models import AccessToken
-from conversations.token_errors import BudgetExhausted, Unauthorized
-from conversations.tokens import NANO
+from conversations.models.access_token import NANOS_PER_DOLLAR
 
 from .scene import a_user
 
@@ -57,10 +57,10 @@ def test_a_call_is_reserved_and_then_settled():
 
 def test_what_does_not_fit_is_refused_and_changes_nothing():
     token = a_token()
-    reserve(token, NANO - 10)
+    reserve(token, NANOS_PER_DOLLAR - 10)
     with pytest.raises(BudgetExhausted, match="budget is not enough"):
         reserve(token, 11)
-    assert standing(token) == (0, NANO - 10)
+    assert standing(token) == (0, NANOS_PER_DOLLAR - 10)
     reserve(token, 10)
     assert LedgerEntry.objects.count() == 2
 
@@ -81,7 +81,7 @@ def test_settling_what_was_refused_is_harmless():
 def test_a_token_without_a_budget_costs_no_rows():
     token = a_token(None)
     ledger.settle(reserve(token, 400), 150)
-    ledger.check(token)
+    ledger.check_budget(token)
     assert not Balance.objects.exists()
     assert not LedgerEntry.objects.exists()
 
@@ -96,19 +96,19 @@ def test_a_token_that_is_gone_reserves_nothing():
 
 def test_money_is_never_rounded_in_the_callers_favour():
     assert ledger.nanos(Decimal("0.000000000001")) == 1
-    assert ledger.nanos(Decimal("0.1")) == NANO // 10
+    assert ledger.nanos(Decimal("0.1")) == NANOS_PER_DOLLAR // 10
     assert ledger.nanos(Decimal(0)) == 0
 
 
 def test_a_costlier_call_than_reserved_is_paid_for_and_ends_the_budget(caplog: Any):
     token = a_token()
-    ledger.settle(reserve(token, 10), 2 * NANO)
-    assert standing(token) == (2 * NANO, 0)
+    ledger.settle(reserve(token, 10), 2 * NANOS_PER_DOLLAR)
+    assert standing(token) == (2 * NANOS_PER_DOLLAR, 0)
     assert "more than was reserved" in caplog.text
     with pytest.raises(BudgetExhausted):
         reserve(token, 0)
     with pytest.raises(BudgetExhausted):
-        ledger.check(token)
+        ledger.check_budget(token)
 
 
 @pytest.mark.parametrize(("period", "step"), [("day", 1), ("month", 31)])
@@ -116,14 +116,16 @@ def test_a_new_period_begins_with_the_whole_budget(
     period: str, step: int, monkeypatch: pytest.MonkeyPatch
 ):
     token = a_token(budget_period=period)
-    entry = reserve(token, NANO)
+    entry = reserve(token, NANOS_PER_DOLLAR)
     with pytest.raises(BudgetExhausted):
         reserve(token, 1)
     later = timezone.localdate() + timedelta(days=step)
-    monkeypatch.setattr("conversations.tokens.timezone.localdate", lambda: later)
-    reserve(token, NANO)
-    ledger.settle(entry, NANO)  # in the period in which it was made
-    assert standing(token) == (0, NANO)
+    monkeypatch.setattr(
+        "conversations.models.access_token.timezone.localdate", lambda: later
+    )
+    reserve(token, NANOS_PER_DOLLAR)
+    ledger.settle(entry, NANOS_PER_DOLLAR)  # in the period in which it was made
+    assert standing(token) == (0, NANOS_PER_DOLLAR)
 
 
 # Crashes
@@ -136,13 +138,13 @@ def _time_passes() -> None:
 
 def test_a_reservation_whose_process_died_is_released():
     token = a_token()
-    reserve(token, NANO)
+    reserve(token, NANOS_PER_DOLLAR)
     assert ledger.release_expired() == 0  # it may still be going on
     _time_passes()
     assert ledger.release_expired() == 1
     assert ledger.release_expired() == 0
     assert standing(token) == (0, 0)
-    reserve(token, NANO)
+    reserve(token, NANOS_PER_DOLLAR)
 
 
 def test_a_call_that_outlasted_its_deadline_is_paid_for_all_the_same():

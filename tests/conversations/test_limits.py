@@ -13,13 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations import limits
-from conversations.limits import MINUTE, Buckets, RedisBuckets, Verdict, Wanted
+from conversations.access import rate_limits
+from conversations.access.rate_limits import (
+    MINUTE,
+    Buckets,
+    Charge,
+    RedisBuckets,
+    Verdict,
+)
 from tests.scaled import REDIS, RedisProcess, need_servers
 
 
-def requests(limit: int, amount: float = 1, **fields: Any) -> list[Wanted]:
-    return [Wanted("requests", limit, amount, **fields)]
+def requests(limit: int, amount: float = 1, **fields: Any) -> list[Charge]:
+    return [Charge("requests", limit, amount, **fields)]
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def owner() -> str:
 
 
 @pytest.fixture(params=["memory", "redis"])
-def take(request: Any, owner: str) -> Callable[[list[Wanted]], Verdict]:
+def take(request: Any, owner: str) -> Callable[[list[Charge]], Verdict]:
     """Of one token, at one moment as far as that can be told apart."""
     if request.param == "memory":
         buckets = Buckets()
@@ -54,7 +60,7 @@ def test_a_minutes_worth_may_be_taken_at_once_and_no_more(take: Any):
 
 
 def test_of_two_limits_both_are_taken_or_none(take: Any):
-    both = [Wanted("requests", 10, 1), Wanted("tokens", 100, 60)]
+    both = [Charge("requests", 10, 1), Charge("tokens", 100, 60)]
     assert take(both).is_allowed
     refused = take(both)
     assert not refused.is_allowed
@@ -128,7 +134,7 @@ def test_threads_take_no_more_than_there_is():
 
 
 def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "SIZE", 10)
+    monkeypatch.setattr(rate_limits, "MAX_BUCKETS", 10)
     buckets = Buckets()
     for number in range(30):
         buckets.take(str(number), requests(1), float(number * 60))

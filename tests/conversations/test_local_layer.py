@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from channels.layers import InMemoryChannelLayer
 
-from conversations.engine.local_layer import LocalLayer
+from conversations.engine.local_channel_layer import LocalLayer
 
 DAY = 86_400
 HINT = {"type": "turn.queued", "turn": "resp_1"}

@@ -16,30 +16,30 @@ from django.db import OperationalError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.engine import entries as kept_in
-from conversations.engine.core import Engine
-from conversations.engine.database import Database
-from conversations.engine.log import (
-    MOST,
-    MOST_BYTES,
-    RETAINED,
+from conversations.engine import packed_events as kept_in
+from conversations.engine.database.executor import Database
+from conversations.engine.engine import Engine
+from conversations.engine.event_log import (
+    MAX_BYTES,
+    MAX_ENTRIES,
+    MAX_RETAINED,
+    DirectSink,
     Entry,
-    Fenced,
     MemoryLog,
     Position,
+    StaleEpoch,
     TurnLog,
-    Way,
-    encoded,
+    encode_event,
     entries_after,
     portions,
-    reset,
+    reset_entry,
 )
-from llm.wire import websocket
+from llm.wire import websocket_frame
 from llm.wire.deltas import CloseDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from llm.wire.item_stream import Pieces
+from llm.wire.item_stream import TextBuffer
 from llm.wire.items import output_text
-from llm.wire.mending import mended
 from llm.wire.response import ResponseBuilder
+from llm.wire.sanitize import sanitize_text
 
 
 def told(epoch=1, items=("One.", "Two."), log=None, seen=None):
@@ -69,8 +69,8 @@ def test_what_is_no_position_is_refused(text):
 def test_a_follower_is_told_what_it_has_not_been_told():
     log, _ = told()
     for entry in log.entries:
-        rest = entries_after(log.entries, entry.place)
-        assert rest == log.entries[entry.place.sequence + 1 :]
+        rest = entries_after(log.entries, entry.log_position)
+        assert rest == log.entries[entry.log_position.sequence + 1 :]
 
 
 def test_a_follower_from_an_earlier_epoch_drops_what_was_not_committed():
@@ -88,7 +88,7 @@ def test_a_follower_from_an_earlier_epoch_drops_what_was_not_committed():
 
 def test_a_run_that_was_taken_over_can_say_nothing_more():
     log, _ = told(epoch=2)
-    with pytest.raises(Fenced):
+    with pytest.raises(StaleEpoch):
         log.append(1, [])
 
 
@@ -97,7 +97,7 @@ def test_an_entry_is_the_event_with_its_place():
     entry = log.entries[5]
     event = orjson.loads(entry.data)
     assert orjson.loads(entry.ws) == {**event, "turn": "resp_1", "position": "1-5"}
-    assert entry.ws_frame() == websocket.frame(entry.ws.encode())
+    assert entry.ws_frame() == websocket_frame.frame(entry.ws.encode())
     assert entry.frame.startswith(b"id: 1-5\nevent: " + event["type"].encode())
 
 
@@ -150,11 +150,13 @@ letters = st.sampled_from(
 def an_event(number: int, size: int, letter: str, type: str) -> dict[str, Any]:
     """One of which `size` bytes or hardly less follow its number."""
     event = {"type": type, "sequence_number": number, "said": ""}
-    begins = len(kept_in._beginning(type, number))
-    left = size - (len(encoded(event)) - begins)
-    event["said"] = letter * (left // (len(encoded({"": letter})) - len(b'{"":""}')))
-    event["said"] += "." * (size - (len(encoded(event)) - begins))
-    assert len(encoded(event)) - begins == size
+    begins = len(kept_in._event_prefix(type, number))
+    left = size - (len(encode_event(event)) - begins)
+    event["said"] = letter * (
+        left // (len(encode_event({"": letter})) - len(b'{"":""}'))
+    )
+    event["said"] += "." * (size - (len(encode_event(event)) - begins))
+    assert len(encode_event(event)) - begins == size
     return event
 
 
@@ -183,9 +185,9 @@ def test_an_event_of_any_size_comes_back_to_the_byte(events, last):
     for event in told:
         log.append(1, [event])
     log.append(1, [said(len(told))])  # what came last is kept as it is
-    assert [entry.data for entry in log.entries[:-1]] == [*map(encoded, told)]
+    assert [entry.data for entry in log.entries[:-1]] == [*map(encode_event, told)]
     kept = [kept_in._SMALL < size < kept_in._LARGE for size, *_ in [*events, last]]
-    assert [each._deflated is not None for each in log.entries._kept] == kept
+    assert [each._deflated is not None for each in log.entries._segments] == kept
 
 
 @pytest.mark.parametrize("half", [0xD83D, 0xDC00])
@@ -197,8 +199,10 @@ def test_halves_of_letters_are_mended_before_they_are_kept(size, half):
     events += [*builder.complete(), said(0)]
     for event in events:
         log.append(1, [event])
-    assert [entry.data for entry in log.entries] == [*map(encoded, events)]
-    assert output_text(log.entries[-2].event["response"]["output"]) == mended(text)
+    assert [entry.data for entry in log.entries] == [*map(encode_event, events)]
+    assert output_text(log.entries[-2].event["response"]["output"]) == sanitize_text(
+        text
+    )
 
 
 def test_a_long_answer_comes_back_to_the_byte_and_is_held_once():
@@ -217,18 +221,18 @@ def test_a_long_answer_comes_back_to_the_byte_and_is_held_once():
         log.append(1, events)
         number += len(events)
         for event in events:
-            digest.update(encoded(event))
+            digest.update(encode_event(event))
     del builder, build, feeds, events, event
     gc.collect()
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 1.7 * size  # the text, and deflated what told it
     told, at = hashlib.sha256(), None
-    while batch := entries_after(log.entries, at, MOST):
+    while batch := entries_after(log.entries, at, MAX_ENTRIES):
         for entry in next(portions(batch)):
             told.update(entry.data)
             assert entry.size == len(entry.data)
-            at = entry.place
+            at = entry.log_position
     assert at == (1, number - 1)
     assert told.digest() == digest.digest()
 
@@ -240,7 +244,7 @@ def test_of_a_long_text_hardly_more_is_kept_than_the_text():
     tracemalloc.start()
     for _ in range(2_000):
         log.append(1, builder.feed([TextDelta(0, "a word and another ")]))
-        builder._open[0].text = Pieces()
+        builder._open[0].text = TextBuffer()
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 2_000 * 40
@@ -249,7 +253,7 @@ def test_of_a_long_text_hardly_more_is_kept_than_the_text():
 
 async def test_whoever_waits_is_woken():
     log = TurnLog("resp_1")
-    waiting = [asyncio.ensure_future(log.changed()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(log.wait_for_change()) for _ in range(3)]
     await asyncio.sleep(0)
     log.append(1, [])
     await asyncio.gather(*waiting)
@@ -274,7 +278,7 @@ class Reader:
 
     @property
     def way(self):
-        return Way(Entry.ws_frame, self.write)
+        return DirectSink(Entry.ws_frame, self.write)
 
 
 async def listening(log, reader):
@@ -338,11 +342,11 @@ async def followed(batches, takes, pauses):
     """What a follower has read at the end, and all that was said."""
     no_rows = SimpleNamespace(read=None)
     engine, reader = Engine(MemoryLog(), database=no_rows), Reader(iter(takes))
-    log = engine._log.journal("resp_1", lambda: None)
+    log = engine._log.open_publisher("resp_1", lambda: None)
     log.append(1, [said(0)])
 
     async def follow():
-        async for entries in engine.follow("resp_1", None, reader.way):
+        async for entries in engine.subscribe("resp_1", None, reader.way):
             await asyncio.sleep(0)
             reader.read += [entry.ws_frame() for entry in entries]
 
@@ -373,7 +377,7 @@ values = leaves | st.lists(leaves) | st.dictionaries(st.text(), leaves)
 
 @given(st.dictionaries(st.text(), values, min_size=1))
 def test_what_is_kept_of_an_event_is_its_json(event):
-    assert encoded(event) == orjson.dumps(event)
+    assert encode_event(event) == orjson.dumps(event)
 
 
 def test_turns_that_begin_alike_keep_their_beginning_once():
@@ -389,7 +393,7 @@ def test_turns_that_begin_alike_keep_their_beginning_once():
         log.append(1, events)
         log.append(1, builder.complete())
         assert [entry.event for entry in log.entries[: len(events)]] == events
-        kept.append(log.entries._kept[:2])
+        kept.append(log.entries._segments[:2])
     [first, second], others = kept[0], kept[1]
     assert first._rest is second._rest
     assert all(each._deflated is first._deflated for each in (second, *others))
@@ -400,20 +404,20 @@ def test_portions_are_all_of_it_and_small_unless_one_event_is_large():
     events = [
         Entry("resp_1", (2, n), "t", b"x" * size)
         for n, size in enumerate(
-            [10] * (2 * MOST + 1) + [MOST_BYTES, 1, MOST_BYTES + 1, 1, 1]
+            [10] * (2 * MAX_ENTRIES + 1) + [MAX_BYTES, 1, MAX_BYTES + 1, 1, 1]
         )
     ]
     found = list(portions(events))
     assert [entry for portion in found for entry in portion] == events
     for portion in found:
         size = sum(len(entry.data) for entry in portion)
-        assert len(portion) == 1 or (len(portion) <= MOST and size <= MOST_BYTES)
+        assert len(portion) == 1 or (len(portion) <= MAX_ENTRIES and size <= MAX_BYTES)
 
 
 def test_a_reset_is_never_told_alone():
     """It has no place of its own: who was told it alone would be told it again."""
-    large = Entry("resp_1", (2, 0), "t", b"x" * (MOST_BYTES + 1))
-    again = reset("resp_1", Position(1, 3), 0)
+    large = Entry("resp_1", (2, 0), "t", b"x" * (MAX_BYTES + 1))
+    again = reset_entry("resp_1", Position(1, 3), 0)
     assert list(portions([again, large])) == [[again, large]]
 
 
@@ -427,7 +431,9 @@ def test_who_asks_for_a_little_at_a_time_is_told_all(most):
         log.append(1, builder.feed([TextDelta(0, text)]))
     log.append(1, builder.complete())
     told = []
-    while rest := entries_after(log.entries, told[-1].place if told else None, most):
+    while rest := entries_after(
+        log.entries, told[-1].log_position if told else None, most
+    ):
         assert len(rest) <= most
         told += rest
     assert told == list(log.entries)
@@ -435,9 +441,9 @@ def test_who_asks_for_a_little_at_a_time_is_told_all(most):
 
 def a_large_turn(logs, name):
     """That is over and followed, and of which four events hold all."""
-    log = logs.journal(name, lambda: None)
+    log = logs.open_publisher(name, lambda: None)
     builder = ResponseBuilder(id=name, model="m")
-    text = "x" * (RETAINED // 6)
+    text = "x" * (MAX_RETAINED // 6)
     log.append(1, [*builder.start(), *builder.feed([TextDelta(0, text)])])
     log.append(1, builder.complete())
     return log
@@ -449,8 +455,8 @@ async def test_large_logs_of_turns_that_are_over_are_bounded_together():
     names = ["resp_1", "resp_2", "resp_3"]
     for name in names:
         log = a_large_turn(logs, name)
-        assert RETAINED / 2 < log.entries.size < RETAINED
-        assert await logs.follow(name) is log
+        assert MAX_RETAINED / 2 < log.entries.size < MAX_RETAINED
+        assert await logs.subscribe(name) is log
         logs.close(name)
     assert [logs.get(name) is None for name in names] == [True, True, False]
     assert not log.is_over
@@ -459,9 +465,9 @@ async def test_large_logs_of_turns_that_are_over_are_bounded_together():
 async def test_who_follows_a_large_log_that_is_let_go_of_goes_on_with_the_rows():
     logs = MemoryLog()
     first = a_large_turn(logs, "resp_1")
-    await logs.follow("resp_1")
+    await logs.subscribe("resp_1")
     logs.close("resp_1")
-    waiting = asyncio.ensure_future(first.changed())
+    waiting = asyncio.ensure_future(first.wait_for_change())
     await asyncio.sleep(0)
     a_large_turn(logs, "resp_2")
     logs.close("resp_2")

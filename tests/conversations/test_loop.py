@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from conversations.loop import LARGE, Task, respond
+from conversations.turns.loop import LARGE_ANSWER, Task, respond
 from llm.errors import ProviderDown
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta, UsageDelta
 from llm.wire.request import Request
 from llm.wire.response import TERMINAL, ResponseBuilder
 from tests.llm import chat, claude
-from tools.registry import Context, Tool
+from tools.registry import Context, RuntimeTool
 
 from .script import HANG, Script
 
@@ -28,7 +28,9 @@ async def weather(context: Context, arguments: dict) -> str:
 
 
 TOOLS = {
-    "weather": Tool(name="weather", description="", parameters=SCHEMA, call=weather)
+    "weather": RuntimeTool(
+        name="weather", description="", parameters=SCHEMA, call=weather
+    )
 }
 CALLS = [
     TextDelta("t", "Let me see."),
@@ -67,30 +69,30 @@ class Rows:
         self.log = []
         self.results = []
 
-    has_news = False
+    has_new_results = False
 
-    async def called(self, calls, *, background):
+    async def save_calls(self, calls, *, background):
         await asyncio.sleep(0)
         self.log.append(("called", [call["call_id"] for call in calls]))
 
-    async def answered(self, outcomes, *, last):
+    async def save_outcomes(self, outcomes, *, last):
         await asyncio.sleep(0)
         self.log.append(("answered", [o.call_id for o in outcomes], last))
 
-    async def arrived(self):
+    async def fetch_results(self):
         await asyncio.sleep(0)
-        self.has_news = False
+        self.has_new_results = False
         return self.results
 
-    async def waits(self, calls):
+    async def suspend(self, calls):
         await asyncio.sleep(0)
         self.log.append(("waits", [call["call_id"] for call in calls]))
         return [{"id": f"ask_{call['call_id']}"} for call in calls]
 
-    def asks(self, call):
+    def begin_model_call(self, call):
         pass
 
-    def asked(self, call):
+    def record_model_call(self, call):
         self.log.append(("asked",))
 
 
@@ -105,7 +107,7 @@ def start(script, tell=None, **changes):
     )
     builder, rows = ResponseBuilder(id="resp_1", model="m"), Rows()
     builder.start()
-    return respond(task, builder=builder, record=rows, tell=tell), builder, rows
+    return respond(task, builder=builder, record=rows, publish=tell), builder, rows
 
 
 async def run(script, **changes):
@@ -135,7 +137,7 @@ def kind(event):
     return event["type"], event.get("delta"), event.get("sequence_number")
 
 
-@pytest.mark.parametrize(("size", "waits"), [(LARGE, 0), (LARGE + 1, 1)])
+@pytest.mark.parametrize(("size", "waits"), [(LARGE_ANSWER, 0), (LARGE_ANSWER + 1, 1)])
 async def test_a_large_answer_is_closed_when_it_may_be(size, waits):
     """Until then it is not held whole, nor told done."""
     said, found = [], []

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.markdown import (
+from conversations.pages.markdown import (
     LONGEST_BLOCK,
     PART,
     WINDOW,
-    coloured,
+    highlight_code,
     render,
     render_part,
 )
@@ -194,7 +194,7 @@ def test_a_block_that_is_too_long_is_cut_and_loses_nothing(text: str):
 
 def test_colours_keep_every_character():
     code = '\n\n{"a": [1, null]}\n\n'
-    shown = re.sub(r"<[^>]+>", "", coloured(code, "json"))
+    shown = re.sub(r"<[^>]+>", "", highlight_code(code, "json"))
     assert shown.replace("&quot;", '"') == code
 
 
@@ -214,11 +214,11 @@ def test_whatever_is_written_only_known_tags_come_out(text: str):
     ["x = 1\n" * 2_000, "\n" * 201, "a." * 201, " \n\t" * 100, "x = 1\n" + "-" * 402],
 )
 def test_code_that_lexers_are_slow_at_is_shown_as_it_is(code: str):
-    assert coloured(code, "python") == code
+    assert highlight_code(code, "python") == code
 
 
 def test_code_with_a_ruler_is_coloured():
-    assert "<span" in coloured("# " + "-" * 100 + "\nx = 1\n", "python")
+    assert "<span" in highlight_code("# " + "-" * 100 + "\nx = 1\n", "python")
 
 
 @pytest.mark.parametrize("unit", ["*a ", "_a ", "~a "])

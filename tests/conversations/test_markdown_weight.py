@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from conversations.markdown import render
+from conversations.pages.markdown import render
 
 HOSTILE = ["[", "![", "[^", "://", "http://a.", "<http://", "ftp://a.b/", "- [ ] a\n"]
 

@@ -10,15 +10,15 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations import memories
 from conversations import tools as ours
-from conversations.memories import Memory
 from conversations.models import Conversation, Item
-from conversations.presets import ContextSource, Preset
+from conversations.models import memory as memories
+from conversations.models.memory import Memory
+from conversations.models.preset import ContextSource, Preset
 from tests.tools.calls import call as a_call
-from tools.execute import Outcome, execute
+from tools.execute import CallOutcome, execute
 from tools.models import Tool
-from tools.registry import Context, tool_of
+from tools.registry import Context, get_tool
 
 from .scene import a_finished_turn, a_user, signed_in, staff
 
@@ -125,11 +125,11 @@ def test_without_a_user_there_is_nothing(act):
 async def test_they_run_as_tools_do_in_threads_of_their_own():
     ada = await sync_to_async(a_user)("ada")
     mine = Context(user_id=ada.pk)
-    tools = {"remember": tool_of(ours.remember), "recall": tool_of(ours.recall)}
+    tools = {"remember": get_tool(ours.remember), "recall": get_tool(ours.recall)}
 
     async def say(name, **arguments):
         happenings = execute([a_call(name, **arguments)], tools, mine)
-        [done] = [each async for each in happenings if isinstance(each, Outcome)]
+        [done] = [each async for each in happenings if isinstance(each, CallOutcome)]
         return done
 
     assert (await say("remember", text="Likes tea.")).state == "completed"

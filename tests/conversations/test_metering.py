@@ -13,19 +13,19 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations import ledger, limits
-from conversations.admission import owner_of
-from conversations.engine.database import Database
-from conversations.ledger import LedgerEntry
-from conversations.limits import Wanted
-from conversations.metering import MOST_OUTPUT, Meter, most
+from conversations.access import budget, rate_limits
+from conversations.access.admission import token_bucket_owner
+from conversations.access.budget import LedgerEntry
+from conversations.access.errors import BudgetExhausted, PriceUnknown
+from conversations.access.rate_limits import Charge
+from conversations.engine.database.executor import Database
+from conversations.engine.metering import DEFAULT_MAX_OUTPUT, Meter, max_cost
 from conversations.models import AccessToken
-from conversations.token_errors import BudgetExhausted, PriceUnknown
 from llm import policy
-from llm.client import Call
 from llm.errors import LLMError, ProviderDown
+from llm.generation.retry_policy import Policy
+from llm.http.client import ProviderCall
 from llm.provider import Endpoint, Provider, Route
-from llm.retry import Policy
 from llm.wire.deltas import FinishDelta, StartDelta, TextDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -101,16 +101,16 @@ class Asking:
 
     async def __call__(self, *, hang_up_after: int | None = None) -> None:
         """Raises LLMError."""
-        meter, call = self.meter, Call()
+        meter, call = self.meter, ProviderCall()
         assert meter
 
-        def stream(request: Request, call: Call) -> Any:
+        def stream(request: Request, call: ProviderCall) -> Any:
             return policy.stream(
                 [self.route], request, call, policy=self.policy, admit=meter.admit
             )
 
         try:
-            async with aclosing(meter.counting(stream)(REQUEST, call)) as batches:
+            async with aclosing(meter.meter_stream(stream)(REQUEST, call)) as batches:
                 count = 0
                 async for _ in batches:
                     count += 1
@@ -121,7 +121,7 @@ class Asking:
             await self.database.write(lambda: None)
 
     async def standing(self) -> tuple[int, int]:
-        return await self.database.write(ledger.balance_of, self.token)
+        return await self.database.write(budget.balance_of, self.token)
 
 
 @pytest.fixture
@@ -220,19 +220,19 @@ async def test_a_refused_call_costs_nothing(asking: Any):
 async def test_an_answer_of_a_budget_has_an_end(asking: Any, database: Database):
     token = await a_token(budget=Decimal(1))
     for route, longest in (
-        (a_route(), MOST_OUTPUT),
+        (a_route(), DEFAULT_MAX_OUTPUT),
         (a_route(capabilities={"max_output_tokens": 300}), 300),
     ):
         meter = Meter.of(token, route)
         assert meter
-        limited = meter._limited(Request(model="m", items=[]))
+        limited = meter._with_output_limit(Request(model="m", items=[]))
         assert limited.max_output_tokens == longest
-        assert meter._limited(REQUEST).max_output_tokens == 100
+        assert meter._with_output_limit(REQUEST).max_output_tokens == 100
 
 
 def test_the_most_a_call_may_cost_knows_that_writing_a_cache_costs_more():
     dear = {**PRICES, "cache_write": 5}
-    plain, cached = (most(REQUEST, a_route(prices=p)) for p in (PRICES, dear))
+    plain, cached = (max_cost(REQUEST, a_route(prices=p)) for p in (PRICES, dear))
     assert plain is not None
     assert cached == plain + 208 * 4000
 
@@ -241,13 +241,15 @@ def test_the_most_a_call_may_cost_knows_that_writing_a_cache_costs_more():
 
 
 def left_of(token: AccessToken, limit: int) -> float:
-    look = [Wanted("tokens", limit, 0, is_taken=False)]
-    return limits.take(owner_of(token), look).left[0].level
+    look = [Charge("tokens", limit, 0, is_taken=False)]
+    return rate_limits.take(token_bucket_owner(token), look).buckets[0].level
 
 
 async def test_tokens_are_counted_as_they_were_used(asking: Any):
     token = await a_token(tokens_per_minute=1000)
-    limits.take(owner_of(token), [Wanted("tokens", 1000, 104)])  # the door's estimate
+    rate_limits.take(
+        token_bucket_owner(token), [Charge("tokens", 1000, 104)]
+    )  # the door's estimate
     ask = asking(token, ANSWER, taken=104)
     await ask()
     assert left_of(token, 1000) == pytest.approx(970, abs=20)

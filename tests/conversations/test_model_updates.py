@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from conversations import model_updates
-from conversations.model_updates import sync_models
-from llm import model_sync
+from conversations.engine.maintenance import model_sync as model_updates
+from conversations.engine.maintenance.model_sync import sync_models
 from llm.errors import ProviderDown
 from llm.models import LanguageModel, Provider
+from llm.sync import model_list
 from llm.wire.model_lists import ModelInfo
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +29,7 @@ def listed(monkeypatch):
             raise answer
         return answer
 
-    monkeypatch.setattr(model_sync, "_ask", ask)
+    monkeypatch.setattr(model_list, "_ask", ask)
     return lists
 
 

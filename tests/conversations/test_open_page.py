@@ -10,12 +10,13 @@ import orjson
 import pytest
 from channels.layers import get_channel_layer
 
-from conversations import consumers, engine
-from conversations.consumers import ConversationConsumer
-from conversations.engine import hints
-from conversations.engine.hints import announce
-from conversations.engine.log import Entry, Position
+from conversations import engine
+from conversations.engine import notifications
+from conversations.engine.event_log import Entry, Position
+from conversations.engine.notifications import announce_turn
 from conversations.models import Conversation
+from conversations.streaming import consumers
+from conversations.streaming.consumers import ConversationConsumer
 
 
 class Page:
@@ -51,8 +52,8 @@ class Page:
 def running(
     running: None, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "person_of", lambda _: conversation.owner)
-    monkeypatch.setattr(hints, "listeners", Counter())
+    monkeypatch.setattr(consumers, "user_from_session", lambda _: conversation.owner)
+    monkeypatch.setattr(notifications, "open_pages", Counter())
 
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,7 +61,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 async def test_all_pages_of_a_conversation_hear_of_a_turn(conversation, running):
     pages = [await Page(conversation).open() for _ in range(2)]
-    await announce(conversation.pk, "resp_1")
+    await announce_turn(conversation.pk, "resp_1")
     for page in pages:
         queued = {"type": "parley:turn.queued", "turn": "resp_1"}
         assert await page.hears() == queued
@@ -81,7 +82,7 @@ async def test_hints_wait_for_the_handler_under_way(conversation, running, monke
     page.say({"type": "websocket.receive", "text": "{}"})
     await is_in.wait()
     for number in range(3):
-        await announce(conversation.pk, f"resp_{number}")
+        await announce_turn(conversation.pk, f"resp_{number}")
     assert page.told.empty()
     go_on.set()
     heard = [await page.hears() for _ in range(4)]
@@ -93,17 +94,17 @@ async def test_hints_wait_for_the_handler_under_way(conversation, running, monke
 async def test_a_page_that_is_gone_leaves_nothing(conversation, running, is_cut_off):
     before = asyncio.all_tasks()
     page = await Page(conversation).open()
-    assert hints.listeners[conversation.pk] == 1
+    assert notifications.open_pages[conversation.pk] == 1
     if is_cut_off:
         page.serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await page.serving
     else:
         await page.leave()
-    assert hints.listeners == {}
+    assert notifications.open_pages == {}
     layer: Any = get_channel_layer()
     assert layer._pages == layer.groups == layer.channels == {}
-    await announce(conversation.pk, "resp_1")
+    await announce_turn(conversation.pk, "resp_1")
     assert page.told.empty()
     assert asyncio.all_tasks() == before
 
@@ -116,7 +117,7 @@ async def test_who_goes_while_being_told_is_told_no_more(monkeypatch):
     async def send(_: Any) -> None:
         raise RuntimeError("websocket.send after websocket.close")  # as uvicorn does
 
-    monkeypatch.setattr(engine, "follow", told)
+    monkeypatch.setattr(engine, "subscribe", told)
     consumer = ConversationConsumer()
-    consumer._followers, consumer.base_send = {}, send
+    consumer._subscriptions, consumer.base_send = {}, send
     await consumer._forward("resp_1", None)

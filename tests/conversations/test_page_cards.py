@@ -15,8 +15,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations import engine
-from conversations.blocks import GROUPED_BEYOND, TOLD
 from conversations.models import Attachment, Conversation, ToolCall, Turn
+from conversations.pages.blocks import MAX_UNGROUPED, RESULT_CALL_ID
 from llm.models import ModelCall
 from llm.wire.items import function_call_output, message
 from tests.conversations.pages import (
@@ -114,7 +114,7 @@ def test_a_result_that_was_cut_leads_to_the_whole(
 # Groups
 
 
-@pytest.mark.parametrize("count", [GROUPED_BEYOND, GROUPED_BEYOND + 1])
+@pytest.mark.parametrize("count", [MAX_UNGROUPED, MAX_UNGROUPED + 1])
 def test_many_calls_side_by_side_are_folded(
     web: Client, conversation: Conversation, count: int
 ):
@@ -125,7 +125,7 @@ def test_many_calls_side_by_side_are_folded(
         turn.tool_calls.create(call_id=f"call_{n}", name="weather_demo", state=state)
     words = read(shown(web, turn))
     folded = f"{count} calls {count - 1} completed 1 failed" in words
-    assert folded == (count > GROUPED_BEYOND)
+    assert folded == (count > MAX_UNGROUPED)
     assert words.count("weather_demo Paris") == count
 
 
@@ -226,7 +226,7 @@ def test_its_result_is_a_card_and_no_word_of_the_users(
 ):
     asked = a_turn(conversation, Turn.Status.COMPLETED, CALL)
     told = message("user", f"Result of the call:\n\n{json.dumps(ROWS)}")
-    told[TOLD] = "call_1"
+    told[RESULT_CALL_ID] = "call_1"
     turn = conversation.open_turn([])
     turn.items.create(position=0, origin="output", type="message", payload=told)
     row = in_background(asked, state=ToolCall.State.COMPLETED, output=json.dumps(ROWS))

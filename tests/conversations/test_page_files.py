@@ -97,13 +97,13 @@ def test_a_refused_file_is_said_and_the_words_are_kept(
 def test_room_that_is_gone_at_the_last_moment_is_said(
     web: Client, media: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    from conversations import forms
-    from conversations.attachments import UploadRefused
+    from conversations.pages import forms
+    from conversations.turns.attachments import UploadRefused
 
     def full(*_: Any) -> None:
         raise UploadRefused("There is no more room.", "quota_exceeded", 413)
 
-    monkeypatch.setattr(forms, "kept", full)
+    monkeypatch.setattr(forms, "save_attachments", full)
     response = web.post("/", form(("a.png", files.PNG)))
     assert response.status_code == 400
     assert "There is no more room." in read(response)

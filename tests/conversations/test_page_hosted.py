@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from conversations.hosted_items import card_of, is_hosted_item
+from conversations.pages.hosted_tool_cards import card_of, is_hosted_item
 from tests.programs import need_program
 
 ROOT = Path(__file__).parents[2]

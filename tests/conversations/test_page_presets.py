@@ -11,11 +11,11 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from django.utils import timezone
 
-from conversations.blocks import TOLD
-from conversations.forms import MessageForm
 from conversations.models import Conversation, Item, Question, ToolCall, Turn
-from conversations.presets import FAILED, GATHERED, Preset
-from conversations.tool_choices import choose_tools, tool_choices
+from conversations.models.preset import NOTE_CONTEXT, NOTE_CONTEXT_FAILED, Preset
+from conversations.pages.blocks import RESULT_CALL_ID
+from conversations.pages.forms import MessageForm
+from conversations.turns.tool_choices import choose_tools, tool_choices
 from llm.models import LanguageModel
 from llm.wire.items import message
 from tests.conversations.pages import (
@@ -182,7 +182,10 @@ def test_a_new_chats_preset_without_any_tool_offers_none(web: Client, support: P
 
 def test_context_that_was_left_out_is_said(web: Client, conversation: Conversation):
     note = {"source": "orders", "text": "it failed: OSError.", "at": "2026-01-01"}
-    notes = [{**note, "kind": FAILED}, {"kind": GATHERED, "text": "Rules"}]
+    notes = [
+        {**note, "kind": NOTE_CONTEXT_FAILED},
+        {"kind": NOTE_CONTEXT, "text": "Rules"},
+    ]
     said = message("assistant", "Well.")
     turn = a_turn(conversation, Turn.Status.COMPLETED, said, notes=notes)
     words = read(shown(web, turn))
@@ -202,7 +205,7 @@ def a_wake_turn(conversation: Conversation, *items: dict[str, Any], **fields: An
 def test_a_turn_for_a_result_shows_the_result_and_no_question(
     web: Client, conversation: Conversation
 ):
-    told = {**message("user", "The result:\n\n42"), TOLD: "call_1"}
+    told = {**message("user", "The result:\n\n42"), RESULT_CALL_ID: "call_1"}
     said = message("assistant", "It is 42.")
     turn = a_wake_turn(conversation, told, said, status=Turn.Status.COMPLETED)
     page = shown(web, turn)

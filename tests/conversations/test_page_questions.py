@@ -45,7 +45,9 @@ SCRIPT = {"X-Requested-With": "fetch"}
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Questions the engine was told of."""
     ids: list[str] = []
-    monkeypatch.setattr(engine, "decided", lambda question: ids.append(question.pk))
+    monkeypatch.setattr(
+        engine, "notify_decision", lambda question: ids.append(question.pk)
+    )
     return ids
 
 

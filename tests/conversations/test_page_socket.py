@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from conversations.models import Conversation
-from project.application import application
+from project.server.application import application
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations import engine
-from conversations.forms import SUGGESTIONS
 from conversations.models import Conversation, Item, ToolCall, Turn
-from conversations.readable import pretty, preview
-from conversations.sidebar import PAGE, grouped
-from conversations.transcript import WINDOW
+from conversations.pages.forms import SUGGESTIONS
+from conversations.pages.sidebar import PAGE, group_by_age
+from conversations.pages.transcript import WINDOW
+from conversations.turns.tool_display import pretty, preview
 from llm.models import LanguageModel
 from llm.wire.items import function_call_output, message, text_of, user_message
 from tests.conversations.pages import (
@@ -547,7 +547,7 @@ def test_conversations_are_grouped_by_day():
     now = timezone.now()
     ages = [0, 1, 3, 7, 8, 30, 31]
     rows = [Conversation(updated_at=now - timedelta(days=age)) for age in ages]
-    labels = [(label, len(group)) for label, group in grouped(rows, now.date())]
+    labels = [(label, len(group)) for label, group in group_by_age(rows, now.date())]
     month = f"{now - timedelta(days=31):%B %Y}"
     assert labels == [
         ("Today", 1),
@@ -560,7 +560,7 @@ def test_conversations_are_grouped_by_day():
 
 def test_a_clock_ahead_of_ours_is_today():
     row = Conversation(updated_at=timezone.now() + timedelta(days=1))
-    assert [label for label, _ in grouped([row], date.today())] == ["Today"]
+    assert [label for label, _ in group_by_age([row], date.today())] == ["Today"]
 
 
 def test_a_running_conversation_says_so_in_the_list(

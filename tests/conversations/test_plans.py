@@ -9,8 +9,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.engine import sql
-from conversations.search_index import Unindexed
+from conversations.engine.database import sql
+from conversations.search.index import Unindexed
 
 pytestmark = [
     pytest.mark.django_db,
@@ -31,8 +31,8 @@ def plan(query: str, *values: Any) -> str:
     ("query", "values", "index"),
     [
         (sql.CLAIM, (NOW, NOW, NOW, "turn", NOW, NOW), "conversations_turn_in_line"),
-        (sql.HAS_NEWS, ("conversation",), "conversations_call_untold"),
-        (sql.WAKES, ("conversation",), "conversations_call_untold"),
+        (sql.HAS_UNDELIVERED, ("conversation",), "conversations_call_untold"),
+        (sql.HAS_WAKING_RESULTS, ("conversation",), "conversations_call_untold"),
     ],
 )
 def test_only_those_that_wait_are_looked_at(query, values, index):

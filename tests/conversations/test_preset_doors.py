@@ -12,7 +12,7 @@ from django.urls import reverse
 from conversations import context
 from conversations.context import SourceFunction
 from conversations.models import Conversation, Turn
-from conversations.presets import ContextSource, Preset
+from conversations.models.preset import ContextSource, Preset
 from tools.models import Tool
 
 from .scene import a_model, a_user, program, scripted_host, signed_in, staff
@@ -147,7 +147,7 @@ def test_staff_make_a_source_and_never_see_its_secret_again(admin_client):
     answer = admin_client.post(sources_page("add"), sent)
     assert answer.status_code == 302, answer.content.decode()
     row = ContextSource.objects.get()
-    assert row.revealed_headers() == {"Authorization": "Bearer s3cret-token"}
+    assert row.get_secret_headers() == {"Authorization": "Bearer s3cret-token"}
     text = admin_client.get(sources_page("change", row.pk)).content.decode()
     assert "Set now: Authorization." in text
     assert "s3cret" not in text
@@ -170,9 +170,9 @@ def test_functions_are_chosen_of_those_there_are(admin_client, monkeypatch):
         path="shop.context.orders", call=lambda: "x", parameter="", is_async=False
     )
     monkeypatch.setattr(
-        "conversations.preset_forms.functions", lambda: {made.path: made}
+        "conversations.pages.preset_forms.source_functions", lambda: {made.path: made}
     )
-    monkeypatch.setattr(context, "functions", lambda: {made.path: made})
+    monkeypatch.setattr(context, "source_functions", lambda: {made.path: made})
     text = admin_client.get(sources_page("add")).content.decode()
     assert '<option value="shop.context.orders">' in text
     sent = source_fields(kind="python", function=made.path, url="")
@@ -277,7 +277,7 @@ def test_only_who_may_reads_a_source_as_another(rules, ada, monkeypatch):
         parameter="reader",
         is_async=False,
     )
-    monkeypatch.setattr(context, "functions", lambda: {"me": made})
+    monkeypatch.setattr(context, "source_functions", lambda: {"me": made})
     ContextSource.objects.update(kind="python", function="me")
     page = sources_page("try", rules.pk)
 

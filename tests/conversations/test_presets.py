@@ -11,18 +11,18 @@ from django.core.exceptions import ValidationError
 
 from conversations import context, engine
 from conversations.context import SourceFunction
-from conversations.engine import gathering, load, rows
+from conversations.engine import turn_context, turn_loader, turn_store
 from conversations.models import Conversation, Question, Turn
-from conversations.presets import ContextSource, GatheredContext, Preset
-from conversations.timeline import timeline
-from llm import client
+from conversations.models.preset import ContextSource, GatheredContext, Preset
+from conversations.staff.turn_timeline import timeline
 from llm.errors import ModelNotAvailable, ProviderDown
+from llm.http import client
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
-from tools.models import Offer, Tool
+from tools.models import PermittedTools, Tool
 from tools.registry import Approval
-from tools.registry import Tool as Offered
+from tools.registry import RuntimeTool as Offered
 
 from .scene import a_user
 from .script import HANG, Script
@@ -86,7 +86,7 @@ def functions(monkeypatch, **found) -> None:
         )
         for name, function in found.items()
     }
-    monkeypatch.setattr(context, "functions", lambda: made)
+    monkeypatch.setattr(context, "source_functions", lambda: made)
 
 
 async def answered(conversation, **fields):
@@ -97,11 +97,11 @@ async def answered(conversation, **fields):
     return turn, [entry.event for entry in entries]
 
 
-def loaded(conversation, **options) -> load.Work:
+def loaded(conversation, **options) -> turn_loader.Work:
     turn = conversation.open_turn([user_message("hi")], options=options)
-    claim = rows.claim(turn.pk)
+    claim = turn_store.claim(turn.pk)
     assert claim
-    work = load.load(claim)
+    work = turn_loader.load(claim)
     Turn.objects.update(status=Turn.Status.COMPLETED)
     return work
 
@@ -201,10 +201,10 @@ def test_without_sources_a_turn_costs_no_query_more(conversation, preset):
 
     def queries() -> int:
         turn = conversation.open_turn([user_message("hi")])
-        claim = rows.claim(turn.pk)
+        claim = turn_store.claim(turn.pk)
         with CaptureQueriesContext(connection) as captured:
-            work = load.load(claim)
-        assert not work.gathering.sources
+            work = turn_loader.load(claim)
+        assert not work.turn_context.sources
         Turn.objects.update(status=Turn.Status.COMPLETED)
         return len(captured)
 
@@ -365,14 +365,15 @@ async def test_after_an_approval_the_model_is_told_the_same(
         approval=Approval(policy="always"),
     )
     monkeypatch.setattr(
-        "conversations.engine.offer._tools", lambda turn: Offer({"pay": tool})
+        "conversations.engine.available_tools._tools",
+        lambda turn: PermittedTools({"pay": tool}),
     )
     await sync_to_async(attach)(preset, name="n", kind="python", function="count")
     call = [ToolCallDelta(0, "c1", "pay", "{}"), FinishDelta("tool_calls")]
     script = say(call, ANSWER)
     turn = await ask(conversation)
     engine.submit(turn.pk, conversation.pk)
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         if batch[-1].type == "parley:turn.waiting":
             break
 
@@ -419,10 +420,10 @@ async def test_a_provider_that_fails_changes_nothing_of_what_was_kept(
 
 def test_a_fenced_run_keeps_nothing(conversation):
     turn = conversation.open_turn([user_message("hi")])
-    old = rows.claim(turn.pk)
+    old = turn_store.claim(turn.pk)
     Turn.objects.filter(pk=turn.pk).update(epoch=5)
-    with pytest.raises(engine.log.Fenced):
-        gathering.keep(old, [])
+    with pytest.raises(engine.event_log.StaleEpoch):
+        turn_context.save_context(old, [])
     assert not GatheredContext.objects.exists()
 
 
@@ -437,7 +438,7 @@ def test_a_source_on_demand_is_named_where_the_model_has_the_means(
     assert work.task.prepare([]).instructions == "You help."
     Tool.objects.filter(name="get_context").update(enabled=True)
     work = loaded(conversation)
-    assert not work.gathering.sources
+    assert not work.turn_context.sources
     told = work.task.prepare([]).instructions
     assert "- orders: Orders" in told
     assert "Tea." not in told
@@ -495,12 +496,12 @@ def test_presets_are_for_their_groups(db):
     Preset.objects.create(name="some", is_default=True).groups.add(group)
 
     def names(user):
-        return [row.name for row in Preset.objects.permitted(user)]
+        return [row.name for row in Preset.objects.available_to(user)]
 
     assert names(ada) == ["all"]
-    assert Preset.objects.default_of(ada) is None
+    assert Preset.objects.default_for(ada) is None
     ada.groups.add(group)
     assert names(ada) == ["all", "some"]
     assert names(None) == ["all", "some"]
     assert names(a_user("root", is_superuser=True)) == ["all", "some"]
-    assert Preset.objects.default_of(ada).name == "some"
+    assert Preset.objects.default_for(ada).name == "some"

@@ -9,7 +9,12 @@ from django import forms
 from django.http import QueryDict
 
 from conversations.models import Question
-from conversations.question_forms import ApprovalForm, SchemaForm, fields_of, form_for
+from conversations.pages.question_forms import (
+    ApprovalForm,
+    SchemaForm,
+    fields_of,
+    form_for,
+)
 
 SCHEMA = {
     "type": "object",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.readable import (
+from conversations.turns.tool_display import (
     MAX_COLUMNS,
     MAX_NODES,
     MAX_ROWS,

@@ -13,14 +13,22 @@ import redis as redis_client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversations.engine import entries, mirrors, outbox, redis_wire
-from conversations.engine.bus import Bus
-from conversations.engine.log import Fenced, Position, encoded
-from conversations.engine.redis_log import RedisLog
-from conversations.engine.redis_wire import LARGE, large_of, pack, stream_of, unpack
+from conversations.engine import packed_events
+from conversations.engine.event_log import Position, StaleEpoch, encode_event
+from conversations.engine.redis import encoding, publisher
+from conversations.engine.redis import subscriber as mirrors
+from conversations.engine.redis.encoding import (
+    LARGE,
+    large_event_key,
+    pack,
+    stream_key,
+    unpack,
+)
+from conversations.engine.redis.event_log import RedisLog
+from conversations.engine.redis.pubsub import Bus
 from llm.wire.deltas import CloseDelta, TextDelta
-from llm.wire.mending import mended
 from llm.wire.response import ResponseBuilder
+from llm.wire.sanitize import sanitize_text
 from tests.scaled import REDIS, RedisProcess, need_servers
 
 
@@ -38,7 +46,7 @@ class Process:
         self.bus = Bus(url, lambda kind, ids: None)
         self.log = RedisLog(self.bus)
         if deaf:  # to all that is published
-            self.bus.follow = lambda turn_id, told: None
+            self.bus.subscribe = lambda turn_id, told: None
 
     async def __aenter__(self) -> Process:
         self.bus.start()
@@ -71,28 +79,32 @@ async def until(condition) -> None:
 
 
 async def heard(process: Process, turn: str, count: int):
-    mirror = await process.log.follow(turn)
+    mirror = await process.log.subscribe(turn)
     await until(lambda: len(mirror.entries) >= count)
     return mirror
 
 
 def test_a_batch_is_read_as_it_was_written():
     lines = [
-        redis_wire.line_of("response.created", Position(1, 1), b'{"a": "b c\\n"}'),
-        redis_wire.line_of("response.completed", None, b"{}"),
+        encoding.encode_line("response.created", Position(1, 1), b'{"a": "b c\\n"}'),
+        encoding.encode_line("response.completed", None, b"{}"),
     ]
     batch = pack(7, lines)
     first, last = unpack("resp_1", Position(2, batch.first), batch.data)
-    assert (first.type, first.told_at) == ("response.created", Position(1, 1))
-    assert (first.place, first.data) == (Position(2, 7), b'{"a": "b c\\n"}')
-    assert (last.place, last.told_at, last.is_last) == (Position(2, 8), None, True)
+    assert (first.type, first.earlier_position) == ("response.created", Position(1, 1))
+    assert (first.log_position, first.data) == (Position(2, 7), b'{"a": "b c\\n"}')
+    assert (last.log_position, last.earlier_position, last.is_last) == (
+        Position(2, 8),
+        None,
+        True,
+    )
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["hints", "no hints"])
 async def test_another_process_is_told_the_same(url, turn, deaf):
     async with Process(url) as worker, Process(url, deaf=deaf) as web:
-        journal = worker.log.journal(turn, lambda: None)
-        mirror = await web.log.follow(turn)
+        journal = worker.log.open_publisher(turn, lambda: None)
+        mirror = await web.log.subscribe(turn)
         events = []
         for batch in said(turn):
             journal.append(1, batch)
@@ -100,7 +112,7 @@ async def test_another_process_is_told_the_same(url, turn, deaf):
             await asyncio.sleep(0)
         await until(lambda: mirror.ended)
         assert [entry.event for entry in mirror.entries] == events
-        assert [entry.place.sequence for entry in mirror.entries] == [
+        assert [entry.log_position.sequence for entry in mirror.entries] == [
             *range(len(events))
         ]
         late = await heard(worker, turn, len(events))
@@ -112,34 +124,34 @@ async def test_another_process_is_told_the_same(url, turn, deaf):
 async def test_who_was_taken_over_can_say_nothing_more(url, turn):
     async with Process(url) as zombie, Process(url) as other:
         fenced = asyncio.Event()
-        first = zombie.log.journal(turn, fenced.set)
+        first = zombie.log.open_publisher(turn, fenced.set)
         start, *rest = said(turn)
         first.append(1, start)
         await heard(zombie, turn, len(start))
-        second = other.log.journal(turn, lambda: None)
+        second = other.log.open_publisher(turn, lambda: None)
         for batch in said(turn, ["Another"]):
             second.append(2, batch)
-        mirror = await other.log.follow(turn)
+        mirror = await other.log.subscribe(turn)
         await until(lambda: mirror.ended)
-        with suppress(Fenced):  # it may have found out by itself
+        with suppress(StaleEpoch):  # it may have found out by itself
             first.append(1, rest[0])
         async with asyncio.timeout(30):
             await fenced.wait()
-        with pytest.raises(Fenced):
+        with pytest.raises(StaleEpoch):
             first.append(1, rest[1])
-        assert {entry.place.epoch for entry in mirror.entries} == {2}
-        assert await other.bus.redis.xlen(stream_of(turn)) >= 1
-        oldest = await other.bus.redis.xrange(stream_of(turn), count=1)
+        assert {entry.log_position.epoch for entry in mirror.entries} == {2}
+        assert await other.bus.redis.xlen(stream_key(turn)) >= 1
+        oldest = await other.bus.redis.xrange(stream_key(turn), count=1)
         assert oldest[0][0] == b"2-0"
 
 
 async def test_what_all_turns_keep_is_bounded_and_short_ones_go_on(url, monkeypatch):
     """An empty batch tells those who follow a long one to ask the rows."""
-    monkeypatch.setattr(outbox, "TOGETHER", 50_000)
-    monkeypatch.setattr(outbox, "SHORT", 5_000)
+    monkeypatch.setattr(publisher, "MAX_TOTAL_SIZE", 50_000)
+    monkeypatch.setattr(publisher, "SHORT_LOG_SIZE", 5_000)
     turns = [f"resp_{uuid.uuid4().hex}" for _ in range(3)]
     async with Process(url) as worker:
-        *long, short = (worker.log.journal(turn, lambda: None) for turn in turns)
+        *long, short = (worker.log.open_publisher(turn, lambda: None) for turn in turns)
         saying = [said(turn, ["x" * 3_000] * 40) for turn in turns]
         for _ in range(40):
             for journal, batches in zip(long, saying, strict=False):
@@ -147,11 +159,11 @@ async def test_what_all_turns_keep_is_bounded_and_short_ones_go_on(url, monkeypa
                 await until(lambda j=journal: j.is_sent)
         assert sum(journal.size for journal in long) < 50_000 + 2 * 5_000
         for turn in turns[:2]:
-            [(_, newest)] = await worker.bus.redis.xrevrange(stream_of(turn), count=1)
+            [(_, newest)] = await worker.bus.redis.xrevrange(stream_key(turn), count=1)
             assert newest[b"e"] == b""
         for batch in said(turns[2]):
             short.append(1, batch)
-        mirror = await worker.log.follow(turns[2])
+        mirror = await worker.log.subscribe(turns[2])
         await until(lambda: mirror.ended)
 
 
@@ -160,18 +172,22 @@ async def test_a_large_event_stands_by_itself_and_holds_up_nobody(url, turn):
     small = f"{turn}-small"
     async with Process(url) as worker, Process(url) as web:
         for name, texts in ((turn, [large]), (small, ["ok"])):
-            journal = worker.log.journal(name, lambda: None)
+            journal = worker.log.open_publisher(name, lambda: None)
             for batch in said(name, texts):
                 journal.append(1, batch)
-        mirrors = [await web.log.follow(name) for name in (turn, small)]
+        mirrors = [await web.log.subscribe(name) for name in (turn, small)]
         await until(lambda: all(mirror.ended for mirror in mirrors))
         delta = next(e for e in mirrors[0].entries if e.type.endswith("text.delta"))
         assert delta.event["delta"] == large
-        assert await web.bus.redis.exists(large_of(turn, delta.place))
-        assert await web.bus.redis.ttl(large_of(turn, delta.place)) > 0
+        assert await web.bus.redis.exists(large_event_key(turn, delta.log_position))
+        assert await web.bus.redis.ttl(large_event_key(turn, delta.log_position)) > 0
 
 
-BORDERS = (entries._SMALL, entries._LARGE, LARGE)  # deflated from, up to; by itself
+BORDERS = (
+    packed_events._SMALL,
+    packed_events._LARGE,
+    LARGE,
+)  # deflated from, up to; by itself
 sizes = st.one_of(
     *(st.integers(border - 60, border + 60) for border in BORDERS),
     st.integers(0, 40_000),
@@ -184,13 +200,13 @@ async def both_ways(url, events, batch):
     came late and read it from Redis."""
     turn = f"resp_{uuid.uuid4().hex}"
     async with Process(url) as worker, Process(url) as web, Process(url) as late:
-        journal = worker.log.journal(turn, lambda: None)
-        mirror = await web.log.follow(turn)
+        journal = worker.log.open_publisher(turn, lambda: None)
+        mirror = await web.log.subscribe(turn)
         for start in range(0, len(events), batch):
             journal.append(1, events[start : start + batch])
             await asyncio.sleep(0)
         await until(lambda: mirror.ended)
-        own, read = await worker.log.follow(turn), await late.log.follow(turn)
+        own, read = await worker.log.subscribe(turn), await late.log.subscribe(turn)
         await until(lambda: own.ended and read.ended)
         return [[entry.data for entry in log.entries] for log in (own, mirror, read)]
 
@@ -206,27 +222,27 @@ def test_events_of_any_size_come_back_to_the_byte_on_every_process(url, texts, b
     builder = ResponseBuilder(id="resp_1", model="m")
     events = builder.start()
     for number, (size, letter) in enumerate(texts):
-        text = letter * (size // len(mended(letter).encode()))
+        text = letter * (size // len(sanitize_text(letter).encode()))
         events += builder.feed([TextDelta(number, text), CloseDelta(number)])
     events += builder.complete()
-    told = [encoded(event) for event in events]
+    told = [encode_event(event) for event in events]
     assert asyncio.run(both_ways(url, events, batch)) == [told] * 3
 
 
 async def test_a_large_event_is_written_and_read_piece_by_piece(url, turn, monkeypatch):
     """So each answer of Redis is in time, however long the event."""
-    for module in (outbox, mirrors):
-        monkeypatch.setattr(module, "PIECE", LARGE)
+    for module in (publisher, mirrors):
+        monkeypatch.setattr(module, "CHUNK_SIZE", LARGE)
     large = "x" * (4 * LARGE)
     async with Process(url) as worker, Process(url) as web:
         sizes = []
         for process in (worker, web):
             send = process.bus.redis.connection_pool.connection_class
             monkeypatch.setattr(send, "read_response", noting(send, sizes))
-        journal = worker.log.journal(turn, lambda: None)
+        journal = worker.log.open_publisher(turn, lambda: None)
         for batch in said(turn, [large]):
             journal.append(1, batch)
-        mirror = await web.log.follow(turn)
+        mirror = await web.log.subscribe(turn)
         await until(lambda: mirror.ended)
         delta = next(e for e in mirror.entries if e.type.endswith("text.delta"))
         assert delta.event["delta"] == large
@@ -246,7 +262,7 @@ def noting(kind, sizes):
 
 
 async def test_pieces_that_redis_forgot_are_written_again(url, turn, monkeypatch):
-    monkeypatch.setattr(outbox, "PIECE", LARGE)
+    monkeypatch.setattr(publisher, "CHUNK_SIZE", LARGE)
     large = "x" * (4 * LARGE)
     async with Process(url) as worker, Process(url) as web:
         pipeline, made = worker.bus.redis.pipeline, []
@@ -254,32 +270,32 @@ async def test_pieces_that_redis_forgot_are_written_again(url, turn, monkeypatch
         def forgetting(**options):
             made.append(pipeline(**options))
             if len(made) == 3:  # between two pieces
-                made[-1].delete(large_of(turn, Position(1, 4)))
+                made[-1].delete(large_event_key(turn, Position(1, 4)))
             return made[-1]
 
         monkeypatch.setattr(worker.bus.redis, "pipeline", forgetting)
-        journal = worker.log.journal(turn, lambda: None)
+        journal = worker.log.open_publisher(turn, lambda: None)
         for batch in said(turn, [large]):
             journal.append(1, batch)
-        mirror = await web.log.follow(turn)
+        mirror = await web.log.subscribe(turn)
         await until(lambda: mirror.ended)
         delta = next(e for e in mirror.entries if e.type.endswith("text.delta"))
-        assert delta.place == Position(1, 4)
+        assert delta.log_position == Position(1, 4)
         assert delta.event["delta"] == large
 
 
 async def test_what_is_over_does_not_stay_for_ever(url, turn):
     async with Process(url) as worker:
-        journal = worker.log.journal(turn, lambda: None)
+        journal = worker.log.open_publisher(turn, lambda: None)
         batches = list(said(turn))
         journal.append(1, batches[0])
         await heard(worker, turn, 1)
-        assert await worker.bus.redis.ttl(stream_of(turn)) > 3600
+        assert await worker.bus.redis.ttl(stream_key(turn)) > 3600
         for batch in batches[1:]:
             journal.append(1, batch)
-        mirror = await worker.log.follow(turn)
+        mirror = await worker.log.subscribe(turn)
         await until(lambda: mirror.ended)
-        assert 0 < await worker.bus.redis.ttl(stream_of(turn)) <= 300
+        assert 0 < await worker.bus.redis.ttl(stream_key(turn)) <= 300
 
 
 async def test_a_redis_that_forgot_everything_is_told_again(tmp_path, turn):
@@ -287,7 +303,7 @@ async def test_a_redis_that_forgot_everything_is_told_again(tmp_path, turn):
     redis = RedisProcess(tmp_path).start()
     try:
         async with Process(redis.url) as worker, Process(redis.url) as web:
-            journal = worker.log.journal(turn, lambda: None)
+            journal = worker.log.open_publisher(turn, lambda: None)
             batches = list(said(turn))
             for batch in batches[:3]:
                 journal.append(1, batch)
@@ -298,9 +314,9 @@ async def test_a_redis_that_forgot_everything_is_told_again(tmp_path, turn):
             journal.append(1, batches[4])
             await until(lambda: mirror.ended)
             with redis_client.Redis(port=redis.port) as plain:
-                await until(lambda: plain.exists(stream_of(turn)))
-            web.log.mirrors._mirrors.clear()
-            late = await web.log.follow(turn)
+                await until(lambda: plain.exists(stream_key(turn)))
+            web.log.subscriber._logs.clear()
+            late = await web.log.subscribe(turn)
             await until(lambda: late.ended)
             events = [event for batch in batches for event in batch]
             for each in (mirror, late):
@@ -312,9 +328,9 @@ async def test_a_redis_that_forgot_everything_is_told_again(tmp_path, turn):
 async def test_many_turns_share_few_round_trips(url):
     turns = [f"resp_{uuid.uuid4().hex}" for _ in range(50)]
     async with Process(url) as worker, Process(url) as web:
-        mirrors = [await web.log.follow(name) for name in turns]
+        mirrors = [await web.log.subscribe(name) for name in turns]
         streams = [
-            (worker.log.journal(name, lambda: None), said(name, ["a"] * 40))
+            (worker.log.open_publisher(name, lambda: None), said(name, ["a"] * 40))
             for name in turns
         ]
         while streams:

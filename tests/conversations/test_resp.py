@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
-from conversations.engine.resp import Replies, pack
+from conversations.engine.redis.resp import Replies, pack
 
 SAID = (
     b"+OK\r\n:42\r\n$-1\r\n$0\r\n\r\n*0\r\n*-1\r\n$5\r\na\r\nb!\r\n-ERR no: 1\r\n"

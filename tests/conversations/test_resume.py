@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.resume import Resumption
+from conversations.turns.resume import Resumption
 from llm.wire.deltas import (
     ProofDelta,
     ReasoningDelta,
@@ -119,7 +119,7 @@ def resumed_behind(prefill, *batches):
     resumption.start()
     assert resumption.prefill == BEGUN.rstrip()
     builder.begin_call()
-    resumption.go_on_from(prefill)
+    resumption.continue_after(prefill)
     for batch in batches:
         resumption.feed(batch)
     resumption.end()

@@ -14,9 +14,9 @@ from django.core.files.base import ContentFile
 from django.core.management import call_command
 from django.utils import timezone
 
-from conversations import retention
-from conversations.ledger import Balance, LedgerEntry
-from conversations.memories import Memory
+from conversations.access.budget import Balance, LedgerEntry
+from conversations.engine.maintenance import retention
+from conversations.engine.maintenance.retention import clean_up
 from conversations.models import (
     AccessToken,
     Attachment,
@@ -25,7 +25,7 @@ from conversations.models import (
     Item,
     Turn,
 )
-from conversations.retention import clean_up
+from conversations.models.memory import Memory
 from llm.models import ModelCall
 
 from .scene import a_finished_turn, a_user

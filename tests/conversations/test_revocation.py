@@ -19,15 +19,15 @@ from django.utils import timezone
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from conversations.models import AccessToken, Conversation, Question, ToolCall, Turn
-from conversations.revocation import (
+from conversations.engine.connection_revocation import (
+    ClosingTasks,
     Connections,
     Credential,
-    EndingTasks,
     invalid,
 )
+from conversations.models import AccessToken, Conversation, Question, ToolCall, Turn
 from llm.wire.items import user_message
-from project.application import application
+from project.server.application import application
 from tests.conversations.clients import NO_TLS, PATIENCE, Program, sign_in, socket
 from tests.conversations.scene import a_user, signed_in
 from tests.serving import ServerProcess
@@ -138,11 +138,11 @@ async def test_only_what_is_no_longer_valid_is_ended_and_once():
         connections.add(credential, lambda c=credential: ended.append(c))
     gone = connections.add(credentials[0], lambda: ended.append("it had gone"))
     gone()
-    await connections.look()
+    await connections.check()
     assert ended == []
     await sync_to_async(_signed_out)(credentials[0])
     for _ in range(2):
-        await connections.look()
+        await connections.check()
     assert ended == [credentials[0], credentials[0]]
 
 
@@ -158,7 +158,7 @@ async def test_one_that_cannot_be_ended_leaves_no_other_open(
     for end in (fail, lambda: ended.append(1), fail, lambda: ended.append(2)):
         connections.add(theirs, end)
     await sync_to_async(_signed_out)(theirs)
-    await connections.look()
+    await connections.check()
     assert ended == [1, 2]
     failures = [r for r in caplog.records if "was not ended" in r.getMessage()]
     assert len(failures) == 2
@@ -167,7 +167,7 @@ async def test_one_that_cannot_be_ended_leaves_no_other_open(
 async def test_a_socket_that_cannot_be_closed_is_logged(
     caplog: pytest.LogCaptureFixture,
 ):
-    tasks, has_run = EndingTasks(), asyncio.Event()
+    tasks, has_run = ClosingTasks(), asyncio.Event()
 
     async def fail() -> None:
         has_run.set()

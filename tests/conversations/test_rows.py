@@ -10,11 +10,11 @@ from django.db import OperationalError, connection, transaction
 from django.db.models.signals import post_save, pre_save
 from django.utils import timezone
 
-from conversations.engine import rows
-from conversations.engine.rows import Claim, Ending, Progress, Snapshot
+from conversations.engine import turn_store
+from conversations.engine.turn_store import Claim, Ending, Snapshot, TurnProgress
 from conversations.models import Conversation, Item, Turn
+from llm.db.compiled_queries import CompiledInsert
 from llm.models import ModelCall
-from llm.prepared import Insert
 from llm.wire.items import message, user_message
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize("model", [Turn, Item, ModelCall])
 @pytest.mark.parametrize("signal", [pre_save, post_save], ids=["before", "after"])
 def test_nobody_waits_for_a_signal_that_no_insert_sends(model, signal):
-    """No app of ours or of others: `llm.prepared.Insert` would pass it by."""
+    """In no app: `llm.db.compiled_queries.CompiledInsert` sends no signal."""
     assert not signal.has_listeners(model)
 
 
@@ -31,7 +31,7 @@ def running() -> Claim:
     owner, _ = User.objects.get_or_create(username="anna")
     conversation = Conversation.objects.create(owner=owner)
     turn = conversation.open_turn([user_message("hello")])
-    claim = rows.claim(turn.pk)
+    claim = turn_store.claim(turn.pk)
     assert claim is not None
     return claim
 
@@ -43,10 +43,10 @@ def turn_of(claim: Claim) -> Turn:
 def test_a_beat_keeps_what_was_said_and_renews_the_lease():
     speaks, thinks, begins = running(), running(), running()
     kept = Snapshot([{"type": "message", "id": "msg_1"}], 7)
-    rows.heartbeat({speaks: kept, thinks: kept})
+    turn_store.heartbeat({speaks: kept, thinks: kept})
     Turn.objects.update(lease_until=timezone.now())
     later = Snapshot([{"type": "message", "id": "msg_2"}], 9)
-    heard = rows.heartbeat({speaks: later, thinks: None, begins: Snapshot([], 1)})
+    heard = turn_store.heartbeat({speaks: later, thinks: None, begins: Snapshot([], 1)})
     assert (heard.lost, heard.stopped) == ([], [])
     told = [(turn_of(c).partial, turn_of(c).last_sequence) for c in (speaks, thinks)]
     assert told == [(later.items, 9), (kept.items, 7)]
@@ -59,9 +59,11 @@ def test_a_beat_learns_what_is_lost_and_what_is_to_stop():
     Turn.objects.filter(pk=taken.turn_id).update(epoch=2, partial=["theirs"])
     Turn.objects.filter(pk=over.turn_id).update(status=Turn.Status.COMPLETED)
     Turn.objects.filter(pk=gone.turn_id).delete()
-    rows.request_cancel(stopped.turn_id)
+    turn_store.request_cancel(stopped.turn_id)
     said = Snapshot(["mine"], 3)
-    heard = rows.heartbeat(dict.fromkeys((mine, taken, over, gone, stopped), said))
+    heard = turn_store.heartbeat(
+        dict.fromkeys((mine, taken, over, gone, stopped), said)
+    )
     assert sorted(heard.lost) == sorted(c.turn_id for c in (taken, over, gone))
     assert heard.stopped == [stopped.turn_id]
     assert turn_of(taken).partial == ["theirs"]
@@ -70,27 +72,27 @@ def test_a_beat_learns_what_is_lost_and_what_is_to_stop():
 
 
 def test_beats_of_many_runs_are_of_all(monkeypatch, django_assert_num_queries):
-    monkeypatch.setattr(rows, "BEATS", 2)
+    monkeypatch.setattr(turn_store, "BEATS", 2)
     claims = [running() for _ in range(5)]
     for claim in claims[3:]:
-        rows.request_cancel(claim.turn_id)
+        turn_store.request_cancel(claim.turn_id)
     with django_assert_num_queries(2 + 2 * 3):  # the transaction's own two
-        heard = rows.heartbeat(dict.fromkeys(claims, Snapshot([1], 1)))
+        heard = turn_store.heartbeat(dict.fromkeys(claims, Snapshot([1], 1)))
     assert sorted(heard.stopped) == sorted(claim.turn_id for claim in claims[3:])
     assert [turn_of(claim).partial for claim in claims] == [[1]] * 5
-    assert rows.heartbeat({}) == rows.Heard([], [])
+    assert turn_store.heartbeat({}) == turn_store.HeartbeatResult([], [])
 
 
 def test_what_was_said_before_an_item_was_kept_is_not_kept_beside_it():
     """A beat may be written after the step that is later: by another thread."""
     mine, item = running(), message("assistant", "Good day")
     before, after = Snapshot([item], 5), Snapshot([message("assistant", "And")], 7)
-    rows.advance(
-        mine, Progress(items=[(item, None, 5)], first_position=1, last_sequence=6)
+    turn_store.advance(
+        mine, TurnProgress(items=[(item, None, 5)], first_position=1, last_sequence=6)
     )
-    rows.heartbeat({mine: before})
+    turn_store.heartbeat({mine: before})
     assert (turn_of(mine).partial, turn_of(mine).last_sequence) == (None, 6)
-    rows.keep(mine, after)
+    turn_store.store_snapshot(mine, after)
     assert (turn_of(mine).partial, turn_of(mine).last_sequence) == (after.items, 7)
 
 
@@ -103,7 +105,7 @@ def test_an_item_is_encoded_before_the_transaction():
         type="message",
         payload=item,
     )
-    write = Insert(Item).ready(row)
+    write = CompiledInsert(Item).prepare(row)
     item_then = dict(item)
     item["content"] = []
     write()
@@ -129,11 +131,11 @@ def test_no_lease_waits_for_a_turn_that_is_being_written():
                 cursor.execute("BEGIN")
                 locked = "UPDATE conversations_turn SET usage = NULL WHERE id = %s"
                 cursor.execute(locked, [writes.turn_id])
-            heard = rows.heartbeat({writes: None, others: None})
-            assert heard == rows.Heard([], [])
+            heard = turn_store.heartbeat({writes: None, others: None})
+            assert heard == turn_store.HeartbeatResult([], [])
             assert turn_of(others).lease_until > past
             assert turn_of(writes).lease_until == past
-            assert rows.to_sweep(10) == []
+            assert turn_store.to_sweep(10) == []
     finally:
         theirs.close()
 
@@ -164,13 +166,17 @@ def test_a_transaction_that_stood_still_is_a_connection_that_broke():
 @needs_postgres
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    ("length", "limit"), [(10, "5s"), (rows.MUCH + 1, "1min")], ids=["short", "long"]
+    ("length", "limit"),
+    [(10, "5s"), (turn_store.LARGE_WRITE + 1, "1min")],
+    ids=["short", "long"],
 )
 def test_what_is_long_has_the_time_to_be_sent(length: int, limit: str):
     """A transaction stands still for PostgreSQL while it is sent something."""
     short, long = message("assistant", "Good day"), message("assistant", "x" * length)
     items = [(short, None, 5), (long, None, 9)]
-    progress = Progress(items=items, first_position=1, last_sequence=9, ended_output=2)
+    progress = TurnProgress(
+        items=items, first_position=1, last_sequence=9, ended_output=2
+    )
     response = {"usage": None, "incomplete_details": None}
     ending = Ending(
         status="completed",
@@ -181,10 +187,10 @@ def test_what_is_long_has_the_time_to_be_sent(length: int, limit: str):
         progress=progress,
     )
     for write in (
-        lambda claim: rows.advance(claim, progress),
-        lambda claim: rows.suspend(claim, progress, []),
-        lambda claim: rows.finish(claim, ending),
-        lambda claim: rows.release(claim, [long], []),
+        lambda claim: turn_store.advance(claim, progress),
+        lambda claim: turn_store.suspend(claim, progress, []),
+        lambda claim: turn_store.finish(claim, ending),
+        lambda claim: turn_store.release(claim, [long], []),
     ):
         claim = running()
         with limits_of_writes() as told:

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from conversations.engine import run as runs
-from conversations.engine.rows import Claim
 from conversations.engine.run import Run
+from conversations.engine.turn_store import Claim
 from llm.wire.deltas import TextDelta
 
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from django.conf import settings as configured
 
-from conversations.engine import schedule
-from conversations.engine.database import Database
-from conversations.engine.schedule import DAY, JOBS, Job, Schedule, claim
+from conversations.engine.database.executor import Database
+from conversations.engine.maintenance import schedule
+from conversations.engine.maintenance.schedule import DAY, JOBS, Job, Schedule, claim
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.search import Query, fold, ranked, tokens_of, words_of
+from conversations.search.matching import Query, fold, rank, tokens_of, words_of
 
 TEXTS = ["I like tea.", "Tea and coffee, please", "My cat is called Łódź.", ""]
 
@@ -26,7 +26,7 @@ TEXTS = ["I like tea.", "Tea and coffee, please", "My cat is called Łódź.", "
 )
 def test_what_has_more_of_the_words_stands_first(query, found):
     rows = list(range(len(TEXTS)))
-    assert ranked(query, rows, lambda row: TEXTS[row]) == found
+    assert rank(query, rows, lambda row: TEXTS[row]) == found
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_an_index_of_tokens_loses_no_text_that_a_query_matches(query, text):
 def test_matches_are_marked_where_they_stand(query, text):
     text = unicodedata.normalize("NFC", text)
     wanted = Query.of(query)
-    places = wanted.places(text)
+    places = wanted.match_spans(text)
     assert bool(places) == bool(wanted.score(fold(text)))
     if places:
-        assert wanted.first_place(text) == places[0][0]
+        assert wanted.first_position(text) == places[0][0]
     for start, end in places:
         assert 0 <= start < end <= len(text)
         assert wanted.score(fold(text[start:end])) or end - start == 1

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from conversations import finding, search_index
-from conversations.finding import find
 from conversations.models import Conversation, Item, SearchDocument, Turn
-from conversations.search import PORTION, Query, fold, tokens_of
-from conversations.search_index import Search, index_pending
+from conversations.search import index as search_index
+from conversations.search import results as finding
+from conversations.search.index import MessageSearch, index_pending
+from conversations.search.matching import PORTION, Query, fold, tokens_of
+from conversations.search.results import find_conversations
 from llm.wire.items import message, text_of, user_message
 
 from .scene import a_user
@@ -87,8 +88,8 @@ def found(user: Any, query: str) -> list[str]:
     """Ids of all conversations that are found, page after page."""
     ids: list[str] = []
     while True:
-        page = find(user, query, len(ids))
-        ids += [each.id for each in page.found]
+        page = find_conversations(user, query, len(ids))
+        ids += [each.id for each in page.conversations]
         if not page.has_more:
             return ids
 
@@ -135,7 +136,7 @@ def test_pages_lead_to_the_first_conversation(ada: Any):
 def test_a_rare_word_is_found_behind_any_number_of_common_ones(
     ada: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(search_index, "NEWEST", 5)
+    monkeypatch.setattr(search_index, "MAX_NEWEST", 5)
     monkeypatch.setattr(search_index, "FEWEST_MATCHES", 3)
     monkeypatch.setattr(search_index, "PORTION", 4)
     rare = a_conversation(ada, "", "python zymurgy")
@@ -234,9 +235,9 @@ def test_a_search_says_when_old_messages_are_not_indexed_yet(
 ):
     monkeypatch.setattr(search_index, "MAX_UNINDEXED", 2)
     a_conversation(ada, "", "one", "two", "three")
-    assert not find(ada, "three").is_complete
+    assert not find_conversations(ada, "three").is_complete
     index()
-    assert find(ada, "three").is_complete
+    assert find_conversations(ada, "three").is_complete
 
 
 def test_a_search_reads_no_more_than_so_much_by_itself(
@@ -245,11 +246,11 @@ def test_a_search_reads_no_more_than_so_much_by_itself(
     monkeypatch.setattr(search_index, "MAX_UNINDEXED_TEXT", 10)
     a_conversation(ada, "", "needle one")
     a_conversation(ada, "", "a longer text with a needle")
-    assert len(find(ada, "needle").found) == 1
-    assert not find(ada, "needle").is_complete
+    assert len(find_conversations(ada, "needle").conversations) == 1
+    assert not find_conversations(ada, "needle").is_complete
     index()
-    assert len(find(ada, "needle").found) == 2
-    assert find(ada, "needle").is_complete
+    assert len(find_conversations(ada, "needle").conversations) == 2
+    assert find_conversations(ada, "needle").is_complete
 
 
 def test_a_message_without_content_hides_no_other(ada: Any):
@@ -314,7 +315,7 @@ def test_any_of_the_words_is_enough_where_that_is_asked_for(ada: Any):
     one = a_conversation(ada, "", "tea")
     other = a_conversation(ada, "", "coffee")
     for _ in range(2):
-        search = Search.of(ada.pk, Query.of("coffee tea milk"), needs_all=False)
+        search = MessageSearch.of(ada.pk, Query.of("coffee tea milk"), needs_all=False)
         assert [match.conversation for match in search] == [other.pk, one.pk]
         index()
 

@@ -16,13 +16,13 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from conversations.sign_in import person
+from conversations.access.session_user import user_from_headers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 async def _user_of(*headers: tuple[bytes, bytes]) -> Any:
-    return await sync_to_async(person)(headers)
+    return await sync_to_async(user_from_headers)(headers)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from django.db.models import F
 from django.test import Client
 from django.urls import reverse
 
-from conversations.sign_in_attempts import NAMES, NAMES_LONGEST
+from conversations.access.sign_in_attempts import NAMES, NAMES_LONGEST
 from tests.conversations.scene import PASSWORD, a_user, bearer, signed_in, staff
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -200,7 +200,11 @@ def test_each_attempt_is_on_record_and_in_the_log_without_its_password(
         True,
     ]
     assert AccessLog.objects.get().ip_address == THERE
-    told = [r.getMessage() for r in caplog.records if r.name == "conversations.sign_in"]
+    told = [
+        r.getMessage()
+        for r in caplog.records
+        if r.name == "conversations.access.session_user"
+    ]
     assert told == [
         *["sign-in as 'ada' from 192.0.2.7 failed: wrong name or password"] * 5,
         "sign-in as 'ada' from 192.0.2.7 refused: too many failures",
@@ -216,7 +220,11 @@ def test_a_name_that_nobody_has_is_not_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     fail(6, name=PASSWORD)  # typed into the wrong field
     assert PASSWORD not in caplog.text
-    told = [r.getMessage() for r in caplog.records if r.name == "conversations.sign_in"]
+    told = [
+        r.getMessage()
+        for r in caplog.records
+        if r.name == "conversations.access.session_user"
+    ]
     assert told == [
         *["sign-in as an unknown name from 192.0.2.7 failed: wrong name or password"]
         * 5,

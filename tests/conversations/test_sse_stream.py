@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
-from conversations import engine, sse
-from conversations.engine.log import TurnLog
-from conversations.sse import FollowResponse, Streams
+from conversations import engine
+from conversations.engine.event_log import TurnLog
+from conversations.http import sse
+from conversations.http.sse import StreamMiddleware, TurnStreamResponse
 
 BEAT = b": heartbeat\n\n"
 
@@ -37,7 +38,7 @@ class Caller:
 
 
 async def admitted(scope: Any, receive: Any, send: Any) -> None:
-    answer: HttpResponse = FollowResponse("resp_1")
+    answer: HttpResponse = TurnStreamResponse("resp_1")
     headers = [(k.lower().encode(), v.encode()) for k, v in answer.items()]
     start = {"type": "http.response.start", "status": 202, "headers": headers}
     await send(start)
@@ -56,9 +57,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> TurnLog:
                 told += len(batch)
                 yield batch
             else:
-                await log.changed()
+                await log.wait_for_change()
 
-    monkeypatch.setattr(engine, "follow", follow)
+    monkeypatch.setattr(engine, "subscribe", follow)
     return log
 
 
@@ -67,7 +68,7 @@ def said(number: int, type: str = "response.output_text.delta") -> Any:
 
 
 def served(caller: Caller) -> asyncio.Task[None]:
-    streams = Streams(admitted)
+    streams = StreamMiddleware(admitted)
     return asyncio.ensure_future(streams(caller.scope, caller.receive, caller.send))
 
 
@@ -116,7 +117,7 @@ async def test_what_django_leaves_in_its_context_is_not_the_streams(log):
         raise ZeroDivisionError
 
     async def serve() -> str:
-        await Streams(app)(caller.scope, caller.receive, caller.send)
+        await StreamMiddleware(app)(caller.scope, caller.receive, caller.send)
         return left.get()
 
     caller = Caller()
@@ -137,7 +138,7 @@ async def test_who_is_cancelled_is_so_inside_django():
 
     caller = Caller()
     task = asyncio.ensure_future(
-        Streams(app)(caller.scope, caller.receive, caller.send)
+        StreamMiddleware(app)(caller.scope, caller.receive, caller.send)
     )
     await asyncio.sleep(0)
     task.cancel()

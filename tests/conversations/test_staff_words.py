@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conversations.engine_status import rounded
+from conversations.staff.engine_status import format_duration
 from conversations.templatetags.staff import seconds
 
 
@@ -21,7 +21,7 @@ from conversations.templatetags.staff import seconds
     ],
 )
 def test_a_time_is_told_in_the_unit_that_reads_best(value, words):
-    assert rounded(value) == words
+    assert format_duration(value) == words
 
 
 def test_a_page_parts_number_and_unit_so_that_they_stay_together():

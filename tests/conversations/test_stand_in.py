@@ -6,17 +6,17 @@ from itertools import chain
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.engine import rows
-from conversations.engine.core import _from_stand_in
-from conversations.engine.log import Entry, Position, TurnLog
-from conversations.engine.rows import Asked, Progress, Snapshot
-from conversations.engine.stand_in import (
-    Standing,
-    _standing,
-    known_questions,
-    lengthen,
-    look,
+from conversations.engine import turn_store
+from conversations.engine.engine import _fallback_entries
+from conversations.engine.event_log import Entry, Position, TurnLog
+from conversations.engine.redis.database_fallback import (
+    StoredTurn,
+    _load_turn,
+    extend_fallback,
+    load_turns,
+    recent_question_ids,
 )
+from conversations.engine.turn_store import NewQuestion, Snapshot, TurnProgress
 from conversations.models import Conversation, Question, ToolCall
 from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from llm.wire.items import message, user_message
@@ -27,7 +27,7 @@ TEXTS = ["One", " and", " two", " and three."]
 
 def standing_of(builder):
     """How the rows stand once all that the builder has told is in them."""
-    return Standing(
+    return StoredTurn(
         turn_id="resp_1",
         model="m",
         created_at=1,
@@ -86,14 +86,14 @@ EVENTS, STANDINGS = told()
 
 
 def stood_in(log):
-    return list(chain.from_iterable(log.stand_in))
+    return list(chain.from_iterable(log.fallback))
 
 
 def test_rows_tell_all_that_the_run_had_said():
     for standing in STANDINGS:
         log, whole = TurnLog("resp_1"), TurnLog("resp_1")
         whole.append(1, EVENTS[: standing.sequence + 1])
-        assert lengthen(log, standing)
+        assert extend_fallback(log, standing)
         assert shown(stood_in(log)) == shown(whole.entries)
 
 
@@ -104,14 +104,14 @@ def test_wherever_who_was_told_by_rows_is_cut_off_the_log_goes_on(known, standin
     log, whole = TurnLog("resp_1"), TurnLog("resp_1")
     log.append(1, EVENTS[:known])
     whole.append(1, EVENTS)
-    lengthen(log, standing)
+    extend_fallback(log, standing)
     beyond = stood_in(log)
     for cut in range(len(beyond) + 1):
         told = [*log.entries, *beyond[:cut]]
         last = told[-1].sequence if told else -1
         told += [entry for entry in whole.entries if entry.sequence > last]
         assert shown(told) == shown(whole.entries)
-        places = [entry.place for entry in told]
+        places = [entry.log_position for entry in told]
         assert places == sorted(set(places))
 
 
@@ -120,9 +120,9 @@ def test_wherever_who_was_told_by_rows_is_cut_off_the_log_goes_on(known, standin
 def test_who_was_told_elsewhere_goes_on_only_where_that_misses_nothing(place, standing):
     log, whole = TurnLog("resp_1"), TurnLog("resp_1")
     whole.append(1, EVENTS)
-    lengthen(log, standing)
+    extend_fallback(log, standing)
     told = list(whole.entries[: place + 1])
-    told += _from_stand_in(log.stand_in, log.entries, Position(1, place))
+    told += _fallback_entries(log.fallback, log.entries, Position(1, place))
     last = told[-1].sequence
     told += [entry for entry in whole.entries if entry.sequence > last]
     assert shown(told) == shown(whole.entries)
@@ -138,16 +138,16 @@ def test_what_cannot_be_told_before_it_is_done_does_not_count_as_told():
     builder.feed([ItemDelta("s", {"type": "web_search_call"})])
     standing = standing_of(builder)
     log = TurnLog("resp_1")
-    assert lengthen(log, standing)
-    assert stood_in(log)[-1].place == Position(1, end)
-    assert not lengthen(log, standing)
+    assert extend_fallback(log, standing)
+    assert stood_in(log)[-1].log_position == Position(1, end)
+    assert not extend_fallback(log, standing)
 
 
 def test_rows_that_grow_are_told_as_they_grow():
     log = TurnLog("resp_1")
     for standing in STANDINGS:
-        assert lengthen(log, standing)
-        assert not lengthen(log, standing)
+        assert extend_fallback(log, standing)
+        assert not extend_fallback(log, standing)
     whole = TurnLog("resp_1")
     whole.append(1, EVENTS)
     assert shown(stood_in(log)) == shown(whole.entries)
@@ -164,7 +164,7 @@ def test_what_was_told_of_an_item_is_not_told_again_when_it_is_done():
     for known in range(3, len(events)):
         log = TurnLog("resp_1")
         log.append(1, events[:known])
-        assert lengthen(log, standing_of(builder))
+        assert extend_fallback(log, standing_of(builder))
         told = [*log.entries, *stood_in(log)]
         assert [entry.type for entry in told] == whole
         assert told[-1].event["item"] == builder.output[0]
@@ -182,22 +182,24 @@ def test_a_run_that_took_the_turn_over_is_told_from_rows_too():
     after = ResponseBuilder(id="resp_1", model="m", created_at=1)
     again = [*after.start(), *after.restore(before.output, None)]
     again += after.feed([TextDelta("n", "One and two.")])
-    standing = replace(standing_of(after), epoch=2, ends=[None], told={0: done_at})
-    assert lengthen(log, standing)
-    told = _from_stand_in(log.stand_in, log.entries, log.entries[-1].place)
+    standing = replace(
+        standing_of(after), epoch=2, ends=[None], earlier_positions={0: done_at}
+    )
+    assert extend_fallback(log, standing)
+    told = _fallback_entries(log.fallback, log.entries, log.entries[-1].log_position)
     assert told[0].type == "parley:step.reset"
     assert told[0].event["output_index"] == 1
     assert shown(told[1:]) == {1: "One and two."}
     assert {entry.epoch for entry in told[1:]} == {2}
-    known = told[-1].place
+    known = told[-1].log_position
     assert known == Position(2, standing.sequence)
-    assert _from_stand_in(log.stand_in, log.entries, known) == []
-    late = _from_stand_in(log.stand_in, log.entries, None)
+    assert _fallback_entries(log.fallback, log.entries, known) == []
+    late = _fallback_entries(log.fallback, log.entries, None)
     assert shown(late) == {0: "First", 1: "One and two."}
-    places = {entry.event["type"]: entry.place for entry in late}
+    places = {entry.event["type"]: entry.log_position for entry in late}
     whole = TurnLog("resp_1")
     whole.append(2, again)
-    assert places["response.in_progress"] == whole.entries[1].place
+    assert places["response.in_progress"] == whole.entries[1].log_position
 
 
 @pytest.mark.django_db
@@ -205,14 +207,14 @@ def test_only_turns_of_which_rows_know_more_are_read_whole(django_assert_num_que
     owner = User.objects.create(username="anna")
     conversation = Conversation.objects.create(owner=owner)
     turn = conversation.open_turn([user_message("hello")])
-    mine = rows.claim(turn.pk)
+    mine = turn_store.claim(turn.pk)
     place = Position(1, 8)
-    assert not look({turn.pk: place}).standing, "the run has written nothing yet"
-    rows.keep(mine, Snapshot([message("assistant", "First")], 8))
+    assert not load_turns({turn.pk: place}).turns, "the run has written nothing yet"
+    turn_store.store_snapshot(mine, Snapshot([message("assistant", "First")], 8))
     with django_assert_num_queries(3):
-        assert not look({turn.pk: place}).standing
-    assert look({turn.pk: Position(1, 7)}).standing[turn.pk].sequence == 8
-    assert look({turn.pk: Position(0, -1)}).standing[turn.pk].sequence == 8
+        assert not load_turns({turn.pk: place}).turns
+    assert load_turns({turn.pk: Position(1, 7)}).turns[turn.pk].sequence == 8
+    assert load_turns({turn.pk: Position(0, -1)}).turns[turn.pk].sequence == 8
 
 
 @pytest.mark.django_db
@@ -220,18 +222,18 @@ def test_what_is_written_while_the_rows_are_read_is_not_told_twice():
     owner = User.objects.create(username="anna")
     conversation = Conversation.objects.create(owner=owner)
     turn = conversation.open_turn([user_message("hello")])
-    mine = rows.claim(turn.pk)
+    mine = turn_store.claim(turn.pk)
     first, second = message("assistant", "First"), message("assistant", "Second")
-    rows.advance(
-        mine, Progress(items=[(first, None, 3)], first_position=1, last_sequence=5)
+    turn_store.advance(
+        mine, TurnProgress(items=[(first, None, 3)], first_position=1, last_sequence=5)
     )
-    rows.keep(mine, Snapshot([second], 8))
+    turn_store.store_snapshot(mine, Snapshot([second], 8))
     turn.refresh_from_db()
-    before = _standing(turn)
-    rows.advance(
-        mine, Progress(items=[(second, None, 9)], first_position=2, last_sequence=9)
+    before = _load_turn(turn)
+    turn_store.advance(
+        mine, TurnProgress(items=[(second, None, 9)], first_position=2, last_sequence=9)
     )
-    assert _standing(turn) == before
+    assert _load_turn(turn) == before
     assert (before.done, before.open, before.sequence) == ([first], [second], 8)
 
 
@@ -243,44 +245,44 @@ def test_rows_ask_what_the_log_has_not_asked(known):
     log = TurnLog("resp_1")
     log.append(1, EVENTS[:known])
     asking = replace(STANDINGS[-1], questions=[QUESTION], is_waiting=True)
-    assert lengthen(log, asking)
+    assert extend_fallback(log, asking)
     *_, asked, waiting = stood_in(log)
     assert asked.event["question"] == QUESTION
     assert waiting.type == "parley:turn.waiting"
     assert [asked.sequence, waiting.sequence] == [len(EVENTS), len(EVENTS) + 1]
-    assert not lengthen(log, asking), "it is asked once"
+    assert not extend_fallback(log, asking), "it is asked once"
 
 
 def test_a_question_that_the_log_asked_is_not_asked_again():
     log, builder = TurnLog("resp_1"), ResponseBuilder(id="resp_1", model="m")
     asked = builder.extension("parley:approval.requested", question=QUESTION)
     log.append(1, [*EVENTS, {**asked[0], "sequence_number": len(EVENTS)}])
-    assert known_questions(log) == {"qst_1"}
-    assert not lengthen(log, replace(STANDINGS[-1], questions=[QUESTION]))
+    assert recent_question_ids(log) == {"qst_1"}
+    assert not extend_fallback(log, replace(STANDINGS[-1], questions=[QUESTION]))
 
 
 @pytest.mark.django_db
 def test_a_turn_that_waits_for_a_person_is_seen(django_assert_num_queries):
     owner = User.objects.create(username="anna")
     turn = Conversation.objects.create(owner=owner).open_turn([user_message("hello")])
-    mine = rows.claim(turn.pk)
+    mine = turn_store.claim(turn.pk)
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1"}
     call |= {"name": "act", "arguments": "{}", "status": "completed"}
     row = ToolCall.objects.create(turn=turn, call_id="call_1", name="act")
     items = [(call, None, 5)]
-    progress = Progress(items=items, first_position=1, last_sequence=5)
-    asked = Asked(kind=Question.Kind.APPROVAL, schema={}, arguments={})
-    (question,) = rows.suspend(mine, progress, [(call, asked)])
+    progress = TurnProgress(items=items, first_position=1, last_sequence=5)
+    asked = NewQuestion(kind=Question.Kind.APPROVAL, schema={}, arguments={})
+    (question,) = turn_store.suspend(mine, progress, [(call, asked)])
     assert question.tool_call == row
-    standing = look({turn.pk: Position(1, 5)}).standing[turn.pk]
+    standing = load_turns({turn.pk: Position(1, 5)}).turns[turn.pk]
     assert [each["id"] for each in standing.questions] == [question.pk]
     assert standing.is_waiting
     with django_assert_num_queries(3):
-        assert not look({turn.pk: Position(1, 7)}, {question.pk}).standing
+        assert not load_turns({turn.pk: Position(1, 7)}, {question.pk}).turns
 
 
 def test_another_epoch_waits_for_the_log():
     log = TurnLog("resp_1")
     log.append(2, EVENTS[:3])
-    assert not lengthen(log, STANDINGS[-1])
+    assert not extend_fallback(log, STANDINGS[-1])
     assert isinstance(log.entries[0], Entry)

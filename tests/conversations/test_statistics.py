@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from conversations import statistics
 from conversations.models import Conversation, ToolCall
-from conversations.statistics import PERIODS, report
+from conversations.staff import tool_statistics
+from conversations.staff.tool_statistics import PERIODS, report
 from llm.wire.items import user_message
 from tools.models import Tool
 
@@ -100,7 +100,7 @@ def test_only_the_period_counts(turn, period, names):
 
 
 def test_only_the_newest_calls_are_looked_at(turn, monkeypatch):
-    monkeypatch.setattr(statistics, "MAX_CALLS", 2)
+    monkeypatch.setattr(tool_statistics, "MAX_CALLS", 2)
     for name in ("a", "b", "c"):
         called(turn, name, seconds=1)
     found = report(ToolCall.objects.all(), "24h")

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from conversations.steps import (
+from conversations.turns.steps import (
     AwaitClient,
     CallTools,
     Finish,
     Generate,
+    calls_without_output,
     choice_after_calls,
     is_allowed,
     is_midway,
     next_step,
-    unanswered_calls,
 )
 from llm.wire.items import function_call_output, message, user_message
 
@@ -103,7 +103,7 @@ def test_an_answer_that_no_host_has_ended_is_midway(output, ended_output, midway
 
 
 def test_a_call_cut_short_is_never_run():
-    assert unanswered_calls([USER, CUT, call(2)]) == [call(2)]
+    assert calls_without_output([USER, CUT, call(2)]) == [call(2)]
 
 
 ALLOWED = {

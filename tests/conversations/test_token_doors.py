@@ -12,11 +12,13 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
 
-from conversations import engine, ledger, limits
-from conversations.addresses import client_address, is_within
-from conversations.admission import owner_of
+from conversations import engine
+from conversations.access import budget
+from conversations.access import rate_limits as limits
+from conversations.access.admission import token_bucket_owner
+from conversations.access.client_address import client_address, is_within
 from conversations.models import AccessToken, Conversation, Turn
-from conversations.tokens import Scope, validate_networks, validate_scopes
+from conversations.models.access_token import Scope, validate_networks, validate_scopes
 from llm.models import LanguageModel
 
 from .scene import a_model, a_user, scripted_host, signed_in
@@ -228,8 +230,8 @@ def test_a_turn_is_not_opened_where_no_tokens_are_left(
 ):
     program = holder(ada, tokens_per_minute=100)
     assert say(program, conversation).status_code == 202
-    owner = owner_of(AccessToken.objects.get())
-    limits.charge(owner, limits.Wanted("tokens", 100, 150))
+    owner = token_bucket_owner(AccessToken.objects.get())
+    limits.charge(owner, limits.Charge("tokens", 100, 150))
     answer = say(program, conversation)
     assert refusal(answer) == (429, "rate_limit_exceeded")
     assert "100 tokens a minute" in answer.json()["error"]["message"]
@@ -244,9 +246,9 @@ def test_a_turn_is_not_opened_where_the_budget_is_used_up(
 ):
     program = holder(ada, budget=Decimal("0.01"))
     assert say(program, conversation).status_code == 202
-    entry = ledger.entry_id()
-    ledger.reserve(entry, AccessToken.objects.get().pk, 10_000_000)
-    ledger.settle(entry, 10_000_000)
+    entry = budget.entry_id()
+    budget.reserve(entry, AccessToken.objects.get().pk, 10_000_000)
+    budget.settle(entry, 10_000_000)
     answer = say(program, conversation)
     assert refusal(answer) == (429, "insufficient_quota")
     assert answer.json()["error"]["type"] == "insufficient_quota"

@@ -16,10 +16,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations import engine, ledger
-from conversations.engine import hints
+from conversations import engine
+from conversations.access import budget
+from conversations.engine import notifications
 from conversations.models import AccessToken
-from conversations.tokens import Scope
+from conversations.models.access_token import Scope
 
 from .scene import a_model, a_user, scripted_host, signed_in
 
@@ -96,9 +97,9 @@ def test_all_its_limits_are_kept_and_shown(web: Client):
     assert (row.budget, row.budget_period) == (Decimal(5), "month")
     assert row.expires_at
     assert timezone.localdate(row.expires_at) == day
-    entry = ledger.entry_id()
-    ledger.reserve(entry, row.pk, 500_000_000)
-    ledger.settle(entry, 420_000_000)
+    entry = budget.entry_id()
+    budget.reserve(entry, row.pk, 500_000_000)
+    budget.settle(entry, 420_000_000)
     text = " ".join(web.get(PAGE).content.decode().split())
     for told in ("Test/m-7", "60 requests a minute, 9000 tokens a minute"):
         assert told in text
@@ -173,9 +174,9 @@ def test_the_menu_leads_to_it(web: Client):
 def test_other_processes_are_told_of_a_revocation_and_not_of_each_use(
     ada: User, monkeypatch: pytest.MonkeyPatch
 ):
-    import_module("conversations.gateway.tokens")  # it listens
+    import_module("conversations.gateway.token_access")  # it listens
     told: list[str] = []
-    monkeypatch.setattr(engine, "tell", told.append)
+    monkeypatch.setattr(engine, "publish_notification", told.append)
     row, _ = AccessToken.issue(ada, "x")
     told.clear()
     row.note_use()
@@ -185,12 +186,12 @@ def test_other_processes_are_told_of_a_revocation_and_not_of_each_use(
 
 
 def test_a_process_that_is_told_forgets_what_it_knew():
-    from conversations.gateway import tokens
+    from conversations.gateway import token_access
 
-    before = tokens._tokens._cleared
-    hints.heard("tokens")
-    hints.heard("something new")
-    assert tokens._tokens._cleared == before + 1
+    before = token_access._tokens._clear_count
+    notifications.dispatch("tokens")
+    notifications.dispatch("something new")
+    assert token_access._tokens._clear_count == before + 1
 
 
 # The command

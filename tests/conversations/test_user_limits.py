@@ -10,7 +10,8 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.test import Client
 
-from conversations import admission, engine, limits
+from conversations import engine
+from conversations.access import admission, rate_limits
 from conversations.models import Conversation, ToolCall, Turn
 from tests.conversations.pages import page_of, read
 from tests.conversations.scene import (
@@ -140,7 +141,7 @@ def test_who_has_used_too_many_tokens_begins_no_turn(
     client = signed_in(ada)
     entry(client, conversation)
     assert Turn.objects.count() == 1
-    admission.charge_user_tokens(admission.user_owner(ada), 5000)
+    admission.charge_user_tokens(admission.user_bucket_owner(ada), 5000)
     refused = entry(client, conversation)
     assert refused.status_code == 429
     assert "1000 tokens a minute" in read(refused)
@@ -175,7 +176,7 @@ def test_going_on_has_the_limits_of_the_user(
 ):
     settings.USER_TOKENS_PER_MINUTE = 1000
     client = signed_in(ada)
-    admission.charge_user_tokens(admission.user_owner(ada), 1500)
+    admission.charge_user_tokens(admission.user_bucket_owner(ada), 1500)
     refused = entry(client, halted)
     assert refused.status_code == 429
     assert "1000 tokens a minute" in read(refused)
@@ -196,7 +197,7 @@ async def test_going_on_over_a_socket_has_them_too(
     ada: User, halted: Turn, settings: Any
 ):
     settings.USER_TOKENS_PER_MINUTE = 1000
-    owner = admission.user_owner(ada)
+    owner = admission.user_bucket_owner(ada)
     await sync_to_async(admission.charge_user_tokens)(owner, 1500)
     credential = await sync_to_async(a_session)(ada)
     page = OpenPage(halted.conversation, credential.session_key)
@@ -213,8 +214,8 @@ def test_a_program_goes_on_within_the_tokens_of_its_token(ada: User, halted: Tur
     client = program(ada)
     token = ada.access_tokens.get()
     type(token).objects.update(tokens_per_minute=1000)
-    owner = admission.owner_of(token)
-    limits.charge(owner, limits.Wanted("tokens", 1000, 1500))
+    owner = admission.token_bucket_owner(token)
+    rate_limits.charge(owner, rate_limits.Charge("tokens", 1000, 1500))
     refused = go_on_by_rest(client, halted)
     assert refused.status_code == 429
     assert not Turn.objects.filter(caused_by=halted).exists()

@@ -8,9 +8,9 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations import engine
-from conversations.admission import look_for_user_tokens
+from conversations.access.admission import check_user_tokens_available
+from conversations.access.errors import TooFast
 from conversations.models import AccessToken, Conversation
-from conversations.token_errors import TooFast
 from llm.wire.deltas import TextDelta, UsageDelta
 from llm.wire.items import user_message
 
@@ -29,10 +29,10 @@ async def test_an_answer_uses_tokens_of_its_user(
 ):
     settings.USER_TOKENS_PER_MINUTE = 1000
     say([TextDelta(0, "Hello."), UsageDelta(900, 300)])
-    look_for_user_tokens(conversation.owner, 10)
+    check_user_tokens_available(conversation.owner, 10)
     await _answer(conversation)
     with pytest.raises(TooFast, match="You may take 1000 tokens a minute"):
-        await sync_to_async(look_for_user_tokens)(conversation.owner, 10)
+        await sync_to_async(check_user_tokens_available)(conversation.owner, 10)
 
 
 async def test_an_answer_to_a_token_does_not(
@@ -43,4 +43,4 @@ async def test_an_answer_to_a_token_does_not(
     issue = sync_to_async(AccessToken.issue)
     token, _ = await issue(conversation.owner, "test")
     await _answer(conversation, access_token=token)
-    await sync_to_async(look_for_user_tokens)(conversation.owner, 10)
+    await sync_to_async(check_user_tokens_available)(conversation.owner, 10)

@@ -14,9 +14,9 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from conversations import engine
-from conversations.engine import background_rows, rows
-from conversations.engine.hints import group_of
-from conversations.loop import PLACEHOLDER
+from conversations.engine import background_store
+from conversations.engine import turn_store as rows
+from conversations.engine.notifications import group_of
 from conversations.models import (
     AlreadyDecided,
     Conversation,
@@ -25,13 +25,14 @@ from conversations.models import (
     ToolCall,
     Turn,
 )
-from llm import client
+from conversations.turns.loop import PLACEHOLDER
+from llm.http import client
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import FinishDelta, TextDelta, ToolCallDelta
 from llm.wire.items import user_message
-from tools.models import Offer
+from tools.models import PermittedTools
 from tools.models import Tool as ToolRow
-from tools.registry import Accepted, Approval, Tool
+from tools.registry import Accepted, Approval, RuntimeTool
 
 from .script import Script
 
@@ -76,9 +77,12 @@ def offer(monkeypatch):
             runs.append((arguments, context.idempotency_key))
             return await result(context) if callable(result) else result
 
-        tool = Tool(name="send", description="", parameters=SCHEMA, call=send, **fields)
+        tool = RuntimeTool(
+            name="send", description="", parameters=SCHEMA, call=send, **fields
+        )
         monkeypatch.setattr(
-            "conversations.engine.offer._tools", lambda turn: Offer({"send": tool})
+            "conversations.engine.available_tools._tools",
+            lambda turn: PermittedTools({"send": tool}),
         )
         monkeypatch.setattr(
             type(ToolRow.objects), "available", lambda self, user: {"send": tool}
@@ -109,7 +113,7 @@ async def ask(conversation, text="Hi"):
 
 async def events_until(turn, type_):
     found = []
-    async for batch in engine.follow(turn.pk):
+    async for batch in engine.subscribe(turn.pk):
         for entry in batch:
             found.append(entry.event)
             if entry.type == type_:
@@ -178,7 +182,7 @@ async def test_a_question_is_told_though_a_heartbeat_finds_its_turn_at_rest(
     def seen_at_once(claim, *rest):
         questions = suspend(claim, *rest)
         assert rows.heartbeat({claim: None}).lost == [claim.turn_id]
-        loop.call_soon_threadsafe(engine._running()._fence, claim.turn_id)
+        loop.call_soon_threadsafe(engine._require_engine()._fence, claim.turn_id)
         return questions
 
     monkeypatch.setattr(rows, "suspend", seen_at_once)
@@ -339,7 +343,7 @@ async def test_a_tool_asks_a_person_and_reads_the_answer(
     with pytest.raises(ValidationError):
         await decide(question, "accept", content={"size": "big"})
     await decide(question, "accept", content={"size": 3})
-    engine.decided(question)
+    engine.notify_decision(question)
     await ended(turn)
     assert await outputs(turn) == ["accept 3"]
 
@@ -371,7 +375,7 @@ async def test_the_model_goes_on_and_is_told_the_result_in_a_new_turn(
     told = script.requests[-1].items[-1]
     assert told["role"] == "user"
     assert told["content"][0]["text"].endswith("report ready")
-    assert told[background_rows.TOLD] == "c1"
+    assert told[background_store.CALL_ID_KEY] == "c1"
 
 
 async def test_open_pages_are_told_of_the_turn_that_a_result_opens(
@@ -388,7 +392,7 @@ async def test_open_pages_are_told_of_the_turn_that_a_result_opens(
     await layer.group_add(group_of(conversation.pk), page)
     await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
     call = await ToolCall.objects.aget(turn=turn)
-    engine.arrived(await sync_to_async(background_rows.deliver)(call.pk, "42"))
+    engine.dispatch_result(await sync_to_async(background_store.deliver)(call.pk, "42"))
     told = await layer.receive(page)
     later = await Turn.objects.aget(parent=turn)
     assert told == {"type": "turn.queued", "turn": later.pk}
@@ -420,7 +424,7 @@ async def test_results_that_come_together_make_one_model_call(
     await ended(turn)
     assert len(script.requests) == 3  # in the turn that was still open
     assert not await Turn.objects.filter(parent=turn).aexists()
-    told = [i for i in script.requests[-1].items if background_rows.TOLD in i]
+    told = [i for i in script.requests[-1].items if background_store.CALL_ID_KEY in i]
     assert len(told) == 2
 
 
@@ -442,10 +446,10 @@ async def test_work_elsewhere_is_delivered_once_after_two_restarts(
     await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
     await restart()
     await restart()
-    concluded = await sync_to_async(background_rows.deliver)(call.pk, "42")
-    engine.arrived(concluded)
-    with pytest.raises(background_rows.TooLate):
-        await sync_to_async(background_rows.deliver)(call.pk, "43")
+    concluded = await sync_to_async(background_store.deliver)(call.pk, "42")
+    engine.dispatch_result(concluded)
+    with pytest.raises(background_store.TooLate):
+        await sync_to_async(background_store.deliver)(call.pk, "43")
     later = await Turn.objects.aget(parent=turn)
     await ended(later)
     await call.arefresh_from_db()
@@ -519,7 +523,7 @@ async def test_a_person_cancels_a_call_and_the_model_is_told_next_time(
     await until(lambda: ToolCall.objects.filter(state="cancelled").aexists())
     assert not await Turn.objects.filter(parent=turn).aexists()
     await ended(await ask(conversation, "And?"))
-    told = [i for i in script.requests[-1].items if background_rows.TOLD in i]
+    told = [i for i in script.requests[-1].items if background_store.CALL_ID_KEY in i]
     assert "cancelled" in told[0]["content"][0]["text"]
 
 
@@ -535,8 +539,8 @@ async def test_no_result_in_time_is_told_as_such(conversation, say, offer, runni
     await ToolCall.objects.aupdate(deadline_at=past)
     await until(lambda: ToolCall.objects.filter(state="timed_out").aexists())
     call = await ToolCall.objects.aget(turn=turn)
-    with pytest.raises(background_rows.TooLate):
-        await sync_to_async(background_rows.deliver)(call.pk, "late")
+    with pytest.raises(background_store.TooLate):
+        await sync_to_async(background_store.deliver)(call.pk, "late")
 
 
 async def test_a_result_for_a_deleted_conversation_is_not_kept(
@@ -551,7 +555,7 @@ async def test_a_result_for_a_deleted_conversation_is_not_kept(
     await until(lambda: ToolCall.objects.exclude(accepted_at=None).aexists())
     call = await ToolCall.objects.aget(turn=turn)
     await Conversation.objects.aupdate(deleted_at=timezone.now())
-    concluded = await sync_to_async(background_rows.deliver)(call.pk, "secret")
+    concluded = await sync_to_async(background_store.deliver)(call.pk, "secret")
     assert concluded.new_turn is None
     await call.arefresh_from_db()
     assert call.state == ToolCall.State.CANCELLED
@@ -633,7 +637,7 @@ async def test_a_follower_who_was_there_before_is_not_told_twice(
     added = []
 
     async def follow():
-        async for batch in engine.follow(turn.pk):
+        async for batch in engine.subscribe(turn.pk):
             for entry in batch:
                 if entry.type == "response.output_item.added":
                     added.append(entry.event["item"]["type"])

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.apps import AppConfig
 
-from conversations.engine import faults
+from conversations.engine.process import crash_points
 
 
 class CrashingConfig(AppConfig):
@@ -12,10 +12,10 @@ class CrashingConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import engine
-        from conversations.engine import core
+        from conversations.engine import engine as core
 
         _crash_after(engine, "enqueue", "accept:inside")  # the last of opening a turn
-        _crash_after(core, "open_taken", "socket.accept:after")
+        _crash_after(core, "open_and_claim", "socket.accept:after")
 
 
 def _crash_after(owner: Any, name: str, place: str) -> None:
@@ -23,7 +23,7 @@ def _crash_after(owner: Any, name: str, place: str) -> None:
 
     def crashing(*args: Any) -> Any:
         result = function(*args)
-        faults.at(place)
+        crash_points.reach(place)
         return result
 
     setattr(owner, name, crashing)

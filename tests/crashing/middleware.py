@@ -5,7 +5,7 @@ from collections.abc import Callable
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from conversations.engine import faults
+from conversations.engine.process import crash_points
 
 DOORS = {"turns": "accept", "answer": "decide"}  # by the end of the path
 
@@ -19,9 +19,9 @@ def crash_at_the_door(answer: Answer) -> Answer:
         door = DOORS.get(request.path.rstrip("/").rpartition("/")[2])
         if door is None or request.method != "POST":
             return answer(request)
-        faults.at(f"{door}:before")
+        crash_points.reach(f"{door}:before")
         response = answer(request)
-        faults.at(f"{door}:after")
+        crash_points.reach(f"{door}:after")
         return response
 
     return at_the_door

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from django.conf import settings
 
-from conversations.engine import faults
+from conversations.engine.process import crash_points
 from tools.registry import Accepted, Approval, Context, tool
 
 TRACES = Path(settings.DATA) / "traces"
 
 
 def _act(name: str, context: Context) -> str:
-    faults.at(f"{name}:before")
+    crash_points.reach(f"{name}:before")
     with TRACES.open("a") as traces:
         traces.write(f"{name} {context.idempotency_key}\n")
-    faults.at(f"{name}:after")
+    crash_points.reach(f"{name}:after")
     return "done"
 
 

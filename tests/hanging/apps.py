@@ -29,9 +29,9 @@ def _block(*_: object) -> None:
 def _drop(share: float) -> None:
     """What Redis publishes reaches this process only sometimes; the kinds of what does
     not are in the file `dropped`."""
-    from conversations.engine.bus import Bus
+    from conversations.engine.redis.pubsub import Bus
 
-    take, dice = Bus._take, random.Random(7)
+    take, dice = Bus._dispatch, random.Random(7)
 
     def sometimes(bus, reply) -> None:
         if reply[0] != b"message" or dice.random() >= share:
@@ -41,4 +41,4 @@ def _drop(share: float) -> None:
         with (Path(settings.DATA) / "dropped").open("a") as dropped:
             dropped.write(f"{kind}\n")
 
-    Bus._take = sometimes
+    Bus._dispatch = sometimes

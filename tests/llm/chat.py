@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.deltas import Delta
 from llm.wire.items import Item
 from llm.wire.request import Request

@@ -12,7 +12,7 @@ from anthropic.types.beta.message_create_params import (
 from anthropic.types.message_create_params import MessageCreateParams
 from pydantic import ConfigDict, TypeAdapter
 
-from llm.wire.codecs.anthropic import AnthropicCodec
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.deltas import Delta
 from llm.wire.items import Issuer, Item
 from llm.wire.request import Request

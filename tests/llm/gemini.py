@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from llm.wire.codecs.gemini import GeminiCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.deltas import Delta
 from llm.wire.items import Item
 from llm.wire.request import Request

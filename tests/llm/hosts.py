@@ -11,7 +11,7 @@ import respx
 
 from llm.provider import Endpoint, Provider, Route
 from llm.providers import all_providers
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 
 from .chat import DONE, call, chunk, frames
 

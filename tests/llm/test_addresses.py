@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm.addresses import METADATA, is_public, looks_like_address, parse_address
+from llm.http.addresses import METADATA, is_public, looks_like_address, parse_address
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_key_is_never_on_a_page(admin_client: Client, provider: Provider):
         assert PLANTED not in response.text, url
         assert "f1:" not in response.text, url
         assert "f2:" not in response.text, url
-    assert ApiKey.objects.get().holds(PLANTED + "-2")
+    assert ApiKey.objects.get().is_current_key(PLANTED + "-2")
     assert PLANTED not in repr(list(LogEntry.objects.values()))
 
 
@@ -144,7 +144,7 @@ def test_an_empty_secret_keeps_the_stored_one(admin_client, provider: Provider):
     )
     key = ApiKey.objects.get()
     assert (key.label, key.state, key.hint) == ("renamed", "disabled", "sk-…wxyz")
-    assert key.holds(PLANTED)
+    assert key.is_current_key(PLANTED)
 
 
 def test_a_new_key_needs_its_secret(admin_client: Client, provider: Provider):
@@ -229,7 +229,7 @@ def test_a_key_with_a_space_is_refused_and_one_around_it_is_not(
     response = admin_client.post(page("apikey_add"), form | {"secret": "two words"})
     assert "A key has no spaces" in html.unescape(response.text)
     admin_client.post(page("apikey_add"), form | {"secret": " pasted\n"})
-    assert ApiKey.objects.get(label="b").holds("pasted")
+    assert ApiKey.objects.get(label="b").is_current_key("pasted")
 
 
 @pytest.mark.parametrize("debug", [True, False])
@@ -305,7 +305,7 @@ def test_a_provider_its_key_and_its_model_are_made_on_one_page(admin_client: Cli
     assert response.status_code == 302
     provider = Provider.objects.get()
     assert provider.options == {"headers": {"X-Team": "a"}}
-    assert provider.keys.get().holds(PLANTED)
+    assert provider.keys.get().is_current_key(PLANTED)
     assert [model.is_default for model in provider.models.all()] == [False, True]
 
 

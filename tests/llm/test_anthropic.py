@@ -8,7 +8,6 @@ import pytest
 import respx
 from pydantic import ValidationError
 
-from llm import client
 from llm.errors import (
     BadRequest,
     ContextTooLarge,
@@ -19,9 +18,10 @@ from llm.errors import (
     QuotaExhausted,
     RateLimited,
 )
+from llm.http import client
 from llm.provider import Endpoint
 from llm.providers.anthropic import PROVIDER
-from llm.wire.codecs.anthropic import MAX_UNSTREAMED, AnthropicCodec
+from llm.wire.codecs.anthropic.codec import MAX_UNSTREAMED, AnthropicCodec
 from llm.wire.deltas import TextDelta
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request

@@ -15,7 +15,7 @@ from llm.errors import (
     ProviderDown,
     RateLimited,
 )
-from llm.wire.codecs.anthropic_decoder import PAUSED
+from llm.wire.codecs.anthropic.decoder import PAUSED
 from llm.wire.deltas import CloseDelta, FinishDelta, StartDelta, TextDelta
 from llm.wire.response import ResponseBuilder
 from llm.wire.sse import ServerSentEvent, SSEDecoder

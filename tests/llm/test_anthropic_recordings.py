@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from llm.errors import LLMError
 from llm.management.commands.replay_recordings import body_of, recordings
-from llm.wire.facades.messages import request_of
+from llm.wire.facades.messages_request import request_of
 from llm.wire.items import function_call_output, user_message
 from llm.wire.request import Request
 from llm.wire.sse import SSEDecoder

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from llm.errors import BadRequest
-from llm.wire.codecs.anthropic_schema import (
+from llm.wire.codecs.anthropic.schema import (
     MAX_OPTIONAL,
     MAX_STRICT,
     MAX_UNIONS,
     Allowance,
-    closed,
     object_schema,
+    to_grammar_schema,
 )
-from llm.wire.codecs.anthropic_tools import Tools, chosen
+from llm.wire.codecs.anthropic.tools import Tools, convert_choice
 
 STRING, NULL = {"type": "string"}, {"type": "null"}
 OBJECT = {"type": "object", "properties": {"at": STRING}, "required": ["at"]}
@@ -141,17 +141,17 @@ class TestChoice:
         ],
     )
     def test_each_has_its_form(self, choice, expected):
-        assert chosen(choice, [LOOK]) == (expected, [LOOK])
+        assert convert_choice(choice, [LOOK]) == (expected, [LOOK])
 
     def test_among_some_only_those_are_shown(self):
         tools = [LOOK, {**LOOK, "name": "hear"}, {"type": "web_search"}]
         allowed = [{"type": "function", "name": "hear"}, {"type": "web_search"}]
         choice = {"type": "allowed_tools", "mode": "required", "tools": allowed}
-        assert chosen(choice, tools) == ({"type": "any"}, tools[1:])
+        assert convert_choice(choice, tools) == ({"type": "any"}, tools[1:])
 
     def test_any_other_is_refused(self):
         with pytest.raises(BadRequest):
-            chosen({"type": "image_generation"}, [])
+            convert_choice({"type": "image_generation"}, [])
 
 
 class TestObjectSchema:
@@ -218,7 +218,7 @@ class TestClosed:
         ],
     )
     def test_objects_admit_nothing_else(self, schema, expected):
-        assert closed(schema) == expected
+        assert to_grammar_schema(schema) == expected
 
     @pytest.mark.parametrize(
         "schema",
@@ -239,19 +239,19 @@ class TestClosed:
         ],
     )
     def test_what_would_admit_nothing_at_all_cannot_be_closed(self, schema):
-        assert closed(schema) is None
+        assert to_grammar_schema(schema) is None
 
 
 class TestAllowance:
     def test_counts_what_is_optional_and_what_has_alternatives(self):
         many = {str(n): STRING for n in range(MAX_OPTIONAL)}
         allowance = Allowance()
-        assert allowance.admits({"type": "object", "properties": many})
-        assert not allowance.admits({"type": "object", "properties": {"one": STRING}})
-        assert allowance.admits(CLOSED)
+        assert allowance.try_add({"type": "object", "properties": many})
+        assert not allowance.try_add({"type": "object", "properties": {"one": STRING}})
+        assert allowance.try_add(CLOSED)
 
     def test_alternatives_count_wherever_they_are(self):
         either = {"type": ["string", "null"]}
         unions = {"anyOf": [either] * (MAX_UNIONS - 1)}
-        assert Allowance().admits({"type": "array", "items": unions})
-        assert not Allowance().admits({"anyOf": [unions, either]})
+        assert Allowance().try_add({"type": "array", "items": unions})
+        assert not Allowance().try_add({"anyOf": [unions, either]})

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from pydantic import BaseModel
 
-from llm import api, client, connections
+from llm import api
 from llm.demo.app import DemoApplication
 from llm.demo.key import demo_key
 from llm.errors import (
@@ -26,6 +26,7 @@ from llm.errors import (
     ModelNotAvailable,
     ProviderDown,
 )
+from llm.http import client, connections
 from llm.models import LanguageModel, ModelCall, Provider
 from llm.wire.items import function_call_output, user_message
 from llm.wire.response import TERMINAL
@@ -454,7 +455,7 @@ async def test_a_failing_context_raises_unless_it_is_optional(
     assert host.asked == []
     await api.generate(route(), "Hi", contexts=[api.Context(search, optional=True)])
     assert messages(host) == [("user", "Hi")]
-    (record,) = (r for r in caplog.records if r.name == "llm.contexts")
+    (record,) = (r for r in caplog.records if r.name == "llm.generation.contexts")
     assert "search: LookupError" in record.getMessage()
     assert "secret words" not in caplog.text
 

@@ -14,9 +14,10 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from llm import client, router
-from llm.credentials import AZURE_SCOPE, EntraCredentials
+from llm import router
 from llm.errors import BadRequest
+from llm.http import client
+from llm.keys.token_credentials import AZURE_SCOPE, EntraCredentials
 from llm.models import Provider
 from llm.provider import Endpoint
 from llm.providers.azure_openai import PROVIDER

@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.capabilities import EFFORTS, NAMES, Capabilities, capabilities_of, problems
+from llm.capabilities import (
+    EFFORTS,
+    FIELD_NAMES,
+    Capabilities,
+    capabilities_of,
+    problems,
+)
 from llm.providers import all_providers
-from llm.wire.codecs.anthropic_models import traits_of
-from llm.wire.codecs.gemini_models import takes_effort, thinks
+from llm.wire.codecs.anthropic.models import traits_of
+from llm.wire.codecs.gemini.models import takes_effort, thinks
 
 ALL_BUT = {
     "minimal": ["none", "low", "medium", "high", "xhigh", "max"],
@@ -18,7 +24,7 @@ ALL_BUT = {
 
 
 def told(kind: str, name: str, wire: str = "") -> dict[str, Any]:
-    return capabilities_of(kind, name, wire=wire).told()
+    return capabilities_of(kind, name, wire=wire).to_dict()
 
 
 # The data
@@ -225,8 +231,8 @@ def test_what_the_staff_say_amiss_is_told(overrides: Any, problem: str):
 
 
 def test_a_boolean_for_sampling_means_always_or_never():
-    assert Capabilities.read({"sampling": True}).sampling == "always"
-    assert Capabilities.read({"sampling": False}).sampling == "never"
+    assert Capabilities.from_dict({"sampling": True}).sampling == "always"
+    assert Capabilities.from_dict({"sampling": False}).sampling == "never"
 
 
 json_values = st.recursive(
@@ -236,11 +242,11 @@ json_values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), json_values))
+@given(st.dictionaries(st.sampled_from(FIELD_NAMES) | st.text(max_size=3), json_values))
 def test_nothing_that_is_json_breaks_it(overrides: dict[str, Any]):
-    known = Capabilities.read(overrides)
-    assert Capabilities.read(known.told()) == known
-    assert problems(known.told()) == []
+    known = Capabilities.from_dict(overrides)
+    assert Capabilities.from_dict(known.to_dict()) == known
+    assert problems(known.to_dict()) == []
 
 
 @pytest.mark.parametrize(

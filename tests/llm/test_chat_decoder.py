@@ -14,8 +14,8 @@ from llm.errors import (
     ProviderDown,
     RateLimited,
 )
-from llm.wire.codecs.chat_decoder import usage_of
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.decoder import usage_of
 from llm.wire.deltas import FinishDelta, StartDelta, TextDelta
 from llm.wire.sse import SSEDecoder
 from tests.llm.chat import (

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from llm.errors import (
     BadRequest,
 )
-from llm.wire.codecs.chat_messages import wire_call_id
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.messages import wire_call_id
 from llm.wire.items import function_call_output, message, user_message
 from tests.llm.chat import (
     CODEC,

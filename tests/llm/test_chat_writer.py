@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import ProviderDown, RateLimited
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.deltas import (
     AnnotationDelta,
     FinishDelta,
@@ -19,7 +19,7 @@ from llm.wire.deltas import (
     ToolCallDelta,
 )
 from llm.wire.facades.chat_writer import ChatWriter, chat_completion_of
-from llm.wire.facades.frames import DONE, data_frame
+from llm.wire.facades.sse_frames import DONE, data_frame
 from llm.wire.sse import SSEDecoder
 from tests.llm.answers import OURS, STOP, URL, USAGE, Answer, answers, call, of_client
 

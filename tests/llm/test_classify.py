@@ -20,7 +20,7 @@ from llm.errors import (
     RateLimited,
     TryAgain,
 )
-from llm.wire.classify import classify, classify_error, request_id, retry_after
+from llm.wire.classify_errors import classify, classify_error, request_id, retry_after
 
 
 def told(status: int, body: object, **headers: str) -> LLMError:

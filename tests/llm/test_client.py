@@ -14,8 +14,6 @@ import pytest
 import respx
 from django.test import override_settings
 
-from llm import client, connections
-from llm.client import Call, stream
 from llm.errors import (
     BadRequest,
     BadResponse,
@@ -26,6 +24,8 @@ from llm.errors import (
     ProviderTimeout,
     RateLimited,
 )
+from llm.http import client, connections
+from llm.http.client import ProviderCall, stream
 from llm.provider import Endpoint, Provider
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta
 from llm.wire.items import user_message
@@ -234,8 +234,8 @@ async def test_others_run_while_a_read_of_many_frames_is_told(
             seen.append(counted[0])
     ticking.cancel()
     assert said(batches) == "x" * 20_000
-    assert len(batches) >= len(body) / client.MAX_PIECE
-    assert max(map(len, batches)) <= client.MAX_PIECE / len(b'data: {"text":"x"}')
+    assert len(batches) >= len(body) / client.MAX_CHUNK
+    assert max(map(len, batches)) <= client.MAX_CHUNK / len(b'data: {"text":"x"}')
     assert len(set(seen)) == len(seen)
 
 
@@ -305,7 +305,7 @@ async def test_json_is_decoded_whole(
 async def test_a_call_tells_of_itself(provider: respx.MockRouter):
     headers = {"request-id": "req_1"}
     provider.post(URL).respond(200, content=ANSWER, headers=headers)
-    call = Call()
+    call = ProviderCall()
     await listen(endpoint(), request(), call)
     assert call.started_at
     assert call.ttft is not None
@@ -316,7 +316,7 @@ async def test_a_call_tells_of_itself(provider: respx.MockRouter):
 
 async def test_a_call_without_content_has_no_time_to_it(provider: respx.MockRouter):
     provider.post(URL).respond(200, content=frames({"start": "r"}, {"text": ""}, "end"))
-    call = Call()
+    call = ProviderCall()
     await listen(endpoint(), request(), call)
     assert call.ttft is None
 
@@ -326,7 +326,7 @@ async def test_a_call_without_content_has_no_time_to_it(provider: respx.MockRout
 
 async def test_an_error_status_is_the_codecs_to_read(provider: respx.MockRouter):
     provider.post(URL).respond(429, content=b"slow", headers={"x-request-id": "r9"})
-    call = Call()
+    call = ProviderCall()
     with pytest.raises(RateLimited) as caught:
         await listen(endpoint(), request(), call)
     error = caught.value
@@ -641,7 +641,7 @@ async def test_a_full_pool_of_connections_is_our_own_error():
 
     with override_settings(LLM_MAX_CONNECTIONS=1, LLM_CONNECTION_WAIT=0.05):
         async with server(answer) as url:
-            first, second = Call(), Call()
+            first, second = ProviderCall(), ProviderCall()
             reading = asyncio.ensure_future(listen(local(url), request(), first))
             await busy.wait()
             with pytest.raises(NoFreeConnection) as caught:
@@ -695,7 +695,7 @@ async def test_closing_the_generator_hangs_up():
         await hang(reader)
         gone.set()
 
-    call = Call()
+    call = ProviderCall()
     async with server(answer) as url:
         async with aclosing(stream(local(url), request(), call)) as batches:
             assert said([await anext(batches)]) == "Hel"

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from llm.clock import Bell, Clock, bell
 from llm.errors import ProviderTimeout
+from llm.http.timers import DeadlineTimer, ResponseTimer, deadline_timer
 
 
 class Loop:
@@ -46,7 +46,7 @@ class One:
     def __init__(self, until: float) -> None:
         self.until, self.rang = until, 0
 
-    def ring(self) -> None:
+    def on_timer(self) -> None:
         self.until = math.inf
         self.rang += 1
 
@@ -57,7 +57,7 @@ def loop() -> Loop:
 
 
 def test_each_is_told_in_its_time_by_one_timer(loop):
-    rings, each = Bell(loop), [One(110), One(105), One(130)]
+    rings, each = DeadlineTimer(loop), [One(110), One(105), One(130)]
     for one in each:
         rings.add(one)
         assert len(loop.timers) == 1
@@ -71,11 +71,11 @@ def test_each_is_told_in_its_time_by_one_timer(loop):
 
 
 def test_what_is_put_off_waits_and_what_is_dropped_never_happens(loop):
-    rings, later, gone = Bell(loop), One(105), One(106)
+    rings, later, gone = DeadlineTimer(loop), One(105), One(106)
     rings.add(later)
     rings.add(gone)
     later.until = 120
-    rings.drop(gone)
+    rings.remove(gone)
     loop.move(119)
     assert (later.rang, gone.rang) == (0, 0)
     loop.move(120)
@@ -83,21 +83,21 @@ def test_what_is_put_off_waits_and_what_is_dropped_never_happens(loop):
 
 
 def test_with_nobody_left_no_timer_is(loop):
-    rings, one = Bell(loop), One(105)
+    rings, one = DeadlineTimer(loop), One(105)
     rings.add(one)
-    rings.drop(one)
+    rings.remove(one)
     assert loop.timers == []
-    assert rings.at == math.inf
+    assert rings.fires_at == math.inf
 
 
 async def test_a_wait_that_takes_too_long_fails_and_one_that_is_over_does_not():
     loop = asyncio.get_running_loop()
-    clocks = [Clock(streams=True) for _ in range(2)]
+    clocks = [ResponseTimer(streams=True) for _ in range(2)]
     futures = [loop.create_future() for _ in clocks]
 
-    async def wait(clock: Clock, future: asyncio.Future[None]) -> None:
+    async def wait(clock: ResponseTimer, future: asyncio.Future[None]) -> None:
         with clock:
-            assert clock.until >= bell().at
+            assert clock.until >= deadline_timer().fires_at
             await future
 
     waits = [
@@ -109,10 +109,10 @@ async def test_a_wait_that_takes_too_long_fails_and_one_that_is_over_does_not():
     await waits[1]
     for clock in clocks:
         clock.until = 0.0
-    bell()._ring()
+    deadline_timer()._fire()
     with pytest.raises(ProviderTimeout):
         await waits[0]
     for clock in clocks:
         assert clock.until == math.inf
         clock.close()
-    assert bell().at == math.inf
+    assert deadline_timer().fires_at == math.inf

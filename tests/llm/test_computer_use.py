@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from llm.providers import all_providers
-from llm.wire.codecs.anthropic import AnthropicCodec
-from llm.wire.codecs.anthropic_computer import acted, is_action
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.anthropic.computer_use import computer_call, is_action
 from llm.wire.items import Issuer, Item, user_message
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
@@ -170,14 +170,14 @@ def use(name: str, **given: Any) -> dict[str, Any]:
 )
 def test_claudes_actions_in_openais_words(block: dict, action: dict):
     assert is_action(block)
-    told = acted(block)["action"]
+    told = computer_call(block)["action"]
     assert {name: told[name] for name in action} == action
 
 
 def test_a_key_pressed_often_is_several_actions():
-    item = acted(use("key", text="Down", repeat=3))
+    item = computer_call(use("key", text="Down", repeat=3))
     assert item["actions"] == [{"type": "keypress", "keys": ["Down"]}] * 3
-    assert len(acted(use("key", text="x", repeat=10**9))["actions"]) == 100
+    assert len(computer_call(use("key", text="x", repeat=10**9))["actions"]) == 100
 
 
 def test_a_function_of_ours_by_such_a_name_is_no_action():

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from llm import connections, exchange
-from llm.connections import Body
 from llm.errors import LLMError, ProviderDown
+from llm.http import connections, exchange
+from llm.http.connections import Body
 
 Write = Callable[[asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -93,15 +93,17 @@ async def server(
         await connections.aclose()
 
 
-async def asked(url: str, method: str = "GET") -> exchange.Answer:
+async def asked(url: str, method: str = "GET") -> exchange.UpstreamResponse:
     message = httpx.Request(method, url)
-    return await exchange.ask(connections.client(private=True), message, streams=True)
+    return await exchange.send_request(
+        connections.client(private=True), message, streams=True
+    )
 
 
 async def read(url: str, method: str = "GET") -> bytes:
     answer = await asked(url, method)
     try:
-        return await answer.rest()
+        return await answer.read_rest()
     finally:
         await answer.aclose()
 
@@ -331,7 +333,7 @@ async def test_what_has_begun_to_be_answered_is_not_sent_again():
     ],
 )
 def test_how_long_an_idle_connection_is_kept(header: str | None, seconds: float):
-    assert connections.idle_time_of(header) == seconds
+    assert connections.parse_idle_timeout(header) == seconds
 
 
 async def test_a_host_may_say_how_long_it_keeps_idle_connections():
@@ -365,7 +367,7 @@ async def test_what_nobody_reads_is_not_fetched(text: bytes, answer: bytes):
             await asyncio.sleep(0.1)
         assert not content.is_eof()
         assert fetched < 2 * 1024 * 1024
-        assert await open_answer.rest() == text
+        assert await open_answer.read_rest() == text
         await open_answer.aclose()
 
 
@@ -379,8 +381,8 @@ async def test_what_is_left_of_an_answer_is_read_while_the_next_one_comes():
         while not reader_of(first).is_eof():
             await asyncio.sleep(0)
         second = await asked(url)
-        assert await first.rest() == TEXT
-        assert await second.rest() == LARGE
+        assert await first.read_rest() == TEXT
+        assert await second.read_rest() == LARGE
         await first.aclose()
         await second.aclose()
     assert asked_on == [1, 1]

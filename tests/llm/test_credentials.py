@@ -23,14 +23,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from llm import client
-from llm.credentials import (
-    RENEWAL,
-    EntraCredentials,
-    ServiceAccountCredentials,
-    one_word,
-    with_service_account,
-)
 from llm.errors import (
     BadRequest,
     BadResponse,
@@ -39,6 +31,14 @@ from llm.errors import (
     ProviderDown,
     ProviderTimeout,
     RateLimited,
+)
+from llm.http import client
+from llm.keys.token_credentials import (
+    RENEWAL_MARGIN,
+    EntraCredentials,
+    ServiceAccountCredentials,
+    compact_key,
+    with_service_account,
 )
 from llm.provider import Endpoint
 from llm.providers import all_providers
@@ -56,7 +56,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """`clock.now` is set by the test and goes on by no other means."""
     clock = SimpleNamespace(now=1000.0)
     clock.monotonic = clock.time = lambda: clock.now
-    monkeypatch.setattr("llm.credentials.time", clock)
+    monkeypatch.setattr("llm.keys.token_credentials.time", clock)
     return clock
 
 
@@ -193,7 +193,7 @@ async def test_what_is_no_service_accounts_key_is_told_without_showing_it(
 
 
 def test_a_json_key_becomes_one_word_and_means_the_same():
-    word = one_word(json.dumps(SERVICE_ACCOUNT, indent=2))
+    word = compact_key(json.dumps(SERVICE_ACCOUNT, indent=2))
     assert word.isascii()
     assert not any(letter.isspace() for letter in word)
     assert json.loads(word) == SERVICE_ACCOUNT
@@ -201,7 +201,7 @@ def test_a_json_key_becomes_one_word_and_means_the_same():
 
 @pytest.mark.parametrize("key", ["sk-1", "two words", '"text"', "[1, 2]", "123", ""])
 def test_any_other_key_stays_as_it_is(key: str):
-    assert one_word(key) == key
+    assert compact_key(key) == key
 
 
 def test_a_key_at_google_cloud_may_be_a_token_or_a_service_accounts():
@@ -220,7 +220,7 @@ async def test_a_token_is_kept_and_renewed_before_its_end(
     issuer: Issuer, clock: SimpleNamespace
 ):
     assert await ENTRA.token(issuer) == "token-1"
-    clock.now += LIFE - RENEWAL - 1
+    clock.now += LIFE - RENEWAL_MARGIN - 1
     assert await ENTRA.token(issuer) == "token-1"
     clock.now += 1
     assert await ENTRA.token(issuer) == "token-2"
@@ -249,7 +249,7 @@ async def test_nobody_waits_for_a_renewal_while_the_old_token_is_good(
     issuer: Issuer, clock: SimpleNamespace
 ):
     await ENTRA.token(issuer)
-    clock.now += LIFE - RENEWAL
+    clock.now += LIFE - RENEWAL_MARGIN
     issuer.open.clear()
     renewing = asyncio.create_task(ENTRA.token(issuer))
     await until(lambda: len(issuer.asked) == 2)
@@ -312,14 +312,14 @@ async def test_an_outage_is_waited_out_with_the_old_token(
     issuer: Issuer, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ):
     await ENTRA.token(issuer)
-    clock.now += LIFE - RENEWAL
+    clock.now += LIFE - RENEWAL_MARGIN
     issuer.says = [ProviderTimeout(), ProviderTimeout()]
     assert await ENTRA.token(issuer) == "token-1"
     assert await ENTRA.token(issuer) == "token-1"
     assert len(issuer.asked) == 2  # not at every call
     assert "Entra ID renews no token now" in caplog.text
     assert SECRET not in caplog.text
-    clock.now += RENEWAL
+    clock.now += RENEWAL_MARGIN
     with pytest.raises(ProviderTimeout):
         await ENTRA.token(issuer)
     assert await ENTRA.token(issuer) == "token-4"
@@ -329,7 +329,7 @@ async def test_a_secret_that_is_withdrawn_ends_the_old_token_too(
     issuer: Issuer, clock: SimpleNamespace
 ):
     await ENTRA.token(issuer)
-    clock.now += LIFE - RENEWAL
+    clock.now += LIFE - RENEWAL_MARGIN
     issuer.says = [(401, b'{"error": "invalid_client"}')]
     with pytest.raises(InvalidKey):
         await ENTRA.token(issuer)
@@ -460,7 +460,8 @@ async def test_the_host_is_shown_the_token_and_never_the_secret(
     await ask(endpoint())
     assert issued.call_count == 1
     assert (
-        dict(parse_qsl(issued.calls.last.request.content.decode())) == (ENTRA.form()[1])
+        dict(parse_qsl(issued.calls.last.request.content.decode()))
+        == (ENTRA.token_request()[1])
     )
     for call in route.calls:
         assert call.request.headers["Authorization"] == "Bearer token-1"
@@ -522,7 +523,7 @@ async def test_vertex_is_shown_a_token_for_its_service_accounts_key(
     account = Endpoint(
         provider=vertex,
         codec=vertex.codec(),
-        api_key=one_word(json.dumps(SERVICE_ACCOUNT)),
+        api_key=compact_key(json.dumps(SERVICE_ACCOUNT)),
         base_url="https://vertex.test/v1beta1/projects/p/locations/global",
     )
     with pytest.raises(BadRequest):

@@ -15,11 +15,11 @@ import orjson
 import pytest
 
 from llm.errors import LLMError
-from llm.management.commands.replay_recordings import body_of, codec_of
+from llm.management.commands.replay_recordings import body_of, endpoint_of
+from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import Delta
-from llm.wire.mending import mended_json
-from llm.wire.reading import Reader, whole
 from llm.wire.response import ResponseBuilder
+from llm.wire.sanitize import sanitize_json
 
 from .test_recordings import FOLDER, RECORDINGS
 
@@ -68,13 +68,13 @@ def with_damage(
 
 
 def read(recording: dict[str, Any], body: bytes) -> list[Delta]:
-    endpoint = codec_of(recording)
+    endpoint = endpoint_of(recording)
     assert endpoint
     if recording["stream"]:
-        reader = Reader(endpoint.codec.decoder())
+        reader = DeltaReader(endpoint.codec.decoder())
         return [*reader.feed(body), *reader.close()]
     try:
-        return whole(endpoint.codec.decode, body)
+        return decode_body(endpoint.codec.decode, body)
     except LLMError:
         return []
 
@@ -128,4 +128,4 @@ def test_what_is_read_of_any_answer_can_be_kept(id: str):
         events += builder.end_call()
         called = [builder.start_delta, builder.finish]
         told = orjson.dumps([events, builder.output, builder.proofs, called])
-        assert mended_json(orjson.loads(told)) == orjson.loads(told)
+        assert sanitize_json(orjson.loads(told)) == orjson.loads(told)

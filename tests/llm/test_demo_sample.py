@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.demo.sample import Endless, sample
+from llm.demo.schema_sample import Endless, sample
 
 STRICT = {
     "type": "object",

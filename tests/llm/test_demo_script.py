@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.demo.bodies import choose
-from llm.demo.calling import expression
-from llm.demo.places import ZONES, cities
+from llm.demo.cities import ZONES, cities
 from llm.demo.problem import Problem
-from llm.demo.prompt import Answered, Message, Offer, Prompt
+from llm.demo.prompt import AnsweredCall, DemoPrompt, Message, OfferedTool
+from llm.demo.request_schemas import choose
 from llm.demo.script import MAX_DELAY, script_for
-from llm.demo.steps import Call, Say, Script, Think
+from llm.demo.steps import CallTool, Say, Script, Think
 from llm.demo.texts import GREETING, HELP, INSTRUCTIONS, NO_TOOL, SHOWPIECE
+from llm.demo.tool_selection import expression
 from llm.demo.words import pieces, words
 
 
-def offer(name: str, *properties: str, description: str = "") -> Offer:
+def offer(name: str, *properties: str, description: str = "") -> OfferedTool:
     schema = {
         "type": "object",
         "properties": {property: {"type": "string"} for property in properties},
         "required": list(properties),
     }
-    return Offer(name, description, schema)
+    return OfferedTool(name, description, schema)
 
 
 WEATHER = offer("weather_demo", "city")
@@ -34,18 +34,18 @@ TOOLS = [WEATHER, TIME, CALCULATOR]
 BOTH = "What is the weather in Paris, and what time is it there?"
 
 
-def prompt(*said: str, tools: list[Offer] = TOOLS, **more) -> Prompt:
+def prompt(*said: str, tools: list[OfferedTool] = TOOLS, **more) -> DemoPrompt:
     messages = [Message("user", text) for text in said]
-    return Prompt(messages=messages, tools=tools, **more)
+    return DemoPrompt(messages=messages, tools=tools, **more)
 
 
-def said(prompt: Prompt) -> str:
+def said(prompt: DemoPrompt) -> str:
     steps = script_for(prompt).steps
     return "".join(step.text for step in steps if isinstance(step, Say))
 
 
-def called(prompt: Prompt) -> list[tuple[str, dict[str, str]]]:
-    calls = [step for step in script_for(prompt).steps if isinstance(step, Call)]
+def called(prompt: DemoPrompt) -> list[tuple[str, dict[str, str]]]:
+    calls = [step for step in script_for(prompt).steps if isinstance(step, CallTool)]
     return [(call.name, json.loads(call.arguments)) for call in calls]
 
 
@@ -64,8 +64,8 @@ def test_a_question_for_two_things_calls_two_tools_after_saying_so():
         "Let me look that up with `weather_demo` and `current_time`.", "commentary"
     )
     assert calls == [
-        Call("weather_demo", '{"city":"Paris"}'),
-        Call("current_time", '{"timezone":"Europe/Paris"}'),
+        CallTool("weather_demo", '{"city":"Paris"}'),
+        CallTool("current_time", '{"timezone":"Europe/Paris"}'),
     ]
 
 
@@ -126,11 +126,11 @@ def test_a_follow_up_takes_over_what_it_leaves_out():
 def test_without_parallel_calls_one_follows_the_other_and_then_comes_the_answer():
     asked = prompt(BOTH, parallel=False)
     assert called(asked) == [("weather_demo", {"city": "Paris"})]
-    weather = Answered("weather_demo", {"city": "Paris"}, "sunny")
+    weather = AnsweredCall("weather_demo", {"city": "Paris"}, "sunny")
     asked = replace(asked, answered=[weather])
     assert called(asked) == [("current_time", {"timezone": "Europe/Paris"})]
     assert said(asked) == ""
-    time = Answered("current_time", {"timezone": "Europe/Paris"}, "noon")
+    time = AnsweredCall("current_time", {"timezone": "Europe/Paris"}, "noon")
     asked = replace(asked, answered=[weather, time])
     assert called(asked) == []
     assert "sunny" in said(asked)
@@ -227,15 +227,15 @@ def test_a_megabyte_of_noise_is_answered_like_anything_else(noise):
 
 def test_outputs_become_a_list_with_a_line_each():
     answered = [
-        Answered(
+        AnsweredCall(
             "weather_demo",
             {"city": "Paris"},
             '{"city":"Paris","sky":"light *rain*","utc_time":"2026-01-02T03:04:05Z"}',
         ),
-        Answered("current_time", {"timezone": "Asia/Ho_Chi_Minh"}, "14:05"),
-        Answered("calculator", {"expression": "12*7+3"}, "87"),
-        Answered("notes", {}, "one\n\ntwo"),
-        Answered("tags", {"of": "me"}, '["a", {"b": null}, true, null]'),
+        AnsweredCall("current_time", {"timezone": "Asia/Ho_Chi_Minh"}, "14:05"),
+        AnsweredCall("calculator", {"expression": "12*7+3"}, "87"),
+        AnsweredCall("notes", {}, "one\n\ntwo"),
+        AnsweredCall("tags", {"of": "me"}, '["a", {"b": null}, true, null]'),
     ]
     text = said(prompt(BOTH, answered=answered, tools=[]))
     assert text.startswith(
@@ -292,11 +292,11 @@ def test_it_remembers_what_was_said():
 
 def test_attachments_are_counted_not_looked_at():
     message = Message("user", "What is this?", attachments=2)
-    assert said(Prompt(messages=[message])).startswith("I got 2 attachments")
+    assert said(DemoPrompt(messages=[message])).startswith("I got 2 attachments")
 
 
 def test_a_conversation_without_a_question_is_greeted():
-    assert said(Prompt(messages=[Message("system", "Be kind.")])) == GREETING
+    assert said(DemoPrompt(messages=[Message("system", "Be kind.")])) == GREETING
 
 
 def test_thinking_comes_first_and_only_when_asked_for():
@@ -316,7 +316,7 @@ def test_structured_output_comes_after_the_tools_have_been_asked():
     schema["required"] = ["n"]
     asked = prompt("Weather in Rome?", schema=schema)
     assert called(asked) == [("weather_demo", {"city": "Rome"})]
-    answer = Answered("weather_demo", {"city": "Rome"}, "sunny")
+    answer = AnsweredCall("weather_demo", {"city": "Rome"}, "sunny")
     assert said(replace(asked, answered=[answer])) == '{"n":0}'
 
 
@@ -376,7 +376,9 @@ def test_slow_has_an_end():
 def test_tool_calls_what_it_is_told_and_then_reports():
     asked = prompt('/tool calculator {"expression": "1"}')
     assert called(asked) == [("calculator", {"expression": "1"})]
-    done = replace(asked, answered=[Answered("calculator", {"expression": "1"}, "1")])
+    done = replace(
+        asked, answered=[AnsweredCall("calculator", {"expression": "1"}, "1")]
+    )
     assert called(done) == []
     assert called(prompt("/tool calculator")) == [
         ("calculator", {"expression": "demo"})
@@ -385,9 +387,9 @@ def test_tool_calls_what_it_is_told_and_then_reports():
 
 def test_tool_passes_broken_arguments_on_once():
     asked = prompt("/tool calculator {broken")
-    assert script_for(asked).steps[-1] == Call("calculator", "{broken")
-    done = replace(asked, answered=[Answered("calculator", {}, "error")])
-    assert not any(isinstance(step, Call) for step in script_for(done).steps)
+    assert script_for(asked).steps[-1] == CallTool("calculator", "{broken")
+    done = replace(asked, answered=[AnsweredCall("calculator", {}, "error")])
+    assert not any(isinstance(step, CallTool) for step in script_for(done).steps)
 
 
 def test_tool_names_the_tools_there_are():
@@ -411,9 +413,9 @@ def test_words_and_pieces_join_to_the_text(text):
 
 @given(st.text(), st.integers(1, 40))
 def test_a_limited_script_has_as_many_words_as_allowed(text, limit):
-    steps = [Think((text, "b c")), Say(text), Call("f", json.dumps({"a": text}))]
+    steps = [Think((text, "b c")), Say(text), CallTool("f", json.dumps({"a": text}))]
     whole = Script(steps=steps)
-    limited = whole.limited(limit)
+    limited = whole.truncate(limit)
     assert limited.size == min(whole.size, limit)
     assert (limited.ending == "length") == (whole.size > limit)
 

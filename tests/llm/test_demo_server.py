@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm import client as llm_client
 from llm import errors
 from llm.demo.app import DemoApplication
 from llm.demo.key import demo_key
+from llm.http import client as llm_client
 from llm.provider import Endpoint
 from llm.providers.demo import PROVIDER
 from llm.wire.items import function_call_output, user_message

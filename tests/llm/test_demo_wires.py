@@ -70,7 +70,7 @@ CHAT_OUTPUT = {"role": "tool", "tool_call_id": "call_1", "content": "done"}
 
 def whole(wire: type[Wire], body: dict) -> Any:
     asked = wire({"model": MODEL, **body})
-    return asked.whole(script_for(asked.prompt))
+    return asked.response_body(script_for(asked.prompt))
 
 
 def streamed(wire: type[Wire], body: dict) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm.providers import all_providers
-from llm.wire.codecs.dialects import is_forced, offered, open_schema
+from llm.wire.codecs.feature_fallbacks import filter_by_choice, is_forced, open_schema
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
@@ -40,7 +40,7 @@ def allowed(mode: str, *tools: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_choice_that_cannot_be_sent_leaves_some_tools(choice: Any, left: Any):
-    assert offered(TOOLS, choice) == left
+    assert filter_by_choice(TOOLS, choice) == left
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.checks import check_ring, check_secrets
-from llm.encrypted import (
+from llm.db.encrypted_field import (
     MASK,
     EncryptedTextField,
     OriginChanged,
@@ -22,12 +22,12 @@ from llm.encrypted import (
     SecretUnavailable,
     decrypt,
     encrypt,
-    encrypted_fields,
     hint_of,
+    list_encrypted_fields,
+    query_stored_texts,
+    reencrypt,
     rotate,
-    rotated,
     scrub,
-    stored_texts,
 )
 from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import HttpTool, Tool
@@ -42,7 +42,7 @@ def provider(db) -> Provider:
 
 
 def stored(key: ApiKey) -> str:
-    return stored_texts(COLUMN).get(pk=key.pk).stored_text
+    return query_stored_texts(COLUMN).get(pk=key.pk).stored_text
 
 
 # The value
@@ -183,7 +183,7 @@ def test_what_is_moved_to_another_row_or_column_does_not_decrypt(provider: Provi
     tool.__dict__["secret_headers"] = Secret(stored(mine))
     with pytest.raises(SecretUnavailable):
         tool.secret_headers.reveal()
-    assert ApiKey.objects.get(pk=mine.pk).holds(PLANTED)
+    assert ApiKey.objects.get(pk=mine.pk).is_current_key(PLANTED)
 
 
 @pytest.mark.parametrize(
@@ -210,16 +210,16 @@ def test_a_key_is_revealed_for_the_origin_it_was_entered_for_and_no_other(
     provider.base_url = after
     provider.save()
     key = ApiKey.objects.get()
-    assert key.holds(PLANTED) == stays
+    assert key.is_current_key(PLANTED) == stays
     key.label = "saved as it is"
     key.save()
-    assert ApiKey.objects.get().holds(PLANTED) == stays
+    assert ApiKey.objects.get().is_current_key(PLANTED) == stays
     if not stays:
         with pytest.raises(OriginChanged):
             key.secret.reveal()
         provider.base_url = before
         provider.save()
-        assert ApiKey.objects.get().holds(PLANTED)
+        assert ApiKey.objects.get().is_current_key(PLANTED)
 
 
 def test_a_key_is_bound_to_where_its_tokens_are_issued_too(provider: Provider):
@@ -232,7 +232,7 @@ def test_a_key_is_bound_to_where_its_tokens_are_issued_too(provider: Provider):
     azure.keys.create(secret=PLANTED)
     azure.options = {**azure.options, "authority": "https://thief.example"}
     azure.save()
-    assert not azure.keys.get().holds(PLANTED)
+    assert not azure.keys.get().is_current_key(PLANTED)
 
 
 def test_a_secret_of_the_older_form_does_not_follow_a_changed_address(
@@ -240,13 +240,13 @@ def test_a_secret_of_the_older_form_does_not_follow_a_changed_address(
 ):
     key = provider.keys.create(secret="x")
     put(key, encrypt(PLANTED))
-    assert ApiKey.objects.get().holds(PLANTED)
+    assert ApiKey.objects.get().is_current_key(PLANTED)
     provider.base_url = "https://thief.example/v1"
     provider.save()
-    assert not ApiKey.objects.get().holds(PLANTED)
+    assert not ApiKey.objects.get().is_current_key(PLANTED)
     provider.base_url = ""
     provider.save()
-    assert ApiKey.objects.get().holds(PLANTED)
+    assert ApiKey.objects.get().is_current_key(PLANTED)
     assert stored(key).startswith("f2:")
 
 
@@ -257,14 +257,14 @@ def test_headers_of_the_older_form_do_not_follow_a_changed_address(db):
     with connection.cursor() as cursor:
         cursor.execute("UPDATE tools_httptool SET secret_headers = %s", [text])
     row = HttpTool.objects.get()
-    assert row.revealed_headers() == {"X-Key": "k"}
+    assert row.get_secret_headers() == {"X-Key": "k"}
     row.url = "https://a/y"
     row.save()
-    assert HttpTool.objects.get().revealed_headers() == {"X-Key": "k"}
+    assert HttpTool.objects.get().get_secret_headers() == {"X-Key": "k"}
     row = HttpTool.objects.get()
     row.url = "https://b/x"
     row.save(update_fields=["url"])
-    assert HttpTool.objects.get().revealed_headers() == {}
+    assert HttpTool.objects.get().get_secret_headers() == {}
 
 
 def test_rows_of_a_lost_ring_can_be_listed_and_mended(provider: Provider, settings):
@@ -273,13 +273,13 @@ def test_rows_of_a_lost_ring_can_be_listed_and_mended(provider: Provider, settin
     key = ApiKey.objects.get()
     with pytest.raises(SecretUnavailable):
         key.secret.reveal()
-    assert not key.holds(PLANTED)
+    assert not key.is_current_key(PLANTED)
     key.label = "other"
     key.full_clean()
     key.save()
     key.secret = "new-secret"
     key.save()
-    assert ApiKey.objects.get().holds("new-secret")
+    assert ApiKey.objects.get().is_current_key("new-secret")
 
 
 def test_an_encrypted_column_cannot_be_searched(db):
@@ -334,7 +334,7 @@ def test_a_hint_that_a_new_row_would_empty_again_is_an_error(monkeypatch):
 def test_the_migration_knows_the_column_whole():
     _, path, args, kwargs = COLUMN.deconstruct()
     again = EncryptedTextField(*args, **kwargs)
-    assert path == "llm.encrypted.EncryptedTextField"
+    assert path == "llm.db.encrypted_field.EncryptedTextField"
     assert again.hint_field == "hint"
     assert EncryptedTextField().deconstruct()[3] == {}
     assert isinstance(again, models.TextField)
@@ -369,7 +369,7 @@ def test_a_rotation_goes_on_where_it_was_broken_off(provider, settings, ring):
     provider.keys.create(label="b", secret="bbb")
     settings.ENCRYPTION_KEYS = [new, old]
     first.refresh_from_db()
-    ApiKey.objects.filter(pk=first.pk).update(secret=rotated(first.secret))
+    ApiKey.objects.filter(pk=first.pk).update(secret=reencrypt(first.secret))
     done = rotate(COLUMN)
     assert (done.rotated, done.already_newest) == (1, 1)
     again = rotate(COLUMN)
@@ -386,12 +386,12 @@ def test_a_rotation_never_writes_over_a_new_secret(
     def meanwhile(secret: Secret) -> Secret:
         key.secret = "entered meanwhile"
         key.save()
-        return rotated(secret)
+        return reencrypt(secret)
 
-    monkeypatch.setattr("llm.encrypted.rotated", meanwhile)
+    monkeypatch.setattr("llm.db.encrypted_field.reencrypt", meanwhile)
     done = rotate(COLUMN)
     assert (done.rotated, done.changed_meanwhile) == (0, 1)
-    assert ApiKey.objects.get().holds("entered meanwhile")
+    assert ApiKey.objects.get().is_current_key("entered meanwhile")
 
 
 def test_a_rotation_rewrites_the_older_form(provider: Provider, settings, ring):
@@ -402,7 +402,7 @@ def test_a_rotation_rewrites_the_older_form(provider: Provider, settings, ring):
     assert rotate(COLUMN).rotated == 1
     assert stored(key).startswith("f2:")
     settings.ENCRYPTION_KEYS = [new]
-    assert ApiKey.objects.get().holds(PLANTED)
+    assert ApiKey.objects.get().is_current_key(PLANTED)
     assert rotate(COLUMN).already_newest == 1
 
 
@@ -416,10 +416,10 @@ def test_a_rotation_keeps_for_which_origin_a_key_was_entered(
     settings.ENCRYPTION_KEYS = [new, old]
     assert rotate(COLUMN).rotated == 1
     settings.ENCRYPTION_KEYS = [new]
-    assert not ApiKey.objects.get().holds(PLANTED)
+    assert not ApiKey.objects.get().is_current_key(PLANTED)
     provider.base_url = ""
     provider.save()
-    assert ApiKey.objects.get().holds(PLANTED)
+    assert ApiKey.objects.get().is_current_key(PLANTED)
 
 
 def test_a_rotation_takes_as_many_queries_as_rows_and_batches(
@@ -475,8 +475,10 @@ def test_rotate_keys_makes_a_key_for_the_ring(provider: Provider, settings):
 
 
 def test_every_encrypted_column_is_found():
-    assert COLUMN in encrypted_fields()
-    assert all(isinstance(column, EncryptedTextField) for column in encrypted_fields())
+    assert COLUMN in list_encrypted_fields()
+    assert all(
+        isinstance(column, EncryptedTextField) for column in list_encrypted_fields()
+    )
 
 
 # Checks

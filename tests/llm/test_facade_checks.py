@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llm.errors import BadRequest
-from llm.wire.facades import chat, messages, responses
-from llm.wire.facades.checks import (
+from llm.wire.facades import chat_request, messages_request, responses_request
+from llm.wire.facades.body_checks import (
     check_chat,
     check_messages,
     check_responses,
     schemas,
 )
-from llm.wire.facades.portable import portable
+from llm.wire.facades.portable_request import portable
 from tests.llm.test_recordings import RECORDINGS
 
 FUNCTION = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}
@@ -225,17 +225,17 @@ Read = Callable[[Any], Any]
 
 def read_chat(body: Any) -> Any:
     check_chat(body)
-    return portable(chat.request_of(body))
+    return portable(chat_request.request_of(body))
 
 
 def read_messages(body: Any) -> Any:
     check_messages(body)
-    return portable(messages.request_of(body))
+    return portable(messages_request.request_of(body))
 
 
 def read_responses(body: Any) -> Any:
     check_responses(body)
-    return portable(responses.request_of(body))
+    return portable(responses_request.request_of(body))
 
 
 DOORS = {
@@ -489,7 +489,7 @@ def test_a_choice_may_name_a_tool_that_runs_here():
 
 
 def test_citations_of_our_own_making_do_not_come_back():
-    [item] = messages.request_of(
+    [item] = messages_request.request_of(
         {
             "model": "m",
             "messages": [

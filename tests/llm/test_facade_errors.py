@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import (
-    LONGEST,
+    MAX_MESSAGE_LENGTH,
     BadRequest,
     BadResponse,
     ContentPolicy,
@@ -23,11 +23,11 @@ from llm.wire.facades.errors import (
     anthropic_body,
     anthropic_error_of,
     body_of,
+    error_to_store,
     headers_of,
     openai_body,
     openai_error_of,
-    recorded,
-    to_keep,
+    restore_error,
 )
 from llm.wire.items import Event
 from llm.wire.response import ResponseBuilder
@@ -122,9 +122,9 @@ def test_an_error_that_is_kept_is_told_again_as_it_was(
     seconds: float | None,
 ):
     told = ending(kind(message, param=param, retry_after=seconds))
-    kept = to_keep(told)
+    kept = error_to_store(told)
     assert kept is not None
-    again = ending(recorded(**orjson.loads(orjson.dumps(kept))))
+    again = ending(restore_error(**orjson.loads(orjson.dumps(kept))))
     assert [e.get("error") for e in again] == [e.get("error") for e in told]
     assert again[-1]["response"]["error"] == told[-1]["response"]["error"]
 
@@ -132,9 +132,12 @@ def test_an_error_that_is_kept_is_told_again_as_it_was(
 def test_of_what_did_not_fail_no_error_is_kept():
     builder = ResponseBuilder(id="resp_1", model="m")
     builder.start()
-    assert to_keep(builder.complete()) is None
+    assert error_to_store(builder.complete()) is None
 
 
 def test_an_error_tells_only_so_much_again():
     error = BadRequest(f"{50_000 * 'x'} is unknown.", param=50_000 * "y")
-    assert (len(str(error)), len(error.param or "")) == (LONGEST + 1, LONGEST)
+    assert (len(str(error)), len(error.param or "")) == (
+        MAX_MESSAGE_LENGTH + 1,
+        MAX_MESSAGE_LENGTH,
+    )

@@ -9,11 +9,11 @@ import pytest
 from django.core.management import call_command
 
 from llm.management.commands import feature_table
-from llm.management.commands.feature_table import FEATURES, SILENT, answer
+from llm.management.commands.feature_table import FEATURES, SILENT, support_level
 from llm.providers import all_providers
 
 FIDELITY = Path(__file__).parents[2] / "docs" / "fidelity.md"
-WAYS = dict(feature_table._ways())
+WAYS = dict(feature_table._routes())
 
 
 def test_what_the_document_says_is_what_the_code_does():
@@ -39,7 +39,7 @@ def test_every_provider_is_in_it():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_that_was_asked_for_is_lost_in_silence(way: str):
-    assert [each for each in FEATURES if answer(WAYS[way], each) == SILENT] == []
+    assert [each for each in FEATURES if support_level(WAYS[way], each) == SILENT] == []
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_nothing_that_was_asked_for_is_lost_in_silence(way: str):
     ],
 )
 def test_it_says_what_the_sheets_say(way: str, feature: str, told: str):
-    assert answer(WAYS[way], feature) == told
+    assert support_level(WAYS[way], feature) == told

@@ -11,8 +11,8 @@ import httpx
 import pytest
 import respx
 
-from llm import client
-from llm.fetch import Fetched, Unfetched, fetch
+from llm.http import client
+from llm.http.fetch import DownloadedFile, DownloadError, fetch
 
 URL = "https://pictures.test/cat.png"
 
@@ -30,7 +30,7 @@ def web() -> Iterator[respx.MockRouter]:
 
 
 async def refused(url: str = URL, **limits: float) -> str:
-    with pytest.raises(Unfetched) as caught:
+    with pytest.raises(DownloadError) as caught:
         await fetch(url, **limits)
     return str(caught.value)
 
@@ -38,7 +38,7 @@ async def refused(url: str = URL, **limits: float) -> str:
 async def test_what_lies_there_with_its_type(web):
     kind = {"content-type": "Image/PNG; charset=x"}
     got = web.get(URL).respond(200, content=b"bytes", headers=kind)
-    assert await fetch(URL) == Fetched("image/png", b"bytes")
+    assert await fetch(URL) == DownloadedFile("image/png", b"bytes")
     sent = got.calls.last.request.headers
     assert not {"authorization", "x-api-key", "cookie", "referer"} & set(sent)
 

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
-from llm import client, policy
-from llm.client import Call
+from llm import policy
+from llm.http import client
+from llm.http.client import ProviderCall
 from llm.provider import Route
 from llm.wire.deltas import TextDelta
 from llm.wire.items import user_message
@@ -91,7 +92,7 @@ async def test_every_request_is_answered_in_spite_of_it():
         nonlocal attempts
         for number in numbers:
             request = Request(model="m", items=[user_message(f"Hi {number}")])
-            call, text = Call(), ""
+            call, text = ProviderCall(), ""
             stream = policy.stream([asked], request, call, wait=wait)
             async with aclosing(stream) as batches:
                 async for deltas in batches:

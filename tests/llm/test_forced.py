@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import respx
 
-from llm import client, policy
-from llm.client import Call
+from llm import policy
+from llm.adaptation.forced_calls import add_demand
 from llm.errors import LLMError
-from llm.forced import demanded
-from llm.retry import Policy
+from llm.generation.retry_policy import Policy
+from llm.http import client
+from llm.http.client import ProviderCall
 from llm.wire.deltas import Delta, TextDelta, ToolCallDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -42,7 +43,9 @@ def ollama() -> Any:
     return route_at("ollama", allow_private_network=True)
 
 
-async def ask(asked: Any, call: Call, choice: Any = "required") -> list[list[Delta]]:
+async def ask(
+    asked: Any, call: ProviderCall, choice: Any = "required"
+) -> list[list[Delta]]:
     request = Request(
         model="a-model", items=[user_message("Hi")], tools=[LOOK], tool_choice=choice
     )
@@ -65,7 +68,7 @@ def names(batches: list[list[Delta]]) -> list[str]:
     [("required", "the tool `look`"), (ONLY_LOOK, "the tool `look`")],
 )
 async def test_the_demand_is_told_in_words(web, choice: Any, told: str):
-    host, call = Host(web, "a", calls("look", {}, before="Wait. ")), Call()
+    host, call = Host(web, "a", calls("look", {}, before="Wait. ")), ProviderCall()
     batches = await ask(ollama(), call, choice)
     assert f"You must call {told} now." in str(host.asked[0]["messages"])
     assert (words(batches), names(batches)) == ("Wait. ", ["look"])
@@ -86,13 +89,13 @@ async def test_the_demand_is_told_in_words(web, choice: Any, told: str):
 )
 def test_few_functions_are_named(more: list[dict[str, Any]], told: str):
     request = Request(model="a-model", items=[], tools=[LOOK, *more])
-    said = demanded(request, "required").instructions
+    said = add_demand(request, "required").instructions
     assert said is not None
     assert f"You must call {told} now." in said
 
 
 async def test_an_answer_without_a_call_is_not_heard_and_demanded_again(web):
-    host, call = Host(web, "a", says("No."), calls("look", {})), Call()
+    host, call = Host(web, "a", says("No."), calls("look", {})), ProviderCall()
     batches = await ask(ollama(), call)
     assert (words(batches), names(batches)) == ("", ["look"])
     said, demand = host.asked[1]["messages"][-2:]
@@ -106,14 +109,14 @@ async def test_an_answer_without_a_call_is_not_heard_and_demanded_again(web):
 
 
 async def test_the_second_answer_is_told_as_it_is(web):
-    host, call = Host(web, "a", says("No."), says("Still ", "no.")), Call()
+    host, call = Host(web, "a", says("No."), says("Still ", "no.")), ProviderCall()
     assert words(await ask(ollama(), call)) == "Still no."
     assert (len(host.asked), call.error) == (2, None)
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 async def test_an_answer_that_was_cut_short_is_not_asked_for_again(web, finish: str):
-    host, call = Host(web, "a", says("No", finish=finish)), Call()
+    host, call = Host(web, "a", says("No", finish=finish)), ProviderCall()
     assert words(await ask(ollama(), call)) == "No"
     assert len(host.asked) == 1
 
@@ -121,18 +124,18 @@ async def test_an_answer_that_was_cut_short_is_not_asked_for_again(web, finish: 
 async def test_an_error_stays_an_error(web):
     Host(web, "a", refuses(401))
     with pytest.raises(LLMError):
-        await ask(ollama(), Call())
+        await ask(ollama(), ProviderCall())
 
 
 async def test_tools_offered_in_words_are_demanded_too(web):
     said = says('{"tool": "look", "input": {}}')
-    host, call = Host(web, "a", says("No."), said), Call()
+    host, call = Host(web, "a", says("No."), said), ProviderCall()
     assert names(await ask(route(capabilities={"tools": False}), call)) == ["look"]
     assert len(host.asked) == 2
 
 
 async def test_who_can_be_forced_is_not_told_so(web):
-    host, call = Host(web, "a", calls("look", {}, before="Wait. ")), Call()
+    host, call = Host(web, "a", calls("look", {}, before="Wait. ")), ProviderCall()
     batches = await ask(route(), call)
     assert (words(batches), names(batches)) == ("Wait. ", ["look"])
     assert host.asked[0]["tool_choice"] == "required"
@@ -141,7 +144,10 @@ async def test_who_can_be_forced_is_not_told_so(web):
 
 
 async def test_who_does_not_care_is_asked_again_with_words(web):
-    host, call = Host(web, "a", says("Never", " mind."), calls("look", {})), Call()
+    host, call = (
+        Host(web, "a", says("Never", " mind."), calls("look", {})),
+        ProviderCall(),
+    )
     batches = await ask(route(), call)
     assert (words(batches), names(batches)) == ("", ["look"])
     assert "You must call the tool `look` now." in str(host.asked[1]["messages"][-1])
@@ -151,6 +157,6 @@ async def test_who_does_not_care_is_asked_again_with_words(web):
 async def test_after_a_thought_was_told_nothing_is_asked_again(web):
     thought = chunk({"reasoning_content": "Hm."})
     said = frames(thought, chunk({"content": "No."}), chunk(finish="stop"), DONE)
-    host, call = Host(web, "a", said), Call()
+    host, call = Host(web, "a", said), ProviderCall()
     assert words(await ask(route(), call)) == "No."
     assert (len(host.asked), call.error) == (1, None)

@@ -6,15 +6,15 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.forms.fields import InvalidJSONInput
 
-from llm.credentials import one_word
-from llm.forms import ObjectField, StrictJSONField
+from llm.forms.fields import JSONObjectField, StrictJSONField
+from llm.keys.token_credentials import compact_key
 
 DEEP = "[" * 5000
 UNFIT = ['{"a":', "NaN", '{"a": 1e999}', "9" * 400, DEEP, "[" * 300 + "]" * 300]
 
 
 @pytest.mark.parametrize("text", UNFIT)
-@pytest.mark.parametrize("field", [StrictJSONField, ObjectField])
+@pytest.mark.parametrize("field", [StrictJSONField, JSONObjectField])
 def test_what_cannot_be_kept_is_refused_and_stays_to_be_mended(field, text):
     with pytest.raises(ValidationError, match=r"Enter a valid JSON\."):
         field().clean(text)
@@ -38,4 +38,4 @@ def test_nothing_typed_is_no_mistake():
 
 
 def test_a_key_of_bottomless_nesting_is_left_as_it_is():
-    assert one_word(DEEP) == DEEP
+    assert compact_key(DEEP) == DEEP

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from llm.errors import BadRequest
-from llm.wire.codecs.gemini_contents import NO_SIGNATURE
+from llm.wire.codecs.gemini.contents import NO_SIGNATURE
 from llm.wire.items import function_call_output, message, user_message
 from tests.llm.gemini import (
     ISSUER,

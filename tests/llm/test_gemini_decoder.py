@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import BadResponse, LLMError, ProviderDown, RateLimited
-from llm.wire.codecs.gemini_decoder import usage_of
+from llm.wire.codecs.gemini.decoder import usage_of
 from llm.wire.deltas import (
     CloseDelta,
     FinishDelta,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from google.genai import types
 
-from llm.wire.codecs.gemini_parameters import arguments_of
-from llm.wire.facades.generate_content import in_json_schema
+from llm.wire.codecs.gemini.function_schema import arguments_of
+from llm.wire.facades.generate_content_request import in_json_schema
 
 STRING = {"type": "string"}
 

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from llm.wire.codecs.gemini_contents import NO_SIGNATURE
-from llm.wire.codecs.gemini_parts import merged
+from llm.wire.codecs.gemini.contents import NO_SIGNATURE
+from llm.wire.codecs.gemini.parts import merge_parts
 from llm.wire.items import function_call_output, user_message
 from llm.wire.sse import SSEDecoder
 from tests.llm.gemini import ISSUER, encode, with_proofs
@@ -41,7 +41,7 @@ def recorded_parts(recording: dict[str, Any]) -> list[dict[str, Any]]:
         for candidate in chunk.get("candidates") or ()
         for part in (candidate.get("content") or {}).get("parts") or ()
     ]
-    return merged(part for part in parts if part)
+    return merge_parts(part for part in parts if part)
 
 
 def body_to(recording: dict[str, Any], issuer: dict[str, str] | None) -> dict[str, Any]:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from llm import hosted, options
+from llm import options
+from llm.adaptation import hosted_tools
+from llm.adaptation.hosted_tools import LABELS, NAMES, kind_of, why_unsupported
 from llm.capabilities import Capabilities, capabilities_of
 from llm.errors import BadRequest
-from llm.hosted import LABELS, NAMES, kind_of, takes
 from llm.providers import all_providers
 from llm.wire.codec import Codec
-from llm.wire.codecs.anthropic import AnthropicCodec
-from llm.wire.codecs.gemini import GeminiCodec
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
@@ -95,7 +96,7 @@ def test_each_has_a_label_and_a_declaration():
 @pytest.mark.parametrize("kind", NAMES)
 def test_what_a_host_is_said_to_have_can_be_said_to_it(wire: str, kind: str):
     codec, model, can = WIRES[wire]
-    why_not = takes(codec, can, LEAST[kind], model=model)
+    why_not = why_unsupported(codec, can, LEAST[kind], model=model)
     assert (why_not is None) == (kind in can.hosted_tools)
 
 
@@ -106,20 +107,23 @@ def test_what_a_host_is_said_to_have_can_be_said_to_it(wire: str, kind: str):
 )
 def test_where_nobody_knows_the_codec_has_the_last_word(codec: Codec):
     unknown = Capabilities()
-    assert takes(codec, unknown, {"type": "teleport"}) == (
+    assert why_unsupported(codec, unknown, {"type": "teleport"}) == (
         "This provider has no tool of the type 'teleport'."
     )
-    assert takes(None, unknown, {"type": "teleport"}) is None
+    assert why_unsupported(None, unknown, {"type": "teleport"}) is None
 
 
 def test_staff_can_say_what_a_model_has():
     can = capabilities_of(
         "openai", "gpt-4o", {"hosted_tools": ["mcp"]}, wire="openai_responses"
     )
-    assert can.told()["hosted_tools"] == ["mcp"]
-    assert takes(None, can, SEARCH) == "Of its provider's own tools it has 'mcp'."
+    assert can.to_dict()["hosted_tools"] == ["mcp"]
+    assert (
+        why_unsupported(None, can, SEARCH)
+        == "Of its provider's own tools it has 'mcp'."
+    )
     anything = capabilities_of("demo", "demo", {"hosted_tools": None})
-    assert takes(None, anything, SEARCH) is None
+    assert why_unsupported(None, anything, SEARCH) is None
 
 
 # Refusal by name, or leaving out
@@ -198,7 +202,7 @@ def test_a_tool_that_does_not_go_with_functions_gives_way_to_them():
 def test_a_bad_function_is_not_the_hosted_tools_fault():
     class Picky(AnthropicCodec):
         def encode(self, request: Request) -> dict[str, Any]:
-            if any(not hosted.is_hosted(tool) for tool in request.tools):
+            if any(not hosted_tools.is_hosted(tool) for tool in request.tools):
                 raise BadRequest("No functions here.", param="tools")
             return {}
 
@@ -210,9 +214,9 @@ def test_a_bad_function_is_not_the_hosted_tools_fault():
 
 
 def test_computer_use_is_for_a_client_that_acts():
-    assert hosted.needs_client(LEAST["computer_use"])
-    assert "click_at" in hosted.client_functions([SEARCH, LEAST["computer_use"]])
-    assert hosted.client_functions([SEARCH, FUNCTION]) == frozenset()
+    assert hosted_tools.needs_client(LEAST["computer_use"])
+    assert "click_at" in hosted_tools.client_functions([SEARCH, LEAST["computer_use"]])
+    assert hosted_tools.client_functions([SEARCH, FUNCTION]) == frozenset()
 
 
 def test_a_model_that_sees_nothing_is_told_that_there_was_a_screen():

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from llm.management.commands.replay_recordings import codec_of
-from llm.wire.codecs.chat_receipts import executed
-from llm.wire.codecs.gemini_receipts import Receipts
+from llm.management.commands.replay_recordings import endpoint_of
+from llm.wire.codecs.gemini.receipts import Receipts
+from llm.wire.codecs.openai_chat.receipts import receipt_of
 from llm.wire.items import Issuer, Item
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
@@ -29,7 +29,7 @@ def read(id: str) -> tuple[ResponseBuilder, Any]:
     if not path.exists():
         pytest.skip("no such recording here; set RECORDINGS_DIR")
     recording = orjson.loads(path.read_bytes())
-    endpoint = codec_of(recording)
+    endpoint = endpoint_of(recording)
     assert endpoint
     body = recording["response"]["body_text"].encode()
     builder = ResponseBuilder(id="r", model="m")
@@ -149,7 +149,7 @@ def test_groqs_search_is_one_item_though_it_is_told_twice():
     ],
 )
 def test_groqs_tools(entry: dict[str, Any], expected: dict[str, Any], whole: bool):
-    item, is_whole = executed(entry)
+    item, is_whole = receipt_of(entry)
     assert {name: item[name] for name in expected} == expected
     assert is_whole is whole
 

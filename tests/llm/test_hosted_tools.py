@@ -6,7 +6,7 @@ import pytest
 
 from llm.errors import BadRequest
 from llm.providers import all_providers
-from llm.wire.hosted_tools import Search, container_files, screenshot_of
+from llm.wire.hosted_tools import WebSearchOptions, container_files, screenshot_of
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
@@ -29,13 +29,13 @@ FILES = {"type": "file_search", "vector_store_ids": ["s"]}
 
 def test_xais_word_for_blocked_domains_is_known():
     tool = {"filters": {"excluded_domains": ["a.test"]}}
-    assert Search.of(tool).blocked == ("a.test",)
+    assert WebSearchOptions.of(tool).blocked == ("a.test",)
 
 
 def test_a_search_has_one_list_of_domains():
     filters = {"allowed_domains": ["a"], "blocked_domains": ["b"]}
     with pytest.raises(BadRequest, match="not both"):
-        Search.of({"type": "web_search", "filters": filters})
+        WebSearchOptions.of({"type": "web_search", "filters": filters})
 
 
 def test_files_are_in_a_container_that_lists_them():

@@ -18,19 +18,19 @@ from typing import Any
 import orjson
 import pytest
 
-from llm.demo.sample import sample
+from llm.demo.schema_sample import sample
 from llm.errors import BadRequest, BadResponse, LLMError, ProviderDown
-from llm.structured import Misfit, json_in
-from llm.wire.classify import classify, classify_error
-from llm.wire.codecs.chat_calls import MAX_CALLS
-from llm.wire.codecs.gemini import GeminiCodec
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.structured import SchemaMismatch, json_in
+from llm.wire.classify_errors import classify, classify_error
+from llm.wire.codecs.gemini.codec import GeminiCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.tool_calls import MAX_CALLS
 from llm.wire.deltas import TextDelta, ToolCallDelta
 from llm.wire.items import Item
+from llm.wire.json_schema.validation import compile_schema
 from llm.wire.prompted_calls import CallFilter
 from llm.wire.request import Request
 from llm.wire.sse import ServerSentEvent, SSEDecoder
-from llm.wire.validation import compiled
 
 pytestmark = pytest.mark.timeout(100)
 MEGABYTE = 1024 * 1024
@@ -118,11 +118,11 @@ def test_a_header_of_digits_is_no_time():
     ],
 )
 def test_an_answer_without_json_is_a_misfit(text: str):
-    with pytest.raises(Misfit):
+    with pytest.raises(SchemaMismatch):
         json_in(text)
 
     def read(size: int) -> None:
-        with suppress(Misfit):
+        with suppress(SchemaMismatch):
             json_in(text[:size])
 
     assert_linear(read)
@@ -250,12 +250,12 @@ CATASTROPHIC = ["(a+)+$", "^(a|a)*$", "(?=a)(a+)+$", "(?:a?){30}a{30}", "(.*)*\\
 @pytest.mark.parametrize("pattern", CATASTROPHIC)
 def test_a_pattern_that_backtracks_ends(pattern: str):
     schema = {"type": "string", "pattern": pattern}
-    assert compiled(schema).is_valid("a" * 100_000 + "!") in (True, False)
+    assert compile_schema(schema).is_valid("a" * 100_000 + "!") in (True, False)
     assert isinstance(sample(schema), str)
 
 
 def test_a_pattern_may_look_around_in_short_texts():
-    password = compiled({"pattern": r"^(?=.*\d)(?=.*[a-z]).{8,}$"})
+    password = compile_schema({"pattern": r"^(?=.*\d)(?=.*[a-z]).{8,}$"})
     assert password.is_valid("passw0rd")
     assert not password.is_valid("password")
     (error,) = password.iter_errors({"a": ["passw0rd" * 1_000]})
@@ -273,9 +273,9 @@ def doubled(levels: int, key: str) -> dict:
 
 @pytest.mark.parametrize("key", ["allOf", "anyOf", "oneOf"])
 def test_a_schema_that_doubles_at_each_reference_is_refused(key: str):
-    assert not compiled(doubled(8, key)).is_valid("text")
+    assert not compile_schema(doubled(8, key)).is_valid("text")
     with pytest.raises(ValueError, match="too many"):
-        compiled(doubled(40, key))
+        compile_schema(doubled(40, key))
 
 
 def test_a_schema_of_a_tree_is_as_large_as_it_looks():
@@ -291,7 +291,7 @@ def test_a_schema_of_a_tree_is_as_large_as_it_looks():
         },
         "$ref": "#/$defs/node",
     }
-    assert compiled(tree).is_valid({"left": {"right": {}}})
+    assert compile_schema(tree).is_valid({"left": {"right": {}}})
 
 
 def branching(key: str, branches: int) -> dict:
@@ -314,7 +314,7 @@ def nested(depth: int, innermost: object) -> dict:
 
 @pytest.mark.parametrize("key", ["allOf", "anyOf", "oneOf"])
 def test_a_schema_that_refers_to_itself_in_branches_bounds_its_values(key: str):
-    validator = compiled(branching(key, 4))
+    validator = compile_schema(branching(key, 4))
     for depth in (30, 200):
         assert not validator.is_valid(nested(depth, 7))
         (error,) = validator.iter_errors(nested(depth, 7))
@@ -325,7 +325,7 @@ def test_a_branching_schema_by_anchors_is_bounded_too():
     schema = branching("anyOf", 4)
     schema["$defs"]["node"]["$anchor"] = "n"
     body = orjson.dumps(schema).replace(b"#/$defs/node", b"#n")
-    assert not compiled(orjson.loads(body)).is_valid(nested(200, 7))
+    assert not compile_schema(orjson.loads(body)).is_valid(nested(200, 7))
 
 
 def expressions(operators: int) -> dict:
@@ -344,7 +344,7 @@ def expressions(operators: int) -> dict:
 
 
 def test_a_union_that_refers_to_itself_fits_values_of_some_levels():
-    validator = compiled(expressions(4))
+    validator = compile_schema(expressions(4))
     value: Any = 1
     for n in range(7):
         value = {"op": f"op{n % 4}", "left": value, "right": n}
@@ -365,5 +365,5 @@ def test_a_schema_of_any_json_fits_what_is_deep():
         {"type": "array", "items": node},
         {"type": "object", "properties": {"a": node}, "additionalProperties": node},
     ]
-    validator = compiled({"$defs": {"json": {"anyOf": either}}, **node})
+    validator = compile_schema({"$defs": {"json": {"anyOf": either}}, **node})
     assert validator.is_valid(nested(120, [1]))

@@ -12,12 +12,13 @@ import orjson
 import pytest
 import respx
 
-from llm import client, inline, policy
-from llm.client import Call
+from llm import policy
 from llm.errors import BadRequest, LLMError
-from llm.inline import Files
+from llm.generation.retry_policy import Policy
+from llm.http import client, inline_files
+from llm.http.client import ProviderCall
+from llm.http.inline_files import FileCache
 from llm.providers import all_providers
-from llm.retry import Policy
 from llm.wire.items import function_call_output, message, user_message
 from llm.wire.request import Request
 
@@ -62,9 +63,11 @@ def file(url: str = PAPER) -> dict[str, Any]:
     return {"type": "input_file", "file_url": url}
 
 
-async def ask(way: Any, *items: dict[str, Any], call: Call | None = None, **options):
+async def ask(
+    way: Any, *items: dict[str, Any], call: ProviderCall | None = None, **options
+):
     """What the provider is sent, once all is fetched; LLMError where it is not."""
-    call = call or Call()
+    call = call or ProviderCall()
     request = Request(model=way.model, items=items, issuer=None)
     stream = policy.stream([way], request, call, policy=Policy(attempts=1), **options)
     async with aclosing(stream) as batches:
@@ -133,7 +136,7 @@ async def test_an_image_that_a_tool_returned_by_address_is_fetched_too(web):
 
 
 async def test_an_address_is_fetched_once_in_a_turn(web):
-    asked, files = host(web, OLLAMA, 2), Files()
+    asked, files = host(web, OLLAMA, 2), FileCache()
     for _ in range(2):
         await ask(OLLAMA, shows(image(), image()), files=files)
     assert len(asked.asked) == 2
@@ -186,7 +189,7 @@ async def test_no_other_kind_of_address_reaches_a_host_in_our_network(web, url: 
 
 
 async def test_an_image_that_has_gone_since_does_not_end_the_conversation(web):
-    asked, call = host(web, OLLAMA), Call()
+    asked, call = host(web, OLLAMA), ProviderCall()
     web.get(CAT).respond(404)
     past = [shows(image()), message("assistant", "A cat."), user_message("Sure?")]
     await ask(OLLAMA, *past, call=call)
@@ -198,7 +201,7 @@ async def test_an_image_that_has_gone_since_does_not_end_the_conversation(web):
 
 
 async def test_all_together_have_a_limit(web, monkeypatch):
-    monkeypatch.setattr(inline, "MAX_TOTAL", len(PNG))
+    monkeypatch.setattr(inline_files, "MAX_TOTAL", len(PNG))
     with pytest.raises(BadRequest, match="with the others it is larger than"):
         await ask(
             OLLAMA, shows(image(), image("https://pictures.test/cat.png?token=secret"))
@@ -207,7 +210,7 @@ async def test_all_together_have_a_limit(web, monkeypatch):
 
 async def test_a_fault_of_the_question_is_no_call(web):
     web.get(CAT).respond(404)
-    call = Call()
+    call = ProviderCall()
     with pytest.raises(LLMError):
         await ask(OLLAMA, shows(image()), call=call)
     assert call.started_at == 0
@@ -263,7 +266,7 @@ async def test_a_file_that_the_wire_has_no_word_for_is_refused_before_it_is_sent
 
 
 async def test_one_that_an_earlier_model_was_shown_does_not_end_the_conversation(web):
-    way, call = route_at("groq"), Call()
+    way, call = route_at("groq"), ProviderCall()
     asked = host(web, way)
     past = [shows(PDF_PART), message("assistant", "A file."), user_message("Sure?")]
     await ask(way, *past, call=call)

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.db.models.signals import post_init
 
-from llm.instances import Maker
+from llm.db.compiled_queries import CompiledInsert, CompiledQuery
+from llm.db.model_instances import InstanceFactory
 from llm.models import ApiKey, LanguageModel, Provider
-from llm.prepared import Insert, Prepared
 
 _COMPARED = [
     f.attname
@@ -27,7 +27,7 @@ def _pair(**columns: Any) -> tuple[LanguageModel, LanguageModel]:
     provider = Provider.objects.create(name="home", kind="openai_compatible")
     LanguageModel.objects.create(provider=provider, name="one", **columns)
     rows = LanguageModel.objects.select_related("provider")
-    query = Prepared[LanguageModel](lambda name: rows.filter(name=name), "a name")
+    query = CompiledQuery[LanguageModel](lambda name: rows.filter(name=name), "a name")
     found = query.first("one")
     assert found is not None
     return found, rows.get(name="one")
@@ -59,7 +59,7 @@ def test_what_was_not_asked_for_is_read_when_it_is_wanted(
     django_assert_num_queries: Any,
 ) -> None:
     User.objects.create_user("ada", email="ada@example.org")
-    query = Prepared[User](
+    query = CompiledQuery[User](
         lambda name: User.objects.filter(username=name).only("username"), "a name"
     )
     found = query.first("ada")
@@ -71,7 +71,7 @@ def test_what_was_not_asked_for_is_read_when_it_is_wanted(
 def test_a_secret_stays_secret() -> None:
     provider = Provider.objects.create(name="home", kind="openai_compatible")
     ApiKey.objects.create(provider=provider, label="a", secret="sk-1234567890")
-    query = Prepared[ApiKey](lambda label: ApiKey.objects.filter(label=label), "a")
+    query = CompiledQuery[ApiKey](lambda label: ApiKey.objects.filter(label=label), "a")
     found = query.first("a")
     assert found is not None
     assert type(found.secret) is type(ApiKey.objects.get().secret)
@@ -86,7 +86,7 @@ def test_who_wants_to_know_of_each_is_told() -> None:
 
     post_init.connect(heard, sender=User)
     try:
-        made = Maker(User, ["id", "username"]).from_db(
+        made = InstanceFactory(User, ["id", "username"]).from_db(
             "default", ["id", "username"], [1, "ada"]
         )
     finally:
@@ -102,7 +102,7 @@ def test_columns_are_written_as_django_writes_them() -> None:
         {"label": "é", "context_window": 7, "enabled": False},
         {"prices": [], "options": {"stop": []}},
     ]
-    insert = Insert(LanguageModel)
+    insert = CompiledInsert(LanguageModel)
     for number, columns in enumerate(values):
         theirs = LanguageModel(provider=provider, name=f"theirs{number}", **columns)
         ours = LanguageModel(provider=provider, name=f"ours{number}", **columns)

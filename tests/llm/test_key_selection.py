@@ -17,10 +17,12 @@ import respx
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from llm import client, key_pool, policy, router
-from llm.client import Call
+from llm import policy, router
 from llm.errors import InvalidKey, LLMError, QuotaExhausted, RateLimited
-from llm.key_selection import MAX_REST
+from llm.http import client
+from llm.http.client import ProviderCall
+from llm.keys import pool as key_pool
+from llm.keys.selection import MAX_REST
 from llm.models import ApiKey, LanguageModel, Provider
 from llm.wire.deltas import TextDelta
 from llm.wire.items import is_issuer, user_message
@@ -124,13 +126,13 @@ async def route(model: str = MODEL) -> Any:
 
 
 async def ask(
-    time: Time, *, model: str = MODEL, call: Call | None = None, **options: Any
+    time: Time, *, model: str = MODEL, call: ProviderCall | None = None, **options: Any
 ) -> tuple[str, LLMError | None]:
     """The text that was said, and the error that ended it."""
     routes = options.pop("routes", None) or [await route(model)]
     items = options.pop("items", [user_message("Hi")])
     request = Request(model=model, items=items)
-    call = call or Call()
+    call = call or ProviderCall()
     stream = policy.stream(routes, request, call, wait=time.wait, now=time, **options)
     text = ""
     try:
@@ -168,7 +170,7 @@ async def test_who_refuses_a_key_for_good_has_it_disabled_with_an_alert(
     await sync_to_async(with_keys)(provider, "one", "two")
     host.refuse("sk-one", status)
     host.refuse("sk-two", status)
-    call = Call()
+    call = ProviderCall()
     with caplog.at_level(logging.ERROR):
         _, error = await ask(time, call=call)
     assert isinstance(error, InvalidKey | QuotaExhausted)
@@ -247,13 +249,13 @@ async def test_longer_rests_are_told_to_the_caller(provider, host, time):
     await sync_to_async(with_keys)(provider, "one", "two")
     host.refuse("sk-one", 429, retry_after="7")
     host.refuse("sk-two", 429, retry_after="30")
-    call = Call()
+    call = ProviderCall()
     _, error = await ask(time, call=call)
     assert isinstance(error, RateLimited)
     assert error.retry_after == pytest.approx(7)
     assert sorted(host.keys) == ["sk-one", "sk-two"]
     time.now += 3
-    call = Call()
+    call = ProviderCall()
     _, error = await ask(time, call=call)
     assert (error.status, error.code) == (429, "E_LLM_RATE_LIMIT")
     assert error.retry_after == pytest.approx(4)
@@ -476,7 +478,7 @@ async def test_what_another_process_has_learned_is_read_from_the_rows(
     )
     pool = key_pool.pool_of(routes[0])
     assert pool is not None
-    pool.read_at -= key_pool.FRESH  # as if so long ago
+    pool.read_at -= key_pool.MAX_AGE  # as if so long ago
     for _ in range(20):
         await ask(time, routes=routes)
     assert {*host.keys} == {"sk-two"}

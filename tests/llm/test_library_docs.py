@@ -14,12 +14,14 @@ import pytest
 import respx
 from django.conf import settings
 
-from llm import api, client, retry
+from llm import api
 from llm.demo.app import DemoApplication
 from llm.demo.key import demo_key
+from llm.generation import retry_policy
+from llm.generation.result import Metadata
+from llm.generation.retry_policy import Policy
+from llm.http import client
 from llm.models import ModelCall, Provider
-from llm.result import Metadata
-from llm.retry import Policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -99,4 +101,4 @@ def test_the_tables_are_whole():
     assert policy.attempts == 3
     for name in Policy.__slots__:
         assert f"`{name}`" in PAGE
-    assert f"at most {retry.MAX_ATTEMPTS}" in PAGE
+    assert f"at most {retry_policy.MAX_ATTEMPTS}" in PAGE

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from llm.adapt import Adaptation
-from llm.losses import PHASES, REASONING, RECEIPTS, SHOWN_LATER, SOURCES
+from llm.adaptation.dropped_input import (
+    PHASES,
+    REASONING,
+    RECEIPTS,
+    SHOWN_LATER,
+    SOURCES,
+)
 from llm.wire.items import function_call_output, message, user_message
 from llm.wire.request import Request
 

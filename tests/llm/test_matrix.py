@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations.history import mended
-from conversations.steps import CallTools, Generate, next_step
+from conversations.turns.history import repair_history
+from conversations.turns.steps import CallTools, Generate, next_step
 from llm.provider import Endpoint
 from llm.providers import all_providers
 from llm.wire.items import Issuer, Item, function_call_output, user_message
@@ -125,7 +125,7 @@ class Conversation:
                 return  # an empty answer is an answer
 
     def _generate(self, party: Party, builder: ResponseBuilder, wanted: Wanted) -> None:
-        body = party.body(mended(self.items))
+        body = party.body(repair_history(self.items))
         self.bodies.append(body)
         answer = party.fake.answer(body, party.issuer)
         assert not isinstance(answer, Refusal), f"{party}: {answer.message}"

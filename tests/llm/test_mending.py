@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import BadResponse, LLMError, ProviderDown
-from llm.forms import can_be_kept
+from llm.forms.fields import is_storable_json
+from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import (
     AnnotationDelta,
     Delta,
@@ -18,10 +19,9 @@ from llm.wire.deltas import (
     StartDelta,
     ToolCallDelta,
 )
-from llm.wire.mending import NUL, mended, mended_json, without_nul
-from llm.wire.model_lists import models
-from llm.wire.reading import Reader, whole
+from llm.wire.model_lists import parse_models
 from llm.wire.response import arguments_of
+from llm.wire.sanitize import NUL, replace_nul, sanitize_json, sanitize_text
 
 TEXT = st.text(st.characters(codec=None))
 
@@ -40,13 +40,13 @@ WHOLE = json_of(st.text(st.sampled_from('\0\\u0a😀"')))
 
 @given(JSON)
 def test_what_is_mended_can_be_kept_and_sent_on(value: Any):
-    assert can_be_kept(orjson.dumps(mended_json(value)).decode())
+    assert is_storable_json(orjson.dumps(sanitize_json(value)).decode())
 
 
 @given(JSON)
 def test_only_what_cannot_be_kept_is_changed(value: Any):
-    once = mended_json(value)
-    assert mended_json(once) == once
+    once = sanitize_json(value)
+    assert sanitize_json(once) == once
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_only_what_cannot_be_kept_is_changed(value: Any):
     ],
 )
 def test_a_letter_that_cannot_be_kept_is_seen_to_be_missing(text: str, kept: str):
-    assert mended(text) == kept
+    assert sanitize_text(text) == kept
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_letter_that_cannot_be_kept_is_seen_to_be_missing(text: str, kept: str
     ],
 )
 def test_what_a_provider_says_whole_is_mended_as_it_is_read(delta: Delta):
-    whole(lambda body: [delta], b"")
+    decode_body(lambda body: [delta], b"")
     told = {n: getattr(delta, n) for n in type(delta).__slots__}
     assert NUL not in orjson.dumps(told)
 
@@ -92,7 +92,7 @@ def test_a_tool_is_given_no_nul():
 
 
 def test_a_listed_model_has_no_nul_in_its_name():
-    [model] = models(rb'{"data": [{"id": "m\u0000"}]}')
+    [model] = parse_models(rb'{"data": [{"id": "m\u0000"}]}')
     assert model.name == "m\ufffd"
 
 
@@ -107,12 +107,12 @@ def test_a_listed_model_has_no_nul_in_its_name():
     ],
 )
 def test_json_that_people_write_holds_only_what_can_be_kept(text: str, kept: bool):
-    assert can_be_kept(text) is kept
+    assert is_storable_json(text) is kept
 
 
 @given(WHOLE)
 def test_json_is_mended_alike_where_it_is_written_and_where_it_is_read(value: Any):
-    assert orjson.loads(without_nul(orjson.dumps(value))) == mended_json(value)
+    assert orjson.loads(replace_nul(orjson.dumps(value))) == sanitize_json(value)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_json_is_mended_alike_where_it_is_written_and_where_it_is_read(value: An
     ],
 )
 def test_what_looks_like_nul_is_let_be(told: bytes, kept: bytes):
-    assert without_nul(told) == kept
+    assert replace_nul(told) == kept
 
 
 @pytest.mark.parametrize("depth", [300, 1000])
@@ -134,7 +134,7 @@ def test_what_is_nested_without_end_is_a_broken_answer(depth: int):
         deep = [deep]
     delta = ItemDelta(0, {"type": "web_search_call", "action": deep})
     with pytest.raises(BadResponse):
-        whole(lambda body: [delta], b"")
+        decode_body(lambda body: [delta], b"")
 
     class Decoder:
         def feed(self, event: Any) -> list[Delta]:
@@ -143,6 +143,6 @@ def test_what_is_nested_without_end_is_a_broken_answer(depth: int):
         def close(self) -> list[Delta]:
             return []
 
-    reader = Reader(Decoder())
+    reader = DeltaReader(Decoder())
     assert reader.feed(b"data: {}\n\n") == [StartDelta("r")]
     assert isinstance(reader.error, BadResponse)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import ProviderDown, RateLimited
-from llm.wire.codecs.anthropic import AnthropicCodec
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
 from llm.wire.deltas import (
     AnnotationDelta,
     FinishDelta,
@@ -18,8 +18,8 @@ from llm.wire.deltas import (
     TextDelta,
     ToolCallDelta,
 )
-from llm.wire.facades.frames import event_frame
 from llm.wire.facades.messages_writer import MessagesWriter, message_of
+from llm.wire.facades.sse_frames import event_frame
 from llm.wire.sse import SSEDecoder
 from tests.llm.answers import OURS, STOP, URL, USAGE, Answer, answers, call
 from tests.llm.claude import (

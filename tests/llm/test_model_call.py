@@ -5,9 +5,9 @@ from decimal import Decimal
 import pytest
 
 from llm import router
-from llm.client import Call
-from llm.encrypted import MASK
+from llm.db.encrypted_field import MASK
 from llm.errors import InvalidKey, RateLimited
+from llm.http.client import ProviderCall
 from llm.models import ApiKey, ModelCall, Provider
 from llm.provider import Route
 from llm.wire.deltas import FinishDelta, StartDelta, UsageDelta
@@ -27,7 +27,7 @@ def route() -> Route:
 
 
 def test_a_call_is_recorded_whole(route: Route):
-    call = Call(ttft=0.5, latency=2.5, http_status=200, request_id="req_1")
+    call = ProviderCall(ttft=0.5, latency=2.5, http_status=200, request_id="req_1")
     row = ModelCall.objects.record(
         call,
         route,
@@ -66,7 +66,7 @@ def test_a_call_is_recorded_whole(route: Route):
     ],
 )
 def test_the_status_tells_how_the_call_ended(route, error, finish, cancelled, status):
-    call = Call(error=error)
+    call = ProviderCall(error=error)
     row = ModelCall.objects.record(call, route, finish=finish, cancelled=cancelled)
     assert row.status == status
 
@@ -74,31 +74,31 @@ def test_the_status_tells_how_the_call_ended(route, error, finish, cancelled, st
 def test_the_detail_of_an_error_is_kept_without_the_key(route: Route):
     said = f"Incorrect key {KEY} (or sk-proj-aaaaaaaaaaaaaaaaaaaa), see the docs."
     error = InvalidKey(detail=said)
-    row = ModelCall.objects.record(Call(error=error, http_status=401), route)
+    row = ModelCall.objects.record(ProviderCall(error=error, http_status=401), route)
     assert row.error_code == "E_LLM_INVALID_KEY"
     assert row.error_detail == f"Incorrect key {MASK} (or {MASK}), see the docs."
 
 
 def test_a_key_cut_by_the_end_of_the_detail_is_taken_out_as_well(route: Route):
     error = InvalidKey(detail="x" * 3990 + KEY)
-    row = ModelCall.objects.record(Call(error=error), route)
+    row = ModelCall.objects.record(ProviderCall(error=error), route)
     assert KEY[:8] not in row.error_detail
     assert len(row.error_detail) <= 4000
 
 
 def test_a_key_knows_its_last_use_and_its_last_error(route: Route):
-    row = ModelCall.objects.record(Call(error=RateLimited(detail=KEY)), route)
+    row = ModelCall.objects.record(ProviderCall(error=RateLimited(detail=KEY)), route)
     key = ApiKey.objects.get()
     assert key.last_used_at == row.created_at
     assert key.last_error.startswith("E_LLM_RATE_LIMIT: The provider's rate limit")
     assert KEY not in key.last_error
-    ModelCall.objects.record(Call(), route, finish=STOP)
+    ModelCall.objects.record(ProviderCall(), route, finish=STOP)
     assert ApiKey.objects.get().last_error == ""
 
 
 def test_nonsense_from_a_provider_is_recorded_as_far_as_it_goes(route: Route):
     row = ModelCall.objects.record(
-        Call(request_id="r" * 500),
+        ProviderCall(request_id="r" * 500),
         route,
         start=StartDelta("i" * 500, "m" * 500),
         usage=UsageDelta(-5, 10**20, None, -1, 3),
@@ -114,28 +114,32 @@ def test_nonsense_from_a_provider_is_recorded_as_far_as_it_goes(route: Route):
 
 def test_a_cost_too_large_for_the_column_is_none(route: Route):
     row = ModelCall.objects.record(
-        Call(), route, usage=UsageDelta(1, 1, cost=1e30), finish=STOP
+        ProviderCall(), route, usage=UsageDelta(1, 1, cost=1e30), finish=STOP
     )
     assert row.cost is None
 
 
 def test_an_unknown_price_is_none_and_not_nothing(route: Route):
-    row = ModelCall.objects.record(Call(), route, finish=STOP)
+    row = ModelCall.objects.record(ProviderCall(), route, finish=STOP)
     assert row.cost is None
 
 
 def test_recording_reads_nothing(route: Route, django_assert_num_queries):
     with django_assert_num_queries(2):  # insert, update
         ModelCall.objects.record(
-            Call(), route, usage=UsageDelta(1, 1), start=StartDelta(), finish=STOP
+            ProviderCall(),
+            route,
+            usage=UsageDelta(1, 1),
+            start=StartDelta(),
+            finish=STOP,
         )
 
 
 def test_many_calls_are_recorded_in_few_statements(
     route: Route, django_assert_num_queries
 ):
-    refused = Call(error=RateLimited())
-    calls = [Call(), Call(), refused, refused]
+    refused = ProviderCall(error=RateLimited())
+    calls = [ProviderCall(), ProviderCall(), refused, refused]
     rows = [ModelCall.of(call, route, finish=STOP) for call in calls]
     # The savepoint and its end, the rows, and a look at the key for either ending.
     with django_assert_num_queries(5):

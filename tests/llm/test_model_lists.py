@@ -13,7 +13,7 @@ from llm.management.commands.replay_recordings import (
     recordings,
     replay,
 )
-from llm.wire.model_lists import ModelInfo, models, next_page
+from llm.wire.model_lists import ModelInfo, next_page, parse_models
 from tests.llm.test_recordings import FOLDER
 
 RECORDED = {r["id"]: r for r in recordings(FOLDER, api=LISTS)}
@@ -24,7 +24,7 @@ def body(*entries: dict[str, Any], **more: Any) -> bytes:
 
 
 def only(*args: Any, **entry: Any) -> ModelInfo:
-    [info] = models(body({**(args[0] if args else {}), **entry}))
+    [info] = parse_models(body({**(args[0] if args else {}), **entry}))
     return info
 
 
@@ -37,7 +37,7 @@ def supported(**names: bool) -> dict[str, Any]:
 
 def test_openais_list_tells_names_and_no_more():
     entries = [{"id": "gpt-6-luna", "object": "model", "owned_by": "openai"}]
-    assert models(body(*entries)) == [ModelInfo(id="gpt-6-luna")]
+    assert parse_models(body(*entries)) == [ModelInfo(id="gpt-6-luna")]
 
 
 def test_togethers_is_a_bare_array():
@@ -48,7 +48,7 @@ def test_togethers_is_a_bare_array():
             {"id": "c", "type": "language", "display_name": "C"},
         ]
     ).encode()
-    assert models(listed) == [
+    assert parse_models(listed) == [
         ModelInfo(id="a", context_window=131072),
         ModelInfo(id="b", chats=False),
         ModelInfo(id="c", label="C"),
@@ -142,7 +142,7 @@ def test_geminis_calls_its_list_and_its_limits_otherwise():
             ]
         }
     ).encode()
-    flash, aqa = models(listed)
+    flash, aqa = parse_models(listed)
     assert flash == ModelInfo(
         id="models/gemini-2.5-flash",
         label="Gemini 2.5 Flash",
@@ -239,7 +239,7 @@ def test_what_answers_in_something_else_is_known(entry, chats):
 
 def test_the_limits_are_told_among_the_capabilities():
     info = ModelInfo(id="m", context_window=8, capabilities={"tools": True})
-    assert info.told == {"tools": True, "context_window": 8}
+    assert info.capabilities_and_limits == {"tools": True, "context_window": 8}
 
 
 # Pages, and what is no list
@@ -264,11 +264,13 @@ def test_a_further_page_is_asked_for_as_each_host_wants(listed, query):
 )
 def test_what_is_no_list_is_a_broken_answer(listed):
     with pytest.raises(BadResponse):
-        models(listed)
+        parse_models(listed)
 
 
 def test_entries_without_a_name_are_passed_over():
-    assert models(b'[3, null, {}, {"id": ""}, {"id": "m"}]') == [ModelInfo(id="m")]
+    assert parse_models(b'[3, null, {}, {"id": ""}, {"id": "m"}]') == [
+        ModelInfo(id="m")
+    ]
 
 
 # Real lists
@@ -287,6 +289,7 @@ async def test_recorded_lists_hold_what_the_vendors_sdk_finds_there():
 def test_recorded_lists_tell_nothing_that_makes_no_sense(id: str):
     recording = RECORDED[id]
     if recording["response"]["status"] == 200:
-        assert [problems(info.told) for info in models(body_of(recording))] == [
-            [] for _ in recording["expected"]["model_ids"]
-        ]
+        assert [
+            problems(info.capabilities_and_limits)
+            for info in parse_models(body_of(recording))
+        ] == [[] for _ in recording["expected"]["model_ids"]]

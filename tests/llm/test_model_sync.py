@@ -10,9 +10,9 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from llm import model_sync
 from llm.errors import BadRequest, BadResponse, InvalidKey, ProviderTimeout
 from llm.models import LanguageModel, Provider
+from llm.sync import model_list
 
 MODELS = "https://api.groq.com/openai/v1/models"
 OSS = {
@@ -62,7 +62,7 @@ def test_what_is_new_changed_and_gone_is_told(provider: Provider, listed):
     old = provider.models.create(name="llama-2")
     provider.models.create(name="llama-1", enabled=False)
     listed(OSS, NEW, WHISPER)
-    found = model_sync.compare(provider)
+    found = model_list.compare(provider)
     assert [info.name for info in found.new] == ["qwen/qwen4"]
     assert list(found.gone) == [old]
     [change] = found.changed
@@ -77,7 +77,7 @@ def test_what_is_new_changed_and_gone_is_told(provider: Provider, listed):
 
 def test_the_key_is_shown_and_nothing_is_written(provider: Provider, listed):
     listed(NEW)
-    model_sync.compare(provider)
+    model_list.compare(provider)
     sent = listed.route.calls.last.request
     assert sent.headers["authorization"] == "Bearer gsk-first"
     assert sent.headers["accept"] == "application/json"
@@ -90,7 +90,7 @@ def test_what_the_staff_say_is_held_against_the_list(provider: Provider, listed)
         name=OSS["id"], capabilities=told, max_output_tokens=65536, context_window=9
     )
     listed(OSS)
-    [change] = model_sync.compare(provider).changed
+    [change] = model_list.compare(provider).changed
     assert change.lines == ["vision: yes → no", "context_window: 9 → 131,072"]
 
 
@@ -98,7 +98,7 @@ def test_a_list_that_tells_nothing_new_makes_no_difference(provider: Provider, l
     listed({"id": "a"}, {"id": "b"})
     provider.models.create(name="a")
     provider.models.create(name="b")
-    assert not model_sync.compare(provider)
+    assert not model_list.compare(provider)
 
 
 def test_a_second_key_is_tried_where_the_first_is_refused(provider: Provider, listed):
@@ -107,7 +107,7 @@ def test_a_second_key_is_tried_where_the_first_is_refused(provider: Provider, li
         httpx.Response(401, json={"error": {"message": "Invalid API Key"}}),
         httpx.Response(200, json={"data": [NEW]}),
     ]
-    assert model_sync.compare(provider).new
+    assert model_list.compare(provider).new
     assert listed.route.calls.last.request.headers["authorization"] == (
         "Bearer gsk-second"
     )
@@ -124,7 +124,7 @@ def test_all_pages_are_read(listed):
             ),
             httpx.Response(200, json={"data": [{"id": "b"}], "has_more": False}),
         ]
-        found = model_sync.compare(provider)
+        found = model_list.compare(provider)
     assert [info.name for info in found.new] == ["a", "b"]
     urls = [str(call.request.url) for call in route.calls]
     first = "https://api.anthropic.com/v1/models?limit=1000"
@@ -135,8 +135,8 @@ def test_all_pages_are_read(listed):
 def test_a_list_without_an_end_is_given_up(provider: Provider, listed):
     listed(NEW, has_more=True, last_id="x")
     with pytest.raises(BadResponse, match="does not end"):
-        model_sync.compare(provider)
-    assert listed.route.call_count == model_sync.MAX_PAGES
+        model_list.compare(provider)
+    assert listed.route.call_count == model_list.MAX_PAGES
 
 
 def test_geminis_names_are_ours_with_a_word_before_them():
@@ -152,7 +152,7 @@ def test_geminis_names_are_ours_with_a_word_before_them():
         router.get(url__startswith="https://generativelanguage").respond(
             200, json={"models": entries}
         )
-        found = model_sync.compare(provider)
+        found = model_list.compare(provider)
     assert [info.name for info in found.new] == ["gemini-9"]
     assert not found.gone
 
@@ -176,13 +176,13 @@ def test_geminis_names_are_ours_with_a_word_before_them():
 def test_each_way_of_failing_is_told(provider, listed, answer, error, said: str):
     listed.route.side_effect = [answer]
     with pytest.raises(error, match=said.replace(".", r"\.")):
-        model_sync.compare(provider)
+        model_list.compare(provider)
 
 
 def test_without_a_key_nobody_is_asked(provider: Provider, listed):
     provider.keys.all().delete()
     with pytest.raises(InvalidKey, match="There is no key"):
-        model_sync.compare(provider)
+        model_list.compare(provider)
     assert not listed.route.called
 
 
@@ -193,7 +193,7 @@ def test_a_host_that_lists_other_things_is_not_asked():
         base_url="https://x.openai.azure.com/openai/v1",
     )
     with pytest.raises(BadRequest, match="Azure OpenAI has no list of the models"):
-        model_sync.compare(provider)
+        model_list.compare(provider)
 
 
 def test_an_address_in_our_own_network_is_not_asked(provider: Provider):
@@ -203,13 +203,13 @@ def test_an_address_in_our_own_network_is_not_asked(provider: Provider):
     key.secret = "gsk-entered-again"
     key.save()
     with pytest.raises(BadRequest, match="lies in a private network"):
-        model_sync.compare(provider)
+        model_list.compare(provider)
 
 
 def test_what_the_environment_switches_off_is_not_asked(provider, listed, settings):
     settings.DISABLED_PROVIDERS = {"groq"}
     with pytest.raises(BadRequest, match="Not asked, as ENABLE_GROQ=false"):
-        model_sync.compare(provider)
+        model_list.compare(provider)
     assert not listed.route.called
 
 
@@ -218,9 +218,9 @@ def test_what_the_environment_switches_off_is_not_asked(provider, listed, settin
 
 def test_new_models_are_added_switched_off(provider: Provider, listed):
     listed(NEW, OSS)
-    found = model_sync.compare(provider)
-    done = model_sync.apply(provider, found, new=["qwen/qwen4"])
-    assert done == model_sync.Applied(added=1)
+    found = model_list.compare(provider)
+    done = model_list.apply(provider, found, new=["qwen/qwen4"])
+    assert done == model_list.SyncResult(added=1)
     row = LanguageModel.objects.get()
     assert (row.name, row.label, row.enabled) == ("qwen/qwen4", "Qwen 4", False)
     assert row.context_window == 262144
@@ -229,14 +229,14 @@ def test_new_models_are_added_switched_off(provider: Provider, listed):
 
 def test_what_is_known_anyway_is_not_written_down(provider: Provider, listed):
     listed(OSS)
-    found = model_sync.compare(provider)
-    model_sync.apply(provider, found, **found.names())
+    found = model_list.compare(provider)
+    model_list.apply(provider, found, **found.names())
     row = LanguageModel.objects.get()
     assert row.capabilities == {"json_mode": True, "json_schema": True}
     assert (row.context_window, row.max_output_tokens) == (None, 65536)
     row.enabled = True
     row.save()
-    assert not model_sync.compare(provider)
+    assert not model_list.compare(provider)
 
 
 def test_only_what_was_chosen_is_done(provider: Provider, listed):
@@ -244,9 +244,9 @@ def test_only_what_was_chosen_is_done(provider: Provider, listed):
     old = provider.models.create(name="llama-2")
     older = provider.models.create(name="llama-1")
     listed(OSS, NEW)
-    found = model_sync.compare(provider)
-    done = model_sync.apply(provider, found, changed=[oss.name], gone=[older.name])
-    assert done == model_sync.Applied(changed=1, switched_off=1)
+    found = model_list.compare(provider)
+    done = model_list.apply(provider, found, changed=[oss.name], gone=[older.name])
+    assert done == model_list.SyncResult(changed=1, switched_off=1)
     for row in (oss, old, older):
         row.refresh_from_db()
     assert oss.capabilities == {"mine": 1, "json_mode": True, "json_schema": True}

@@ -10,12 +10,12 @@ import orjson
 import pytest
 
 from llm.errors import BadResponse
-from llm.wire.codecs.anthropic import AnthropicCodec
-from llm.wire.codecs.gemini import GeminiCodec
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
-from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
+from llm.wire.delta_reader import DeltaReader, decode_body
 from llm.wire.deltas import FinishDelta
-from llm.wire.reading import Reader, whole
 from llm.wire.response import ResponseBuilder
 
 Codec = OpenAIChatCodec | OpenAIResponsesCodec | AnthropicCodec | GeminiCodec
@@ -154,7 +154,7 @@ def read(
         return text.replace(REASON, said).encode()
 
     if streams:
-        reader = Reader(codec.decoder())
+        reader = DeltaReader(codec.decoder())
         deltas = []
         for event in events:
             if reader.error is None:
@@ -164,7 +164,7 @@ def read(
         if reader.error:
             raise reader.error
     else:
-        deltas = whole(codec.decode, told(answer))
+        deltas = decode_body(codec.decode, told(answer))
     builder = ResponseBuilder(id="resp_1", model="m")
     builder.begin_call()
     builder.feed(deltas)
@@ -281,19 +281,19 @@ def test_arguments_that_are_nested_too_deeply_are_a_bad_response(
     body = json.dumps(content).replace('"@"', deep).encode()
     codec = GeminiCodec()
     if streams:
-        reader = Reader(codec.decoder())
+        reader = DeltaReader(codec.decoder())
         reader.feed(b"data: %b\n\n" % body)
         assert isinstance(reader.error, BadResponse)
     else:
         with pytest.raises(BadResponse):
-            whole(codec.decode, body)
+            decode_body(codec.decode, body)
 
 
 @pytest.mark.parametrize(
     "text", ['{"a":NaN,"b":"\\ud83d"}', '{"a":' + "9" * 40 + ',"b":"\\ud83d"}']
 )
 def test_a_calls_input_that_no_row_holds_reaches_none(text: str):
-    reader = Reader(AnthropicCodec().decoder())
+    reader = DeltaReader(AnthropicCodec().decoder())
     block = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
     delta = {"type": "input_json_delta", "partial_json": text}
     deltas = []

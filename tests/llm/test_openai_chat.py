@@ -5,7 +5,7 @@ import pytest
 from llm.errors import (
     BadRequest,
 )
-from llm.wire.codecs.openai_chat import OPENAI_OPTIONS, OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OPENAI_OPTIONS, OpenAIChatCodec
 from llm.wire.items import user_message
 from llm.wire.request import Request
 from tests.llm.chat import (

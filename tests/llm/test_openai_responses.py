@@ -26,7 +26,7 @@ from llm.errors import (
 from llm.providers.azure_openai import PROVIDER as AZURE
 from llm.providers.openai import PROVIDER as OPENAI
 from llm.providers.xai import PROVIDER as XAI
-from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.deltas import (
     AnnotationDelta,
     CloseDelta,

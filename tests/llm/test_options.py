@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from llm.capabilities import EFFORTS, Capabilities, capabilities_of
 from llm.errors import BadRequest
-from llm.options import Fitted, degraded, fit, nearest_effort
+from llm.options import FitResult, find_approximations, fit, nearest_effort
 from llm.providers import all_providers
 from llm.wire.items import Item, function_call_output, message, user_message
 from llm.wire.request import Request
@@ -32,7 +32,7 @@ def asking(**options: Any) -> Request:
     return Request(**{"model": "m-1", "items": [HI], **options})
 
 
-def fitted(request: Request, *, ignore: bool = False, **can: Any) -> Fitted:
+def fitted(request: Request, *, ignore: bool = False, **can: Any) -> FitResult:
     known = Capabilities(**can)
     return fit(request, known, model_name="ours/m", ignore_invalid=ignore)
 
@@ -268,7 +268,7 @@ def test_or_left_out_and_reported_where_the_caller_wishes(
     asked, can, param, said, instead, dropped
 ):
     request = asking(**asked)
-    assert fitted(request, ignore=True, **can) == Fitted(
+    assert fitted(request, ignore=True, **can) == FitResult(
         asking(**{**asked, **instead}), (dropped,)
     )
 
@@ -286,7 +286,7 @@ def test_a_model_that_nobody_knows_is_sent_all_of_it(
 @refused
 def test_what_was_fitted_fits(asked, can, param, said, instead, dropped):
     once = fitted(asking(**asked), ignore=True, **can).request
-    assert fitted(once, **can) == Fitted(once)
+    assert fitted(once, **can) == FitResult(once)
 
 
 @pytest.mark.parametrize(
@@ -360,14 +360,14 @@ def test_what_a_model_takes_goes_as_it_is(asked, can):
 def test_a_wish_that_goes_unheard_is_reported_and_costs_no_answer(
     asked, can, instead, dropped
 ):
-    assert fitted(asking(**asked), **can) == Fitted(
+    assert fitted(asking(**asked), **can) == FitResult(
         asking(**{**asked, **instead}), (dropped,)
     )
 
 
 def test_not_to_reason_is_granted_by_a_model_that_cannot():
     request = asking(reasoning={"effort": "none"})
-    assert fitted(request, reasoning=False) == Fitted(asking(reasoning=None))
+    assert fitted(request, reasoning=False) == FitResult(asking(reasoning=None))
 
 
 # Efforts
@@ -442,7 +442,7 @@ def test_several_things_at_once_are_all_reported():
     request = asking(temperature=1.0, top_p=1.0, seed=1, stop=["x"])
     known = capabilities_of("openai", "gpt-6-astra", wire="openai_responses")
     result = fit(request, known, model_name="m", ignore_invalid=True)
-    assert result == Fitted(asking(), ("temperature", "top_p", "stop", "seed"))
+    assert result == FitResult(asking(), ("temperature", "top_p", "stop", "seed"))
 
 
 everything = st.fixed_dictionaries(
@@ -495,7 +495,7 @@ def test_whatever_is_asked_can_be_made_to_fit_and_then_does(asked, model):
     request = asking(**asked)
     result = fit(request, known, model_name=name, ignore_invalid=True)
     assert (result.request == request) or result.dropped or "reasoning" in asked
-    assert fit(result.request, known, model_name=name) == Fitted(result.request)
+    assert fit(result.request, known, model_name=name) == FitResult(result.request)
 
 
 # Codecs
@@ -507,12 +507,12 @@ class Candid:
 
 
 def test_what_a_codec_only_comes_near_to_is_told_where_it_tells():
-    assert degraded(Candid(), asking(seed=1)) == ("seed",)
-    assert degraded(object(), asking(seed=1)) == ()
+    assert find_approximations(Candid(), asking(seed=1)) == ("seed",)
+    assert find_approximations(object(), asking(seed=1)) == ()
 
 
 @pytest.mark.parametrize("kind", all_providers())
 def test_every_codec_can_be_asked_what_it_comes_near_to(kind: str):
     for codec in all_providers()[kind].codecs.values():
-        told = degraded(codec, asking(seed=1, temperature=0.5, tools=[TOOL]))
+        told = find_approximations(codec, asking(seed=1, temperature=0.5, tools=[TOOL]))
         assert all(isinstance(name, str) for name in told)

@@ -17,15 +17,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conversations.history import Story, estimate, render_prompt
+from conversations.turns.history import HistoryPrefix, estimate_tokens, render_prompt
 from llm.adapt import Adaptation
 from llm.errors import BadRequest
-from llm.inline import _unfollowed
-from llm.outgoing import _body
+from llm.http.inline_files import _find_urls
+from llm.http.request import _body
 from llm.provider import Endpoint, Route
 from llm.providers import all_providers
 from llm.wire.items import Item, message
-from llm.wire.past import Past, Thread, told
+from llm.wire.prefix_cache import CachedPrefix, SplitItems, encode_prefix
 from llm.wire.request import Request
 
 ELSEWHERE = {"provider": "another", "model": "m", "route": "9:9"}
@@ -64,12 +64,14 @@ class Party:
             capabilities=self.can,
         )
 
-    def says(self, items: Sequence[Item], story: Story | None, **options: Any) -> Any:
+    def says(
+        self, items: Sequence[Item], story: HistoryPrefix | None, **options: Any
+    ) -> Any:
         """All that a provider and the caller are told of them."""
         endpoint = self.endpoint
         try:
             prompt = render_prompt(
-                "Be brief.", items, story=story, context_window=10**9
+                "Be brief.", items, prefix=story, context_window=10**9
             )
             request = Request(
                 model=self.model,
@@ -83,9 +85,9 @@ class Party:
             return (
                 _body(endpoint, adapted.request),
                 adapted.degraded,
-                estimate(prompt.instructions, prompt.items),
+                estimate_tokens(prompt.instructions, prompt.items),
                 tell(adapted.request),
-                set(_unfollowed(adapted.request.items, endpoint)),
+                set(_find_urls(adapted.request.items, endpoint)),
             )
         except BadRequest as exc:
             return str(exc), exc.param
@@ -340,7 +342,7 @@ def test_what_is_sent_is_what_would_have_been_sent(party, turns, are_distinct, m
     turns = distinct(turns) if are_distinct else turns
     others = [party, *(p for p in PARTIES if p.endpoint.codec == party.endpoint.codec)]
     before: list[Item] = []
-    story = Story()
+    story = HistoryPrefix()
     for turn in turns:
         turn = [with_proof(item, party) for item in turn]
         # A model of the same wire, now and then: a proof of ours is another's to it.
@@ -361,7 +363,7 @@ def test_what_is_sent_is_what_would_have_been_sent(party, turns, are_distinct, m
                 items, None, **options
             )
         before += turn
-        story = story.longer(before)
+        story = story.extend(before)
 
 
 @pytest.mark.parametrize("party", PARTIES, ids=str)
@@ -369,25 +371,25 @@ def test_an_ordinary_conversation_is_written_once(party, monkeypatch):
     if "gemma" in party.model:
         pytest.skip("Gemma's instructions stand inside what was said first.")
     written: list[int] = []
-    fold = Past.fold
+    fold = CachedPrefix.fold
 
     def counting(self, name, make, add, key=None):
         if name != "told":
             return fold(self, name, make, add, key)
         return fold(self, name, lambda i: written.append(len(i)) or make(i), add, key)
 
-    monkeypatch.setattr(Past, "fold", counting)
+    monkeypatch.setattr(CachedPrefix, "fold", counting)
     before: list[Item] = []
-    story = Story()
+    story = HistoryPrefix()
     for number in range(3):
         rounds = [call(str(number)), output(str(number), "12°")]
         rounds = [] if party.can.get("tools") is False else rounds
         before += [said("user", "?"), *rounds, said("assistant", f"{number}.")]
-        story = story.longer(before)
-        prompt = render_prompt("", [*before, said("user", "And?")], story=story)
+        story = story.extend(before)
+        prompt = render_prompt("", [*before, said("user", "And?")], prefix=story)
         asked = Request(model=party.model, items=prompt.items)
         adapted = Adaptation(asked, party.route).request
-        assert isinstance(adapted.items, Thread)
+        assert isinstance(adapted.items, SplitItems)
         body = party.endpoint.codec.encode(adapted)
         told = body.get("messages") or body.get("input") or body["contents"]
         assert any(isinstance(each, orjson.Fragment) for each in told)
@@ -412,7 +414,7 @@ def test_what_was_written_for_another_is_written_anew(host, models, efforts):
         output("1", "12°"),
     ]
     before += [said("assistant", "So.")]
-    story = Story().longer(before)
+    story = HistoryPrefix().extend(before)
     items = [*before, said("user", "And?")]
     for model, effort in zip(models, efforts, strict=True):
         asked, options = Party(endpoint, model, {}), {"reasoning": {"effort": effort}}
@@ -423,18 +425,18 @@ def test_a_story_that_cannot_go_on_is_begun_anew():
     asked = {"type": "mcp_approval_request", "id": "1"}
     approved = {"type": "mcp_approval_response", "approval_request_id": "1"}
     items = [said("user", "?"), asked, said("assistant", "May I?")]
-    story = Story().longer(items)
+    story = HistoryPrefix().extend(items)
     more = [*items, said("user", "Yes."), approved, said("assistant", "Done.")]
-    assert not story.is_followed_by(more[3:])
-    anew = story.longer(more)
-    assert list(anew.past.items) == more
-    assert anew.is_followed_by([said("user", "And?")])
-    assert not Story().longer([*more, call("1")]).length  # half an answer
+    assert not story.can_be_followed_by(more[3:])
+    anew = story.extend(more)
+    assert list(anew.cached.items) == more
+    assert anew.can_be_followed_by([said("user", "And?")])
+    assert not HistoryPrefix().extend([*more, call("1")]).length  # half an answer
 
 
 def test_a_thread_is_a_sequence_of_all_its_items():
     old, new = [{"n": 1}, {"n": 2}], [{"n": 3}]
-    thread = Thread(Past(old), new)
+    thread = SplitItems(CachedPrefix(old), new)
     assert thread == [*old, *new] == list(thread)
     assert [thread[0], thread[2], thread[-1], thread[-3]] == [
         *old[:1],
@@ -456,10 +458,10 @@ def test_what_is_new_is_looked_at_alone():
         seen.append(len(items))
         return len(items)
 
-    past = Past([{}, {}])
-    longer = past.plus([{}])
+    past = CachedPrefix([{}, {}])
+    longer = past.extend([{}])
     assert past.fold("n", count, int.__add__) == 2
-    longer = past.plus([{}])
+    longer = past.extend([{}])
     assert [longer.fold("n", count, int.__add__) for _ in range(2)] == [3, 3]
     assert seen == [2, 1]
     assert longer.fold("n", count, int.__add__, key="another") == 3
@@ -471,5 +473,7 @@ def test_what_cannot_be_written_is_nobodys_past():
     def refuse(request: Request) -> Any:
         raise BadRequest("No.")
 
-    request = Request(model="m", items=Thread(Past([said("user", "?")]), []))
-    assert told(request, "codec", refuse) is None
+    request = Request(
+        model="m", items=SplitItems(CachedPrefix([said("user", "?")]), [])
+    )
+    assert encode_prefix(request, "codec", refuse) is None

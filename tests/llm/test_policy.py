@@ -17,10 +17,9 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm import client, policy, retry, router
-from llm.adapt import addressed
+from llm import policy, router
+from llm.adapt import retarget
 from llm.capabilities import capabilities_of
-from llm.client import Call
 from llm.errors import (
     BadRequest,
     InvalidKey,
@@ -29,9 +28,12 @@ from llm.errors import (
     ProviderTimeout,
     RateLimited,
 )
+from llm.generation import retry_policy
+from llm.generation.retry_policy import Policy
+from llm.http import client
+from llm.http.client import ProviderCall
 from llm.models import LanguageModel, Provider
 from llm.providers import all_providers
-from llm.retry import Policy
 from llm.wire.deltas import Delta, FinishDelta, StartDelta, TextDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -63,7 +65,9 @@ def request(**fields: Any) -> Request:
     return Request(model="a-model", items=[user_message("Hi")], **fields)
 
 
-async def listen(*routes: Any, call: Call, asked: Request | None = None, **options):
+async def listen(
+    *routes: Any, call: ProviderCall, asked: Request | None = None, **options
+):
     """What reached the caller, and the error that ended it."""
     options = {"wait": Waits(), "policy": ONCE, **options}
     deltas: list[Delta] = []
@@ -90,7 +94,11 @@ async def test_what_was_asked_is_let_go_of_once_something_is_told(web):
     items = Items([user_message("Hi")])
     asked = weakref.ref(items)
     stream = policy.stream(
-        [route()], Request(model="m", items=items), Call(), policy=THRICE, wait=Waits()
+        [route()],
+        Request(model="m", items=items),
+        ProviderCall(),
+        policy=THRICE,
+        wait=Waits(),
     )
     del items
     async with aclosing(stream) as batches:
@@ -106,7 +114,7 @@ async def test_what_was_asked_is_let_go_of_once_something_is_told(web):
 
 
 async def test_a_model_is_asked_three_times_where_staff_say_nothing(web):
-    host, call, waits = Host(web, "a", *[refuses(429)] * 3), Call(), Waits()
+    host, call, waits = Host(web, "a", *[refuses(429)] * 3), ProviderCall(), Waits()
     deltas, error = await listen(route(), call=call, policy=None, wait=waits)
     assert isinstance(error, RateLimited)
     assert (len(host.asked), len(waits)) == (3, 2)
@@ -114,7 +122,7 @@ async def test_a_model_is_asked_three_times_where_staff_say_nothing(web):
 
 
 async def test_nothing_is_repeated_where_staff_wish_one_attempt(web):
-    host, call = Host(web, "a", refuses(503)), Call()
+    host, call = Host(web, "a", refuses(503)), ProviderCall()
     wishes = {"retry": {"attempts": 1}}
     await listen(route(defaults=wishes), call=call, policy=None)
     assert (len(host.asked), call.earlier, call.attempt) == (1, (), 1)
@@ -122,7 +130,7 @@ async def test_nothing_is_repeated_where_staff_wish_one_attempt(web):
 
 async def test_a_request_that_found_no_connection_is_repeated(web):
     host = Host(web, "a", httpx.ConnectTimeout("x"), says("Hello"))
-    deltas, _ = await listen(route(), call=Call(), policy=None)
+    deltas, _ = await listen(route(), call=ProviderCall(), policy=None)
     assert (text(deltas), len(host.asked)) == ("Hello", 2)
 
 
@@ -138,7 +146,7 @@ async def test_a_request_that_found_no_connection_is_repeated(web):
 async def test_a_request_given_up_for_its_time_is_not_repeated_unasked(web, given_up):
     """It may still run at the provider, and cost what it costs."""
     host = Host(web, "a", given_up)
-    _, error = await listen(route(), call=Call(), policy=None)
+    _, error = await listen(route(), call=ProviderCall(), policy=None)
     assert isinstance(error, ProviderTimeout)
     assert len(host.asked) == 1
 
@@ -146,13 +154,13 @@ async def test_a_request_given_up_for_its_time_is_not_repeated_unasked(web, give
 async def test_a_models_own_policy_counts_where_the_caller_has_none(web):
     host = Host(web, "a", refuses(429), says("Hello"))
     wishes = {"retry": {"attempts": 2}}
-    deltas, _ = await listen(route(defaults=wishes), call=Call(), policy=None)
+    deltas, _ = await listen(route(defaults=wishes), call=ProviderCall(), policy=None)
     assert (text(deltas), len(host.asked)) == ("Hello", 2)
 
 
 async def test_a_passing_error_is_asked_again_and_each_attempt_is_kept(web):
     host = Host(web, "a", refuses(429), httpx.ConnectError("x"), says("Hello"))
-    call, waits = Call(), Waits()
+    call, waits = ProviderCall(), Waits()
     deltas, error = await listen(route(), call=call, policy=THRICE, wait=waits)
     assert (text(deltas), error) == ("Hello", None)
     assert len(host.asked) == 3
@@ -167,7 +175,7 @@ async def test_a_passing_error_is_asked_again_and_each_attempt_is_kept(web):
 
 async def test_attempts_end_and_the_last_error_is_told(web):
     Host(web, "a", refuses(503), refuses(503), refuses(429))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(route(), call=call, policy=THRICE)
     assert deltas == []
     assert isinstance(error, RateLimited)
@@ -178,7 +186,7 @@ async def test_attempts_end_and_the_last_error_is_told(web):
 @pytest.mark.parametrize("status", [400, 401, 404])
 async def test_what_would_fail_again_is_not_asked_again(web, status: int):
     host = Host(web, "a", refuses(status))
-    _, error = await listen(route(), call=Call(), policy=THRICE)
+    _, error = await listen(route(), call=ProviderCall(), policy=THRICE)
     assert isinstance(error, BadRequest)
     assert len(host.asked) == 1
 
@@ -186,7 +194,7 @@ async def test_what_would_fail_again_is_not_asked_again(web, status: int):
 async def test_once_a_word_was_told_nothing_is_repeated(web):
     host = Host(web, "a", breaks_off("Hel", "lo"))
     other = Host(web, "b")
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(route(), route("b"), call=call, policy=THRICE)
     assert text(deltas) == "Hello"
     assert isinstance(error, ProviderDown)
@@ -197,7 +205,7 @@ async def test_an_error_after_the_beginning_alone_is_made_good(web):
     opening = frames({"id": "1", "model": "m", "choices": [], "usage": {}})
     failing = opening + b'data: {"error": {"message": "overloaded", "code": 503}}\n\n'
     Host(web, "a", failing, says("Hello"))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(route(), call=call, policy=THRICE)
     assert (text(deltas), error) == ("Hello", None)
     assert sum(isinstance(d, StartDelta) for d in deltas) == 1
@@ -208,7 +216,7 @@ async def test_what_a_failed_attempt_cost_stays_with_it(web):
     spent = {"prompt_tokens": 7, "completion_tokens": 0}
     opening = frames({"id": "r1", "model": "m-7", "choices": [], "usage": spent})
     Host(web, "a", opening, says("Hello"))
-    call = Call()
+    call = ProviderCall()
     deltas, _ = await listen(route(), call=call, policy=THRICE)
     heard = [d for d in deltas if isinstance(d, UsageDelta)]
     assert [d.input_tokens for d in heard] == [10]
@@ -220,7 +228,7 @@ async def test_what_a_failed_attempt_cost_stays_with_it(web):
 
 async def test_closing_hangs_up_whatever_the_attempt(web):
     Host(web, "a", refuses(503), says("Hel", "lo"))
-    call = Call()
+    call = ProviderCall()
     stream = policy.stream([route()], request(), call, policy=THRICE, wait=Waits())
     async with aclosing(stream) as batches:
         async for _ in batches:
@@ -254,7 +262,7 @@ async def test_a_long_retry_after_goes_to_the_fallback_at_once(web):
     Host(web, "b", says("from b"))
     waits = Waits()
     deltas, _ = await listen(
-        route(), route("b"), call=Call(), policy=THRICE, wait=waits
+        route(), route("b"), call=ProviderCall(), policy=THRICE, wait=waits
     )
     assert (text(deltas), waits) == ("from b", [])
 
@@ -265,7 +273,7 @@ async def test_a_long_retry_after_goes_to_the_fallback_at_once(web):
 async def test_another_model_answers_with_its_own_name_and_issuer(web):
     first = Host(web, "a", refuses(503))
     other = Host(web, "b", says("from b"))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(route(), route("b"), call=call)
     assert (text(deltas), error) == ("from b", None)
     assert (first.asked[0]["model"], other.asked[0]["model"]) == ("a-model", "b-model")
@@ -275,7 +283,7 @@ async def test_another_model_answers_with_its_own_name_and_issuer(web):
 async def test_each_route_has_all_attempts(web):
     Host(web, "a", refuses(503), refuses(503))
     Host(web, "b", refuses(503), says("at last"))
-    call = Call()
+    call = ProviderCall()
     deltas, _ = await listen(route(), route("b"), call=call, policy=Policy(attempts=2))
     assert text(deltas) == "at last"
     assert [c.route.name for c in [*call.earlier, call]] == ["a", "a", "b", "b"]
@@ -286,14 +294,14 @@ async def test_each_route_has_all_attempts(web):
 async def test_what_lies_with_the_first_one_falls_back(web, status: int):
     Host(web, "a", refuses(status))
     Host(web, "b", says("from b"))
-    deltas, _ = await listen(route(), route("b"), call=Call())
+    deltas, _ = await listen(route(), route("b"), call=ProviderCall())
     assert text(deltas) == "from b"
 
 
 async def test_what_lies_with_the_question_does_not(web):
     Host(web, "a", refuses(400))
     other = Host(web, "b")
-    _, error = await listen(route(), route("b"), call=Call())
+    _, error = await listen(route(), route("b"), call=ProviderCall())
     assert isinstance(error, BadRequest)
     assert other.asked == []
 
@@ -302,7 +310,7 @@ async def test_a_fallback_gets_the_options_it_takes_and_says_what_it_lost(web):
     Host(web, "a", refuses(503))
     other = Host(web, "b", says("from b"))
     plain = route("b", capabilities={"sampling": "never"})
-    call = Call()
+    call = ProviderCall()
     await listen(route(), plain, call=call, asked=request(temperature=0.5))
     assert "temperature" not in other.asked[0]
     assert call.degraded == ["temperature"]
@@ -311,7 +319,7 @@ async def test_a_fallback_gets_the_options_it_takes_and_says_what_it_lost(web):
 
 async def test_an_option_the_first_model_does_not_take_is_refused(web):
     plain = route("a", capabilities={"sampling": "never"})
-    call = Call()
+    call = ProviderCall()
     _, error = await listen(plain, call=call, asked=request(temperature=0.5))
     assert isinstance(error, BadRequest)
     assert error.param == "temperature"
@@ -322,7 +330,7 @@ def test_staff_wishes_for_one_model_are_not_those_for_another():
     first = route("a", defaults={"temperature": 0.2, "extra": {"a": 1}, "retry": {}})
     other = route("b", defaults={"top_p": 0.5, "seed": 1}, max_output_tokens=100)
     asked = request(temperature=0.2, extra={"a": 1}, seed=7)
-    made_out = addressed(asked, other, first)
+    made_out = retarget(asked, other, first)
     assert (made_out.temperature, made_out.extra, made_out.top_p) == (None, {}, 0.5)
     assert made_out.seed == 7
     assert made_out.max_output_tokens == 100
@@ -332,7 +340,7 @@ def test_staff_wishes_for_one_model_are_not_those_for_another():
 def test_the_first_model_is_asked_what_was_asked():
     first = route("a", defaults={"temperature": 0.2})
     asked = request(top_p=0.1)
-    made_out = addressed(asked, first, first)
+    made_out = retarget(asked, first, first)
     assert (made_out.temperature, made_out.top_p) == (None, 0.1)
 
 
@@ -341,7 +349,7 @@ async def test_a_fallback_without_tools_is_told_of_them_in_words(web):
     Host(web, "a", refuses(503))
     other = Host(web, "b", says('{"tool": "now", ', '"input": {}}'))
     plain = route("b", capabilities={"tools": False})
-    call = Call()
+    call = ProviderCall()
     deltas, _ = await listen(route(), plain, call=call, asked=request(tools=[tool]))
     assert "tools" not in other.asked[0]
     assert '{"tool": ' in other.asked[0]["messages"][0]["content"]
@@ -364,7 +372,7 @@ TOOL = {"json_schema": False, "tools": True}
 
 async def test_a_tool_stands_in_for_a_schema(web):
     host = Host(web, "a", calls("final_answer", {"city": "Rome"}, before="Well: "))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(
         route(capabilities=TOOL), call=call, asked=request(text=FORM)
     )
@@ -379,7 +387,7 @@ async def test_a_tool_stands_in_for_a_schema(web):
 
 async def test_words_stand_in_where_no_tool_can(web):
     host = Host(web, "a", says('Sure:\n```json\n{"city": "Rome"}\n```'))
-    call = Call()
+    call = ProviderCall()
     deltas, _ = await listen(
         route(capabilities=WORDS), call=call, asked=request(text=FORM)
     )
@@ -390,7 +398,7 @@ async def test_words_stand_in_where_no_tool_can(web):
 
 async def test_an_answer_that_does_not_fit_is_corrected_once_in_its_own_call(web):
     host = Host(web, "a", says('{"town": 1}'), says('{"city": "Rome"}'))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(
         route(capabilities=WORDS), call=call, asked=request(text=FORM)
     )
@@ -407,7 +415,7 @@ async def test_an_answer_that_does_not_fit_is_corrected_once_in_its_own_call(web
 
 async def test_a_second_misfit_is_told_and_fails(web):
     Host(web, "a", says("no"), says("never"))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(
         route(capabilities=WORDS), call=call, asked=request(text=FORM)
     )
@@ -419,7 +427,7 @@ async def test_a_second_misfit_is_told_and_fails(web):
 
 async def test_a_streamed_answer_of_the_model_itself_is_judged_at_its_end(web):
     Host(web, "a", says('{"town"', ": 1}"))
-    deltas, error = await listen(route(), call=Call(), asked=request(text=FORM))
+    deltas, error = await listen(route(), call=ProviderCall(), asked=request(text=FORM))
     assert text(deltas) == '{"town": 1}'
     assert error.code == "E_LLM_BAD_RESPONSE"
 
@@ -427,7 +435,7 @@ async def test_a_streamed_answer_of_the_model_itself_is_judged_at_its_end(web):
 async def test_an_answer_that_was_cut_off_or_calls_a_tool_is_not_judged(web):
     Host(web, "a", says('{"ci', finish="length"), calls("now", {}))
     for _ in range(2):
-        _, error = await listen(route(), call=Call(), asked=request(text=FORM))
+        _, error = await listen(route(), call=ProviderCall(), asked=request(text=FORM))
         assert error is None
 
 
@@ -462,7 +470,9 @@ def test_a_policy_is_read_as_it_is_written():
         attempts=3, on=frozenset({"E_LLM_TIMEOUT"}), delay=1.0
     )
     assert Policy.read(None) == Policy()
-    assert retry.PASSING < retry.ELSEWHERE < retry.CODES
+    assert (
+        retry_policy.TRANSIENT_CODES < retry_policy.FALLBACK_CODES < retry_policy.CODES
+    )
 
 
 def test_a_policy_that_slipped_in_wrong_is_the_staffs_to_correct():
@@ -493,7 +503,7 @@ async def test_each_attempt_is_a_row_of_its_own(web):
     from llm.models import ModelCall
 
     Host(web, "a", refuses(401), says("Hello"))
-    call = Call()
+    call = ProviderCall()
     policy_here = Policy(attempts=2, on=frozenset({InvalidKey.code}))
     await listen(route(), call=call, policy=policy_here)
     made = policy.calls_made(
@@ -518,7 +528,7 @@ def at(kind: str, name: str, **fields: Any) -> Any:
     can = capabilities_of(
         kind, "a-model", {}, wire=all_providers()[kind].codec("").name
     )
-    found = route_at(kind, capabilities=can.told(), **fields)
+    found = route_at(kind, capabilities=can.to_dict(), **fields)
     endpoint = replace(found.endpoint, base_url=f"https://{name}.test")
     return replace(found, endpoint=endpoint, name=name)
 
@@ -534,7 +544,7 @@ async def test_a_hosted_tool_is_said_in_the_fallbacks_words_or_reported(
     web, kind, told, degraded
 ):
     Host(web, "a", refuses(503))
-    host, call = Host(web, "b", says("Found.")), Call()
+    host, call = Host(web, "b", says("Found.")), ProviderCall()
     routes = at("openai", "a"), at(kind, "b")
     deltas, error = await listen(*routes, call=call, asked=request(tools=[SEARCH]))
     assert (text(deltas), error) == ("Found.", None)
@@ -544,7 +554,7 @@ async def test_a_hosted_tool_is_said_in_the_fallbacks_words_or_reported(
 
 async def test_a_tool_that_only_the_fallback_has_is_given_to_it_alone(web):
     first = Host(web, "a", refuses(503))
-    host, call = Host(web, "b", says("Found.")), Call()
+    host, call = Host(web, "b", says("Found.")), ProviderCall()
     other = at("openrouter", "b", hosted_tools=[SEARCH])
     await listen(at("deepseek", "a"), other, call=call)
     assert "tools" not in first.asked[0]

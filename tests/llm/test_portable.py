@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from llm.wire.facades import chat, messages, responses
-from llm.wire.facades.portable import portable
+from llm.wire.facades import chat_request, messages_request, responses_request
+from llm.wire.facades.portable_request import portable
 from llm.wire.request import Request
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
@@ -13,7 +13,7 @@ ASKED = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content":
 
 
 def of_claude(**fields: Any) -> tuple[Request, list[str]]:
-    return portable(messages.request_of({**ASKED, **fields}))
+    return portable(messages_request.request_of({**ASKED, **fields}))
 
 
 def test_claudes_tools_become_functions_and_its_own_are_left_out():
@@ -37,11 +37,13 @@ def test_claudes_tools_become_functions_and_its_own_are_left_out():
 
 def test_a_hosted_tool_stays_where_it_can_be_had():
     tools = [{"type": "web_search"}, {"type": "namespace", "name": "n"}]
-    asked = responses.request_of({"model": "m", "input": "?", "tools": tools})
+    asked = responses_request.request_of({"model": "m", "input": "?", "tools": tools})
     request, lost = portable(asked, hosted_tools=["web_search"])
     assert request.tools == [{"type": "web_search"}]
     assert lost == ["tools"]
-    none, _ = portable(responses.request_of({**_asked(tools), "tool_choice": "auto"}))
+    none, _ = portable(
+        responses_request.request_of({**_asked(tools), "tool_choice": "auto"})
+    )
     assert (none.tools, none.tool_choice) == ([], None)
 
 
@@ -95,5 +97,5 @@ def test_what_nobody_else_understands_is_left_out_and_named():
     assert lost == ["top_k", "context_management"]
     assert request.extra == {}
     asked = {**ASKED, "user": "u1", "store": True, "stream_options": {}}
-    request, lost = portable(chat.request_of(asked))
+    request, lost = portable(chat_request.request_of(asked))
     assert (request.safety_identifier, lost, request.extra) == ("u1", [], {})

@@ -11,12 +11,13 @@ import orjson
 import pytest
 import respx
 
-from llm import api, client, policy
-from llm.client import Call
+from llm import api, policy
 from llm.errors import LLMError, ProviderDown
+from llm.generation.result import metadata_of
+from llm.http import client
+from llm.http.client import ProviderCall
 from llm.models import ModelCall
-from llm.result import metadata_of
-from llm.wire.codecs.gemini import GeminiCodec
+from llm.wire.codecs.gemini.codec import GeminiCodec
 from llm.wire.deltas import FinishDelta, TextDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -58,7 +59,7 @@ def portion(*parts: Any, token: str = "", id: str = "r1", written: int = 5) -> b
     return frames(*({**p, "responseId": id, "usageMetadata": usage} for p in pieces))
 
 
-async def answered(call: Call, **options: Any) -> tuple[ResponseBuilder, Any]:
+async def answered(call: ProviderCall, **options: Any) -> tuple[ResponseBuilder, Any]:
     """What is built of the answer, and the error that ended it."""
     builder, error = ResponseBuilder(id="resp_1", model="m", created_at=1), None
     builder.begin_call()
@@ -73,7 +74,7 @@ async def answered(call: Call, **options: Any) -> tuple[ResponseBuilder, Any]:
     return builder, error
 
 
-def made(call: Call, builder: ResponseBuilder) -> list[Call]:
+def made(call: ProviderCall, builder: ResponseBuilder) -> list[ProviderCall]:
     return policy.calls_made(
         call,
         start=builder.start_delta,
@@ -86,7 +87,7 @@ async def test_the_same_request_is_made_with_the_token_until_the_answer_is_whole
     first = portion(text("It was a da"), token="dDE=", id="r1")
     second = portion(text("rk and stor"), token="dDI=", id="r2", written=6)
     last = portion(text("my night."), id="r3", written=7)
-    host, call = Host(web, "a", first, second, last), Call()
+    host, call = Host(web, "a", first, second, last), ProviderCall()
     builder, error = await answered(call)
     assert error is None
     (item,) = builder.output
@@ -104,7 +105,7 @@ async def test_tokens_of_all_portions_count_and_each_call_has_its_own(web):
         portion(text("a"), token="t", id="r1"),
         portion(text("b"), id="r2", written=7),
     )
-    call = Call()
+    call = ProviderCall()
     builder, _ = await answered(call)
     assert builder.usage["input_tokens"] == 20
     assert builder.usage["output_tokens"] == 12
@@ -121,7 +122,7 @@ async def test_tokens_of_all_portions_count_and_each_call_has_its_own(web):
 
 async def test_the_first_word_is_that_of_the_first_portion(web):
     Host(web, "a", portion(text("a"), token="t"), portion(text("b")))
-    call = Call()
+    call = ProviderCall()
     builder, _ = await answered(call)
     calls = made(call, builder)
     told = metadata_of(calls, builder.response(), route=ROUTE, costs=[])
@@ -136,7 +137,7 @@ async def test_a_thought_a_call_and_proofs_may_lie_in_different_portions(web):
         function_call("look", {"at": "it"}, thoughtSignature="c2lo"),
     )
     Host(web, "a", first, second)
-    builder, _ = await answered(Call())
+    builder, _ = await answered(ProviderCall())
     reasoning, called = builder.output
     assert reasoning["summary"][0]["text"] == "Hm, let me see."
     assert called["arguments"] == '{"at":"it"}'
@@ -148,7 +149,7 @@ async def test_a_thought_a_call_and_proofs_may_lie_in_different_portions(web):
 
 async def test_a_portion_that_fails_keeps_what_was_said_and_is_not_repeated(web):
     host = Host(web, "a", portion(text("Once upon"), token="t"), refuses(503))
-    call = Call()
+    call = ProviderCall()
     builder, error = await answered(call, policy=policy.Policy(attempts=3))
     assert isinstance(error, ProviderDown)
     assert builder.output[0]["content"][0]["text"] == "Once upon"
@@ -160,7 +161,7 @@ async def test_a_portion_that_fails_keeps_what_was_said_and_is_not_repeated(web)
 async def test_portions_end_somewhere(web, monkeypatch):
     monkeypatch.setattr(policy, "MAX_PORTIONS", 3)
     host = Host(web, "a", *[portion(text("la "), token="t")] * 9)
-    builder, error = await answered(Call())
+    builder, error = await answered(ProviderCall())
     assert (error, len(host.asked)) == (None, 3)
     assert builder.output[0]["content"][0]["text"] == "la la la "
     assert builder.finish.reason == "length"
@@ -170,9 +171,9 @@ async def test_an_answer_that_must_have_a_form_is_judged_when_it_is_whole(web):
     schema = {"type": "object", "required": ["a"]}
     form = {"format": {"type": "json_schema", "name": "f", "schema": schema}}
     Host(web, "a", portion(text('{"a'), token="t"), portion(text('": 1}')))
-    call, deltas = Call(), []
+    call, deltas = ProviderCall(), []
     asked = replace(QUESTION, text=form)
-    async with aclosing(policy.stream([ROUTE], asked, call, held=True)) as batches:
+    async with aclosing(policy.stream([ROUTE], asked, call, buffered=True)) as batches:
         async for batch in batches:
             deltas += batch
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == '{"a": 1}'

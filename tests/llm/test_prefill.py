@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from llm import repairs
 from llm.adapt import Adaptation
+from llm.adaptation import repairs
 from llm.capabilities import capabilities_of
 from llm.errors import BadRequest
 from llm.provider import Endpoint, Route
@@ -25,7 +25,7 @@ def route_of(kind: str, model: str, base_url: str = "") -> Route:
     codec = provider.codec()
     endpoint = Endpoint(provider=provider, codec=codec, base_url=base_url)
     can = capabilities_of(kind, model, wire=codec.name)
-    return Route(endpoint=endpoint, model=model, name=model, capabilities=can.told())
+    return Route(endpoint=endpoint, model=model, name=model, capabilities=can.to_dict())
 
 
 def asked_of(route: Route, **fields: Any) -> Request:

@@ -9,12 +9,12 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
+from llm.db.compiled_queries import CompiledInsert, CompiledQuery, RegularUser
 from llm.models import ApiKey, LanguageModel, ModelCall, Provider
-from llm.prepared import Insert, Prepared, Somebody
 
 pytestmark = pytest.mark.django_db
 
-_BY_NAME = Prepared[LanguageModel](
+_BY_NAME = CompiledQuery[LanguageModel](
     lambda name: LanguageModel.objects.filter(name=name).select_related("provider"),
     "a name",
 )
@@ -52,7 +52,7 @@ def test_a_row_that_is_found_can_be_saved(provider: Provider) -> None:
 
 
 def test_what_leads_nowhere_is_none() -> None:
-    query = Prepared[ModelCall](
+    query = CompiledQuery[ModelCall](
         lambda turn: ModelCall.objects.filter(turn_id=turn).select_related("model"),
         "a turn",
     )
@@ -63,7 +63,7 @@ def test_what_leads_nowhere_is_none() -> None:
 
 
 def test_moments_are_compared(provider: Provider) -> None:
-    query = Prepared[ApiKey](
+    query = CompiledQuery[ApiKey](
         lambda now: ApiKey.objects.usable(now), datetime(1970, 1, 2, tzinfo=UTC)
     )
     now = timezone.now()
@@ -74,9 +74,9 @@ def test_moments_are_compared(provider: Provider) -> None:
 
 
 def test_columns_alone(provider: Provider) -> None:
-    query = Prepared[LanguageModel](
+    query = CompiledQuery[LanguageModel](
         lambda pk, user: (
-            LanguageModel.objects.permitted(Somebody(user))
+            LanguageModel.objects.available_to(RegularUser(user))
             .filter(pk=pk)
             .values_list("pk")
         ),
@@ -94,12 +94,14 @@ def test_columns_alone(provider: Provider) -> None:
 
 
 def test_a_value_without_a_place_is_a_mistake() -> None:
-    query = Prepared[LanguageModel](lambda name: LanguageModel.objects.all(), "a name")
+    query = CompiledQuery[LanguageModel](
+        lambda name: LanguageModel.objects.all(), "a name"
+    )
     with pytest.raises(AssertionError):
         query.all("one")
 
 
-_write_calls = Insert(ModelCall)
+_write_calls = CompiledInsert(ModelCall)
 
 
 def test_a_row_is_written_as_the_orm_writes_it() -> None:

@@ -14,9 +14,9 @@ from genai_prices import Usage
 from genai_prices.data import providers
 from genai_prices.data_snapshot import get_snapshot
 
-from llm import price_list
-from llm.management.commands.price_list import written
-from llm.price_list import DATA, cost, matches, tariffs_of
+from llm.management.commands.price_list import render_price_list
+from llm.pricing import price_list
+from llm.pricing.price_list import DATA, cost, matches, tariffs_of
 
 #: Of input, cached input, writing to the cache, output.
 TOKENS = [
@@ -77,7 +77,9 @@ def by_name(tokens: tuple[int, ...]) -> dict[str, int]:
 
 
 def test_it_is_the_list_of_the_installed_package():
-    assert DATA.read_bytes() == written(), "write it anew: manage.py price_list"
+    assert DATA.read_bytes() == render_price_list(), (
+        "write it anew: manage.py price_list"
+    )
 
 
 @pytest.mark.parametrize("host", providers, ids=lambda host: host.id)
@@ -86,7 +88,7 @@ def test_every_model_costs_what_the_package_says(host: Any):
     for model, (_, told) in zip(host.models, listed, strict=True):
         read = [price_list.Tariff.read(each) for each in told]
         for now in times_of(model):
-            last = next((t for t in reversed(read) if t.holds(now)), read[0])
+            last = next((t for t in reversed(read) if t.applies(now)), read[0])
             for tokens in TOKENS:
                 ours = last.cost(by_name(tokens))
                 assert ours == expected(model, host, tokens, now), (model.id, now)

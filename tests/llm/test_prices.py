@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm.prices import cost, problems
+from llm.pricing.cost import cost, problems
 from llm.wire.deltas import UsageDelta
 
 OPENAI = {"kind": "openai", "base_url": "https://api.openai.com/v1"}

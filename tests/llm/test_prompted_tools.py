@@ -28,7 +28,7 @@ from llm.wire.deltas import (
 from llm.wire.items import function_call_output, message, text_of, user_message
 from llm.wire.json_reader import JsonReader
 from llm.wire.prompted_calls import CallFilter
-from llm.wire.prompted_tools import offered_names, prompted
+from llm.wire.prompted_tools import available_tool_names, with_prompted_tools
 from llm.wire.request import Request
 from llm.wire.response import ResponseBuilder
 
@@ -235,7 +235,7 @@ TOOLS = [
 
 def told(**fields: Any) -> Request:
     given = {"items": [user_message("Hi")], "tools": TOOLS, **fields}
-    return prompted(Request(model="m", **given))
+    return with_prompted_tools(Request(model="m", **given))
 
 
 def test_tools_are_told_in_the_instructions():
@@ -271,7 +271,7 @@ def test_tools_are_told_in_the_instructions():
 def test_a_choice_says_what_is_offered(choice: Any, names: set[str], note: str):
     request = told(tool_choice=choice)
     given = Request(model="m", items=(), tools=TOOLS, tool_choice=choice)
-    assert offered_names(given) == names
+    assert available_tool_names(given) == names
     assert {n for n in NAMES if f"## {n}\n" in request.instructions} == names
     assert note in request.instructions
     assert ("must use" in request.instructions) == bool(note)

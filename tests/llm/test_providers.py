@@ -14,7 +14,7 @@ import orjson
 import pytest
 import respx
 
-from llm import client, models, providers, router
+from llm import models, providers, router
 from llm.errors import (
     ContextTooLarge,
     CutOff,
@@ -25,6 +25,7 @@ from llm.errors import (
     ProviderTimeout,
     RateLimited,
 )
+from llm.http import client
 from llm.provider import Endpoint, Provider
 from llm.providers import all_providers, choices
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, UsageDelta

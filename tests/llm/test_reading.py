@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llm.errors import LLMError
-from llm.management.commands.replay_recordings import body_of, codec_of
+from llm.management.commands.replay_recordings import body_of, endpoint_of
 from llm.wire.codec import Codec
-from llm.wire.codecs.anthropic import AnthropicCodec
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
-from llm.wire.deltas import Delta, TextDelta, is_sound
-from llm.wire.reading import STUMBLES, Reader
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.delta_reader import DECODE_ERRORS, DeltaReader
+from llm.wire.deltas import Delta, TextDelta, is_well_formed
 from llm.wire.sse import ServerSentEvent, SSEDecoder
 from tests.llm.test_recordings import RECORDINGS
 
@@ -37,14 +37,14 @@ def slowly(codec: Codec, pieces: Iterable[bytes]) -> Heard:
             deltas += decoder.feed(event)
         for delta in decoder.close():
             deltas.append(delta)
-    except (LLMError, *STUMBLES) as exc:
+    except (LLMError, *DECODE_ERRORS) as exc:
         error = "" if isinstance(exc, LLMError) else "BadResponse"
         return deltas, error or type(exc).__name__
     return deltas, ""
 
 
 def heard(codec: Codec, pieces: Iterable[bytes]) -> Heard:
-    reader, deltas = Reader(codec.decoder()), []
+    reader, deltas = DeltaReader(codec.decoder()), []
     for piece in pieces:
         deltas += reader.feed(piece)
         if reader.error:
@@ -68,11 +68,11 @@ def frames_of(body: bytes) -> list[bytes]:
     "id", [id for id, recording in RECORDINGS.items() if recording["stream"]]
 )
 def test_a_recorded_stream_says_what_its_frames_say(id: str):
-    endpoint = codec_of(RECORDINGS[id])
+    endpoint = endpoint_of(RECORDINGS[id])
     assert endpoint
     frames = frames_of(body_of(RECORDINGS[id]))
     expected = slowly(endpoint.codec, frames)
-    if all(map(is_sound, expected[0])):
+    if all(map(is_well_formed, expected[0])):
         assert heard(endpoint.codec, frames) == expected
 
 
@@ -231,7 +231,7 @@ class Counting:
 
 def test_of_frames_that_differ_in_their_text_only_the_text_is_read():
     decoder = Counting(CHAT.decoder())
-    reader = Reader(decoder)
+    reader = DeltaReader(decoder)
     told = [reader.feed(said(f"word {n}")) for n in range(100)]
     assert told[1:] == [[TextDelta("text", f"word {n}")] for n in range(1, 100)]
     together = reader.feed(b"".join(said(f"word {n}") for n in range(100)))
@@ -243,7 +243,7 @@ def test_frames_that_never_repeat_are_soon_compared_no_more():
     tried: list[Any] = []
     decoder = Counting(CHAT.decoder())
     plain, decoder.plain = decoder.plain, lambda data: tried.append(0) or plain(data)
-    reader = Reader(decoder)
+    reader = DeltaReader(decoder)
     for n in range(100):
         reader.feed(said("word").replace(b'"1"', b'"%d"' % n))
     assert decoder.fed == 100

@@ -14,14 +14,14 @@ import pytest
 
 from llm.errors import LLMError
 from llm.management.commands.replay_recordings import (
-    Transcript,
+    ReplayedCall,
     body_of,
-    codec_of,
+    endpoint_of,
     pieces,
     recordings,
     replay,
 )
-from llm.wire.classify import request_id
+from llm.wire.classify_errors import request_id
 from llm.wire.items import Item, function_call_output, user_message
 from llm.wire.request import Request
 from llm.wire.sse import SSEDecoder
@@ -33,7 +33,7 @@ FOLDER = Path(
 RECORDINGS = {
     recording["id"]: recording
     for recording in recordings(FOLDER)
-    if codec_of(recording)
+    if endpoint_of(recording)
 }
 ISSUER = {"provider": "p", "model": "m", "route": "1:1"}
 
@@ -56,9 +56,9 @@ def compare() -> Callable[..., list[str]]:
     return module.compare
 
 
-def understood(recording: dict[str, Any], seed: int) -> Transcript:
+def understood(recording: dict[str, Any], seed: int) -> ReplayedCall:
     """What the codec alone makes of the bytes, cut as `seed` has it."""
-    transcript = Transcript()
+    transcript = ReplayedCall()
     try:
         decode(recording, transcript, seed)
     except LLMError as exc:
@@ -68,8 +68,8 @@ def understood(recording: dict[str, Any], seed: int) -> Transcript:
     return transcript
 
 
-def decode(recording: dict[str, Any], transcript: Transcript, seed: int) -> None:
-    endpoint, body = codec_of(recording), body_of(recording)
+def decode(recording: dict[str, Any], transcript: ReplayedCall, seed: int) -> None:
+    endpoint, body = endpoint_of(recording), body_of(recording)
     assert endpoint
     codec, response = endpoint.codec, recording["response"]
     if response["status"] >= 400:
@@ -152,7 +152,7 @@ async def test_http_and_the_real_client_say_the_same():
 def test_what_a_model_said_can_be_said_to_it_again(id: str):
     """With its proofs to its maker, without to anybody else; both are JSON."""
     recording = RECORDINGS[id]
-    endpoint, transcript = codec_of(recording), understood(recording, seed=0)
+    endpoint, transcript = endpoint_of(recording), understood(recording, seed=0)
     assert endpoint
     transcript.builder.end_call(whole=transcript.error is None)
     items = conversation(transcript)
@@ -165,7 +165,7 @@ def test_what_a_model_said_can_be_said_to_it_again(id: str):
         assert bodies[0] != bodies[1]
 
 
-def conversation(transcript: Transcript) -> list[Item]:
+def conversation(transcript: ReplayedCall) -> list[Item]:
     items = [user_message("The recorded question.")]
     proofs = transcript.builder.proofs
     for item in transcript.builder.output:

@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from llm.errors import LLMError, ProviderDown, RateLimited
 from llm.management.commands.replay_recordings import pieces
 from llm.relay import TARGETS, relay
-from llm.wire.codecs.openai_chat import OpenAIChatCodec
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
 from llm.wire.sse import SSEDecoder
 from tests.llm import chat
 from tests.llm.claude import CALL, START, STOP, TEXT, ended, frames, streamed

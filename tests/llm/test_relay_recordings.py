@@ -10,7 +10,7 @@ import openai
 import orjson
 import pytest
 
-from llm.management.commands.replay_recordings import body_of, codec_of, pieces
+from llm.management.commands.replay_recordings import body_of, endpoint_of, pieces
 from llm.relay import SOURCES, TARGETS, Relay, relay
 from llm.wire.codec import Codec
 from llm.wire.deltas import Delta
@@ -39,7 +39,7 @@ DOES_NOT_END = ("error", "stream_error", "connection_lost", "no_finish", "error_
 
 
 def relayed(recording: dict[str, Any], target: str, **options: Any) -> Relay:
-    endpoint = codec_of(recording)
+    endpoint = endpoint_of(recording)
     assert endpoint
     source = pieces(body_of(recording), random.Random(0))
     return relay(source, endpoint.codec, target, **options)

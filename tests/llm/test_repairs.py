@@ -11,11 +11,13 @@ import orjson
 import pytest
 import respx
 
-from llm import client, policy, repairs
-from llm.client import Call
+from llm import policy
+from llm.adaptation import repairs
 from llm.errors import BadRequest, LLMError
-from llm.retry import Policy
-from llm.wire.codecs.gemini_contents import NO_SIGNATURE
+from llm.generation.retry_policy import Policy
+from llm.http import client
+from llm.http.client import ProviderCall
+from llm.wire.codecs.gemini.contents import NO_SIGNATURE
 from llm.wire.deltas import Delta, TextDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -54,7 +56,7 @@ def web() -> Iterator[respx.MockRouter]:
         yield mock
 
 
-async def listen(*routes: Any, call: Call, asked: Request, **options: Any):
+async def listen(*routes: Any, call: ProviderCall, asked: Request, **options: Any):
     deltas: list[Delta] = []
     options = {"policy": ONCE, **options}
     stream = policy.stream(routes, asked, call, **options)
@@ -139,7 +141,7 @@ def proven(kind: str) -> Request:
     ("kind", "saying"), [(kind, each) for kind in SAYINGS for each in SAYINGS[kind]]
 )
 async def test_proofs_that_are_refused_are_left_out_once(web, kind: str, saying: str):
-    way, call = ROUTES[kind], Call()
+    way, call = ROUTES[kind], ProviderCall()
     answer = canned(way.endpoint.codec).stream
     host = Host(web, "a", refused(saying), answer)
     deltas, error = await listen(way, call=call, asked=proven(kind))
@@ -158,7 +160,7 @@ async def test_what_else_claude_said_goes_back_as_it_came(web):
     way = ROUTES["anthropic"]
     answer = canned(way.endpoint.codec).stream
     host = Host(web, "a", refused(SAYINGS["anthropic"][0]), answer)
-    await listen(way, call=Call(), asked=proven("anthropic"))
+    await listen(way, call=ProviderCall(), asked=proven("anthropic"))
     said = [m["content"] for m in host.asked[1]["messages"] if m["role"] == "assistant"]
     assert said == [[CLAUDES[1]]]
 
@@ -167,13 +169,13 @@ async def test_gemini_is_told_the_word_for_calls_without_a_signature(web):
     way = ROUTES["gemini"]
     answer = canned(way.endpoint.codec).stream
     host = Host(web, "a", refused(SAYINGS["gemini"][0]), answer)
-    await listen(way, call=Call(), asked=proven("gemini"))
+    await listen(way, call=ProviderCall(), asked=proven("gemini"))
     (said,) = [c["parts"] for c in host.asked[1]["contents"] if c["role"] == "model"]
     assert [part["thoughtSignature"] for part in said] == [NO_SIGNATURE]
 
 
 async def test_an_answer_that_ends_for_want_of_a_signature_is_asked_for_again(web):
-    way, call = ROUTES["gemini"], Call()
+    way, call = ROUTES["gemini"], ProviderCall()
     unsigned = (
         b'data: {"candidates":[{"finishReason":"MISSING_THOUGHT_SIGNATURE"}]}\n\n'
     )
@@ -186,7 +188,9 @@ async def test_an_answer_that_ends_for_want_of_a_signature_is_asked_for_again(we
 async def test_what_is_refused_again_is_not_asked_a_third_time(web):
     saying = SAYINGS["gemini"][0]
     host = Host(web, "a", refused(saying), refused(saying), refused(saying))
-    _, error = await listen(ROUTES["gemini"], call=Call(), asked=proven("gemini"))
+    _, error = await listen(
+        ROUTES["gemini"], call=ProviderCall(), asked=proven("gemini")
+    )
     assert isinstance(error, BadRequest)
     assert len(host.asked) == 2
 
@@ -196,7 +200,7 @@ async def test_where_there_is_no_proof_nothing_can_be_left_out(web, kind: str):
     way = ROUTES[kind]
     host = Host(web, "a", refused(SAYINGS[kind][0]))
     asked = Request(model=way.model, items=[user_message("Hi")])
-    _, error = await listen(way, call=Call(), asked=asked)
+    _, error = await listen(way, call=ProviderCall(), asked=asked)
     assert isinstance(error, BadRequest)
     assert len(host.asked) == 1
 
@@ -205,7 +209,7 @@ async def test_once_a_word_was_told_nothing_is_mended(web):
     failing = b'data: {"error": {"code": 400, "message": "Bad thought_signature"}}\n\n'
     host = Host(web, "a", breaks_off("Hel") + failing)
     asked = Request(model="a-model", items=[user_message("Hi")], seed=1)
-    deltas, error = await listen(route(), call=Call(), asked=asked)
+    deltas, error = await listen(route(), call=ProviderCall(), asked=asked)
     assert text(deltas) == "Hel"
     assert isinstance(error, BadRequest)
     assert len(host.asked) == 1
@@ -235,7 +239,7 @@ UNSUPPORTED = "Unsupported parameter: {0!r} is not supported with this model."
 async def test_a_wish_that_is_refused_goes_unheard(web, param, option, told):
     message = UNSUPPORTED.format(param)
     host = Host(web, "a", refused(message, None, param), says("Hello"))
-    call = Call()
+    call = ProviderCall()
     deltas, error = await listen(route(), call=call, asked=plain(**option))
     assert (text(deltas), error) == ("Hello", None)
     assert param in host.asked[0]
@@ -246,7 +250,7 @@ async def test_a_wish_that_is_refused_goes_unheard(web, param, option, told):
 async def test_an_option_that_was_asked_for_is_refused_by_name(web):
     message = UNSUPPORTED.format("temperature")
     host = Host(web, "a", refused(message, "unsupported_parameter", "temperature"))
-    _, error = await listen(route(), call=Call(), asked=plain(temperature=0.5))
+    _, error = await listen(route(), call=ProviderCall(), asked=plain(temperature=0.5))
     assert type(error) is BadRequest
     assert str(error) == "This model does not take 'temperature'; leave it out."
     assert error.param == "temperature"
@@ -255,7 +259,7 @@ async def test_an_option_that_was_asked_for_is_refused_by_name(web):
 
 async def test_or_left_out_where_the_caller_wishes_so(web):
     refusal = refused(UNSUPPORTED.format("temperature"), None, "temperature")
-    host, call = Host(web, "a", refusal, says("Hello")), Call()
+    host, call = Host(web, "a", refusal, says("Hello")), ProviderCall()
     deltas, _ = await listen(
         route(), call=call, asked=plain(temperature=0.5), ignore_invalid=True
     )
@@ -270,7 +274,7 @@ async def test_the_limit_goes_by_its_other_name(web):
         " Use 'max_completion_tokens' instead."
     )
     refusal = refused(message, "unsupported_parameter", "max_tokens")
-    host, call = Host(web, "a", refusal, says("Hello")), Call()
+    host, call = Host(web, "a", refusal, says("Hello")), ProviderCall()
     deltas, _ = await listen(route(), call=call, asked=plain(max_output_tokens=99))
     assert text(deltas) == "Hello"
     assert host.asked[0]["max_tokens"] == host.asked[1]["max_completion_tokens"] == 99
@@ -281,7 +285,7 @@ async def test_the_limit_goes_by_its_other_name(web):
 async def test_a_fault_of_our_own_field_costs_no_answer(web):
     message = "Unknown field: stream_options"
     host = Host(web, "a", refused(message, None, "stream_options"), says("Hello"))
-    deltas, error = await listen(route(), call=Call(), asked=plain())
+    deltas, error = await listen(route(), call=ProviderCall(), asked=plain())
     assert (text(deltas), error) == ("Hello", None)
     assert "stream_options" not in host.asked[1]
 
@@ -292,7 +296,7 @@ async def test_encrypted_reasoning_is_not_wanted_where_there_is_none(web):
     answer = canned(way.endpoint.codec).stream
     host = Host(web, "a", refused(message, None, "include"), answer)
     asked = Request(model=way.model, items=[user_message("Hi")])
-    deltas, error = await listen(way, call=Call(), asked=asked)
+    deltas, error = await listen(way, call=ProviderCall(), asked=asked)
     assert (text(deltas), error) == ("Hello", None)
     assert ["include" in body for body in host.asked] == [True, False]
 
@@ -302,7 +306,7 @@ async def test_encrypted_reasoning_is_not_wanted_where_there_is_none(web):
 
 @pytest.mark.parametrize("codec", ["openai_chat", "openai_responses"])
 async def test_a_developer_becomes_the_system(web, codec: str):
-    way, call = route_at("openai", codec, model="gpt-5.6"), Call()
+    way, call = route_at("openai", codec, model="gpt-5.6"), ProviderCall()
     told = {**user_message("Be brief."), "role": "developer"}
     message = "'developer' is not one of ['system', 'assistant', 'user', 'tool']"
     answer = canned(way.endpoint.codec).stream
@@ -319,7 +323,7 @@ async def test_a_developer_becomes_the_system(web, codec: str):
 
 
 async def test_a_schema_too_strict_is_asked_for_loosely(web):
-    way, call = ROUTES["openai"], Call()
+    way, call = ROUTES["openai"], ProviderCall()
     message = (
         "Invalid schema for function 'look': 'required' is required to be supplied"
     )
@@ -336,7 +340,7 @@ async def test_the_second_attempt_counts_as_none_of_the_policys(web):
     refusal = refused(UNSUPPORTED.format("seed"), None, "seed")
     host = Host(web, "a", refusal, refuses(503), says("Hello"))
     patient = Policy(attempts=2, delay=0)
-    call = Call()
+    call = ProviderCall()
     deltas, _ = await listen(route(), call=call, asked=plain(seed=1), policy=patient)
     assert text(deltas) == "Hello"
     assert [("seed" in body) for body in host.asked] == [True, False, False]

@@ -14,9 +14,14 @@ from django.core.management import CommandError, call_command
 
 from llm.errors import BadRequest
 from llm.management.commands.replay_recordings import recordings
-from llm.management.commands.request_roundtrip import compared, conversations
-from llm.management.normal_form import differences, normal
-from llm.wire.facades import chat, generate_content, messages, responses
+from llm.management.commands.request_roundtrip import compare, conversations
+from llm.management.request_normal_form import differences, normalize
+from llm.wire.facades import (
+    chat_request,
+    generate_content_request,
+    messages_request,
+    responses_request,
+)
 from tests.llm.test_recordings import FOLDER
 
 CONVERSATIONS = {r["id"]: r for r in conversations(recordings(FOLDER))}
@@ -66,7 +71,7 @@ ASKED = {
 @needs_recordings
 @pytest.mark.parametrize("id", CONVERSATIONS)
 def test_a_recorded_conversation_is_written_again_as_it_was(id: str):
-    assert [d.path for d in compared(CONVERSATIONS[id]) if not d.reason] == []
+    assert [d.path for d in compare(CONVERSATIONS[id]) if not d.reason] == []
 
 
 @needs_recordings
@@ -74,7 +79,7 @@ def test_a_recorded_conversation_is_written_again_as_it_was(id: str):
 def test_the_normal_form_sees_every_word_of_a_history(id: str):
     """Each string of it is changed in turn; only those that are listed may be lost."""
     api, body = CONVERSATIONS[id]["api"], CONVERSATIONS[id]["request"]["json"]
-    plain = normal(api, body)
+    plain = normalize(api, body)
     for path in words(body[HISTORIES[api]]):
         changed = copy.deepcopy(body)
         place: Any = changed[HISTORIES[api]]
@@ -82,7 +87,7 @@ def test_the_normal_form_sees_every_word_of_a_history(id: str):
             place = place[step]
         place[path[-1]] = "something else"
         if not IGNORED[api] & set(path) and path[-1] != "type":
-            assert list(differences(normal(api, changed), plain)), path
+            assert list(differences(normalize(api, changed), plain)), path
 
 
 def words(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
@@ -127,7 +132,7 @@ def test_the_command_fails_where_something_is_lost_and_names_the_place(tmp_path:
 
 def test_what_cannot_be_sent_is_a_difference():
     body = {"model": "m", "messages": [*ASKED["messages"], {"role": "robot"}]}
-    [found] = compared(recording("chat", body))
+    [found] = compare(recording("chat", body))
     assert found.path.startswith("not sent: ")
     assert not found.reason
 
@@ -139,7 +144,7 @@ def test_without_an_issuer_nothing_is_a_proof():
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
     said = {"role": "assistant", "content": [thought, {"type": "text", "text": "Hi."}]}
     body = {"model": "m", "messages": [QUESTION, said]}
-    items = messages.request_of(body).items
+    items = messages_request.request_of(body).items
     assert [item["type"] for item in items] == ["message", "reasoning", "message"]
     assert not any("provider_data" in item for item in items)
 
@@ -155,7 +160,7 @@ def test_a_failed_result_begins_as_ours_do():
             {"role": "user", "content": [{**result, "content": "It is gone."}]},
         ],
     }
-    output = messages.request_of(body).items[-1]
+    output = messages_request.request_of(body).items[-1]
     assert output["output"] == [{"type": "input_text", "text": "Error: It is gone."}]
 
 
@@ -165,7 +170,7 @@ def test_gemini_s_outputs_without_ids_answer_their_calls_in_turn():
         {"functionResponse": {"name": "look", "response": {"output": word}}}
         for word in ("one", "two")
     ]
-    request = generate_content.request_of(
+    request = generate_content_request.request_of(
         {"contents": [{"role": "model", "parts": calls}, {"parts": told}]}, "gemini-3"
     )
     ids = [i["call_id"] for i in request.items if i["type"] == "function_call"]
@@ -176,7 +181,7 @@ def test_gemini_s_outputs_without_ids_answer_their_calls_in_turn():
 def test_gemini_s_output_of_no_call_is_refused():
     told = [{"functionResponse": {"name": "look", "response": {}}}]
     with pytest.raises(BadRequest):
-        generate_content.request_of({"contents": [{"parts": told}]}, "gemini-3")
+        generate_content_request.request_of({"contents": [{"parts": told}]}, "gemini-3")
 
 
 def test_gemini_s_own_kind_of_schema_is_read():
@@ -186,7 +191,7 @@ def test_gemini_s_own_kind_of_schema_is_read():
         "contents": [{"parts": [{"text": "Look."}]}],
         "tools": [{"codeExecution": None, "functionDeclarations": [declared]}],
     }
-    [tool] = generate_content.request_of(body, "gemini-3").tools
+    [tool] = generate_content_request.request_of(body, "gemini-3").tools
     assert tool["parameters"] == {
         "type": "object",
         "properties": {"at": {"type": "string"}},
@@ -196,17 +201,19 @@ def test_gemini_s_own_kind_of_schema_is_read():
 def test_names_in_a_schema_keep_their_case():
     schema = {"properties": {"first_name": {"type": "string"}}}
     body = {"function_declarations": [{"name": "a", "parameters": schema}]}
-    assert generate_content.camel(body) == {
+    assert generate_content_request.camel(body) == {
         "functionDeclarations": [{"name": "a", "parameters": schema}]
     }
 
 
 def test_the_easy_forms_of_responses_are_read():
     said = {"role": "assistant", "content": "Hi."}
-    request = responses.request_of({"model": "m", "input": [QUESTION, said]})
+    request = responses_request.request_of({"model": "m", "input": [QUESTION, said]})
     assert [item["role"] for item in request.items] == ["user", "assistant"]
     assert request.items[1]["content"][0]["text"] == "Hi."
-    assert responses.request_of({"model": "m", "input": "Hi."}).items[0]["content"]
+    assert responses_request.request_of({"model": "m", "input": "Hi."}).items[0][
+        "content"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -235,9 +242,9 @@ def test_the_easy_forms_of_responses_are_read():
     ],
 )
 def test_choices_of_chat_are_those_of_responses(theirs: Any, ours: Any):
-    assert chat.request_of({**ASKED, "tool_choice": theirs}).tool_choice == ours
+    assert chat_request.request_of({**ASKED, "tool_choice": theirs}).tool_choice == ours
 
 
 def test_what_we_have_no_word_for_is_kept():
-    request = chat.request_of({**ASKED, "logit_bias": {"1": 2}, "user": None})
+    request = chat_request.request_of({**ASKED, "logit_bias": {"1": 2}, "user": None})
     assert request.extra == {"logit_bias": {"1": 2}}

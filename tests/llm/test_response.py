@@ -22,7 +22,7 @@ from llm.wire.deltas import (
     UsageDelta,
     merge,
 )
-from llm.wire.item_stream import Pieces
+from llm.wire.item_stream import TextBuffer
 from llm.wire.items import function_call_output
 from llm.wire.response import TERMINAL, ResponseBuilder
 
@@ -197,11 +197,11 @@ def test_a_long_text_waits_deflated_for_its_end():
 
 @given(st.lists(st.text(max_size=30).map(lambda t: t * 3_000), max_size=6))
 def test_a_text_of_any_length_is_put_together_again(pieces):
-    kept = Pieces()
+    kept = TextBuffer()
     for piece in pieces:
         kept.append(piece)
-        kept.joined()
-    assert kept.joined() == "".join(pieces)
+        kept.join()
+    assert kept.join() == "".join(pieces)
     assert kept.length == sum(map(len, pieces))
 
 

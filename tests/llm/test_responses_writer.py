@@ -6,10 +6,10 @@ import orjson
 from hypothesis import given
 
 from llm.errors import ProviderDown
-from llm.wire.codecs.openai_responses import OpenAIResponsesCodec
+from llm.wire.codecs.openai_responses.codec import OpenAIResponsesCodec
 from llm.wire.deltas import ItemDelta, ReasoningDelta, TextDelta
-from llm.wire.facades.frames import DONE
 from llm.wire.facades.responses_writer import ResponsesWriter
+from llm.wire.facades.sse_frames import DONE
 from llm.wire.sse import SSEDecoder
 from tests.llm.answers import OURS, STOP, USAGE, Answer, answers, call
 from tests.openresponses import problems

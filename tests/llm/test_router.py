@@ -448,6 +448,6 @@ def test_a_way_that_nobody_holds_is_gone(groq: Provider):
     groq.models.create(name="llama-3")
     route = router.resolve("llama-3")
     place = (route.model_id, route.key_id, "openai_chat")
-    assert router._held[place] is route
+    assert router._interned_routes[place] is route
     del route
-    assert place not in router._held
+    assert place not in router._interned_routes

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm.errors import BadRequest
-from llm.wire.codecs.gemini import SCHEMA_KEYWORDS
-from llm.wire.schema import cut_down, without_refs
+from llm.wire.codecs.gemini.codec import SCHEMA_KEYWORDS
+from llm.wire.json_schema.reduction import cut_down, without_refs
 
 
 def cut(schema: Any) -> Any:

@@ -18,7 +18,7 @@ import pytest
 from google import genai
 from google.genai import types
 
-from llm.management.normal_form import differences, normal
+from llm.management.request_normal_form import differences, normalize
 from llm.providers import all_providers
 from llm.wire.items import Issuer, Item, function_call_output, message, user_message
 from llm.wire.request import Request
@@ -119,7 +119,7 @@ def call(id: str, city: str) -> Item:
 
 
 def different(api: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    return list(differences(normal(api, ours), normal(api, theirs)))
+    return list(differences(normalize(api, ours), normalize(api, theirs)))
 
 
 # OpenAI

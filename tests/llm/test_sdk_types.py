@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 from llm.adapt import Adaptation
 from llm.management.commands.feature_table import FEATURES
 from llm.providers import all_providers
-from llm.structured import form_of
+from llm.structured import parse_output_format
 from llm.wire.items import user_message
 from llm.wire.request import Request
 
@@ -36,5 +36,7 @@ def test_the_sdk_knows_every_field(kind: str, feature: str, stream: bool):
     asked, beside = FEATURES[feature]
     fields: dict[str, Any] = {"items": [user_message("Hi")], **beside, **asked}
     request = Request(model=way.model, stream=stream, max_output_tokens=99, **fields)
-    adapted = Adaptation(request, way, form=form_of(request), ignore_invalid=True)
+    adapted = Adaptation(
+        request, way, output_format=parse_output_format(request), ignore_invalid=True
+    )
     SDK.validate_python([way.endpoint.codec.encode(adapted.request)])

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from llm.encrypted import encrypt
+from llm.db.encrypted_field import encrypt
 from llm.models import ApiKey, Provider
 from tests.llm.test_admin import page, provider_form, said
 from tests.llm.test_encrypted import put
@@ -75,7 +75,7 @@ def test_pointed_back_it_works_as_before(
         few.post(
             page("provider_change", provider.pk), moved(provider, url) | {"_test": ""}
         )
-    assert ApiKey.objects.get().holds(PLANTED)
+    assert ApiKey.objects.get().is_current_key(PLANTED)
 
 
 def test_a_key_that_is_entered_again_goes_to_the_new_address(
@@ -122,4 +122,4 @@ def test_the_right_to_change_keys_reveals_none_at_another_address(
         {"action": "test_connection", "_selected_action": provider.pk},
     )
     assert thief.received == []
-    assert not ApiKey.objects.get().holds(PLANTED)
+    assert not ApiKey.objects.get().is_current_key(PLANTED)

@@ -9,7 +9,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from llm import statements
+from llm.db import raw_sql
 from llm.models import Provider
 
 pytestmark = pytest.mark.django_db
@@ -25,12 +25,12 @@ def _two() -> None:
 
 
 def _names() -> list[str]:
-    return [name for (name,) in statements.rows(_NAMES, ["openai_compatible"])]
+    return [name for (name,) in raw_sql.fetch_rows(_NAMES, ["openai_compatible"])]
 
 
 def test_they_are_part_of_the_transaction() -> None:
     with transaction.atomic():
-        statements.execute(_RENAME, ["three", "two"])
+        raw_sql.execute(_RENAME, ["three", "two"])
         assert _names() == ["one", "three"]
         transaction.set_rollback(True)
         with pytest.raises(transaction.TransactionManagementError):
@@ -39,19 +39,19 @@ def test_they_are_part_of_the_transaction() -> None:
 
 
 def test_many_at_once() -> None:
-    statements.execute_many(_RENAME, [["1", "one"], ["2", "two"]])
+    raw_sql.execute_many(_RENAME, [["1", "one"], ["2", "two"]])
     assert _names() == ["1", "2"]
 
 
 def test_what_is_wrong_is_told_in_django_s_words() -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
-        statements.execute(_RENAME, ["one", "two"])
+        raw_sql.execute(_RENAME, ["one", "two"])
     assert _names() == ["one", "two"]
 
 
 def test_a_sign_of_per_cent_is_written_twice() -> None:
     liked = "SELECT name FROM llm_provider WHERE name LIKE 't%%' AND kind = %s"
-    assert statements.rows(liked, ["openai_compatible"]) == [("two",)]
+    assert raw_sql.fetch_rows(liked, ["openai_compatible"]) == [("two",)]
 
 
 def test_who_counts_them_sees_them() -> None:

@@ -14,7 +14,14 @@ from typing_extensions import TypedDict
 from llm import structured
 from llm.adapt import Adaptation
 from llm.errors import BadRequest
-from llm.structured import Answer, Form, Misfit, form_for, form_of, json_in
+from llm.structured import (
+    AnswerValidator,
+    OutputFormat,
+    SchemaMismatch,
+    build_output_format,
+    json_in,
+    parse_output_format,
+)
 from llm.wire.deltas import (
     CloseDelta,
     Delta,
@@ -36,7 +43,7 @@ CITY = {
     "properties": {"city": {"type": "string"}},
     "required": ["city"],
 }
-FORM = Form(schema=CITY)
+FORM = OutputFormat(schema=CITY)
 STOP = FinishDelta("stop")
 TOOL = {"type": "function", "name": "now", "parameters": {"type": "object"}}
 
@@ -61,32 +68,32 @@ def request(**fields: Any) -> Request:
 def test_a_schema_that_cannot_be_used_is_explained(schema: Any, said: str):
     text = {"format": {"type": "json_schema", "name": "c", "schema": schema}}
     with pytest.raises(BadRequest, match=said) as caught:
-        form_of(request(text=text))
+        parse_output_format(request(text=text))
     assert caught.value.param == "text.format.schema"
 
 
 def test_references_within_a_schema_are_followed():
     schema = {"$ref": "#/$defs/City", "$defs": {"City": CITY}}
-    assert Form(schema=schema).read('{"city": "Rome"}') == {"city": "Rome"}
-    with pytest.raises(Misfit, match='"city" is a required property'):
-        Form(schema=schema).read("{}")
+    assert OutputFormat(schema=schema).parse('{"city": "Rome"}') == {"city": "Rome"}
+    with pytest.raises(SchemaMismatch, match='"city" is a required property'):
+        OutputFormat(schema=schema).parse("{}")
 
 
 def test_mistakes_name_the_place_and_never_the_value():
     schema = {"type": "object", "properties": {"n": {"items": {"type": "integer"}}}}
-    found = structured.mistakes(schema, {"n": [1, "secret"]})
+    found = structured.schema_errors(schema, {"n": [1, "secret"]})
     assert found == ['At n[1]: the value is not of type "integer".']
-    assert len(structured.mistakes(schema, {"n": list("secrets")})) == 5
+    assert len(structured.schema_errors(schema, {"n": list("secrets")})) == 5
 
 
 def test_only_a_form_asks_for_one():
-    assert form_of(request(text=None)) is None
-    assert form_of(request(text={"format": {"type": "text"}})) is None
-    assert form_of(request()) == FORM
-    any_object = form_of(request(text={"format": {"type": "json_object"}}))
-    assert any_object.read('{"a": 1}') == {"a": 1}
-    with pytest.raises(Misfit):
-        any_object.read("[]")
+    assert parse_output_format(request(text=None)) is None
+    assert parse_output_format(request(text={"format": {"type": "text"}})) is None
+    assert parse_output_format(request()) == FORM
+    any_object = parse_output_format(request(text={"format": {"type": "json_object"}}))
+    assert any_object.parse('{"a": 1}') == {"a": 1}
+    with pytest.raises(SchemaMismatch):
+        any_object.parse("[]")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +112,7 @@ def test_json_is_found_in_a_fence_and_behind_words(text: str):
 
 @pytest.mark.parametrize("text", ["", "no", "{", '{"a": NaN}', "[" * 100_000])
 def test_what_is_no_json_is_a_misfit(text: str):
-    with pytest.raises(Misfit, match="The answer is not JSON"):
+    with pytest.raises(SchemaMismatch, match="The answer is not JSON"):
         json_in(text)
 
 
@@ -144,21 +151,23 @@ class Card(TypedDict):
     ],
 )
 def test_a_value_is_of_the_type_wanted(wanted: Any, text: str, value: Any):
-    form = form_for(wanted)
+    form = build_output_format(wanted)
     assert form.schema["type"] == "object"
-    assert form.read(text) == value
+    assert form.parse(text) == value
 
 
 def test_a_types_own_rules_count_too():
-    with pytest.raises(Misfit, match="At born: "):
-        form_for(Person).read('{"name": "Ada", "born": "1815-13-40"}')
+    with pytest.raises(SchemaMismatch, match="At born: "):
+        build_output_format(Person).parse('{"name": "Ada", "born": "1815-13-40"}')
 
 
 # The answer
 
 
-def judged(*deltas: Delta, tool: str = "", held: bool = True) -> tuple[Answer, Any]:
-    answer = Answer(FORM, tool=tool, held=held)
+def judged(
+    *deltas: Delta, tool: str = "", held: bool = True
+) -> tuple[AnswerValidator, Any]:
+    answer = AnswerValidator(FORM, tool=tool, buffered=held)
     told = [t for delta in deltas for t in answer.feed([delta])]
     return answer, [*told, *answer.close()]
 
@@ -171,7 +180,7 @@ def test_an_answer_that_fits_passes_as_it_is():
     for held in (True, False):
         answer, told = judged(*deltas, held=held)
         assert told == deltas
-        assert answer.fits
+        assert answer.is_valid
 
 
 def test_a_held_answer_is_told_without_its_wrapping():
@@ -183,7 +192,7 @@ def test_a_held_answer_is_told_without_its_wrapping():
         proof,
         STOP,
     )
-    assert answer.fits
+    assert answer.is_valid
     assert told == [TextDelta(1, '{"city":"Rome"}'), STOP]
 
 
@@ -191,7 +200,7 @@ def test_what_is_said_on_the_way_is_no_part_of_it():
     aside = TextDelta(0, "I look it up.", "commentary")
     final = TextDelta(1, GOOD, "final_answer")
     answer, told = judged(aside, final, STOP)
-    assert (answer.text, answer.fits) == (GOOD, True)
+    assert (answer.text, answer.is_valid) == (GOOD, True)
     assert told == [aside, final, STOP]
 
 
@@ -208,7 +217,7 @@ def test_the_input_of_the_tool_is_the_answer_however_it_is_cut(cuts: set[int]):
         FinishDelta("tool_calls", "tool_use"),
         tool="final_answer",
     )
-    assert answer.fits
+    assert answer.is_valid
     assert told == [
         ReasoningDelta(0, "hm"),
         TextDelta(("answer", 1), GOOD),
@@ -227,7 +236,7 @@ def test_tools_come_before_the_answer():
         tool="final_answer",
     )
     assert told == [*now, FinishDelta("tool_calls")]
-    assert not answer.mistakes
+    assert not answer.errors
 
 
 @pytest.mark.parametrize(
@@ -242,14 +251,14 @@ def test_tools_come_before_the_answer():
 )
 def test_what_is_no_whole_answer_is_not_judged(deltas: list[Delta]):
     answer, told = judged(*deltas)
-    assert (answer.mistakes, answer.fits) == ((), False)
+    assert (answer.errors, answer.is_valid) == ((), False)
     assert told == deltas
 
 
 @pytest.mark.parametrize("text", ["", "Rome", '{"town": "Rome"}', "[]"])
 def test_mistakes_are_known_once_it_is_over(text: str):
     answer, told = judged(TextDelta(0, text), STOP)
-    assert answer.mistakes
+    assert answer.errors
     assert told == [TextDelta(0, text), STOP]
 
 
@@ -257,7 +266,11 @@ def test_mistakes_are_known_once_it_is_over(text: str):
 
 
 def adapted(asked: Request, **capabilities: Any) -> Adaptation:
-    return Adaptation(asked, route(capabilities=capabilities), form=form_of(asked))
+    return Adaptation(
+        asked,
+        route(capabilities=capabilities),
+        output_format=parse_output_format(asked),
+    )
 
 
 def test_a_model_that_takes_schemas_is_asked_as_it_is():

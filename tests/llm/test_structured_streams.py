@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import respx
 
-from llm import api, client
+from llm import api
+from llm.http import client
 from llm.models import ModelCall
 
 from . import claude

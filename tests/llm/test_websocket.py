@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from llm.wire.websocket import frame, text_head
+from llm.wire.websocket_frame import frame, text_head
 
 
 @given(st.text())

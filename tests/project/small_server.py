@@ -1,4 +1,4 @@
-"""A server of a few lines under `project.server.Server`, for test_server.py.
+"""A small application under `project.server.uvicorn_server.Server`.
 
 Prints its port, and each hook as it comes.
 """
@@ -10,9 +10,9 @@ import socket
 import sys
 from typing import Any
 
-from conversations.engine import WRITE
-from llm.wire.websocket import frame
-from project.server import Hooks, Server
+from conversations.engine.event_log import WRITE_EXTENSION
+from llm.wire.websocket_frame import frame
+from project.server.uvicorn_server import Hooks, Server
 
 MAX_MESSAGE = 2_000_000  # bytes
 
@@ -39,7 +39,7 @@ async def close() -> None:
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "websocket":
-        await _echo(scope["extensions"][WRITE], receive, send)
+        await _echo(scope["extensions"][WRITE_EXTENSION], receive, send)
     elif scope["path"] == "/flood":
         await _flood(send)
     elif scope["path"] == "/stream":

@@ -8,8 +8,8 @@ import pytest
 
 from llm.provider import Option, Provider
 from llm.providers import all_providers
-from project.accounts import Account, accounts, disabled_providers
-from project.environment import ConfigurationError, Environment
+from project.environment.accounts import Account, read_accounts, read_disabled_providers
+from project.environment.variables import ConfigurationError, Environment
 
 Read = Callable[..., list[Account]]
 
@@ -67,7 +67,7 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Read:
         base = {"PARLEY_DATA": str(tmp_path), "PARLEY_READ_DOTENV": "false"}
         monkeypatch.setattr(os, "environ", {**base, **variables})
         env = Environment(tmp_path)
-        return accounts(env, providers, disabled_providers(env, providers))
+        return read_accounts(env, providers, read_disabled_providers(env, providers))
 
     return read
 

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from project.address import Address
-from project.environment import ConfigurationError
+from project.environment.address import Address
+from project.environment.variables import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_file_makes_the_rows_that_it_names():
     assert [str(each) for each in model.fallbacks.all()] == ["Llama, ours"]
     key = ApiKey.objects.get()
     assert (key.label, key.weight, key.hint) == ("default", 3, "gsk…6789")
-    assert key.holds(ENVIRONMENT["GROQ_KEY"])
+    assert key.is_current_key(ENVIRONMENT["GROQ_KEY"])
     tool = Tool.objects.get()
     assert (tool.timeout, tool.replay) == (2.5, "safe")
 
@@ -277,7 +277,7 @@ def test_a_key_is_replaced_when_the_environment_has_another():
     load(document(), ENVIRONMENT)
     report = load(document(), {"GROQ_KEY": "gsk-other"})
     assert report.changes == ["providers[Groq EU].keys[default].secret: replaced"]
-    assert ApiKey.objects.get().holds("gsk-other")
+    assert ApiKey.objects.get().is_current_key("gsk-other")
 
 
 def test_a_literal_key_is_refused_unless_allowed():
@@ -290,7 +290,7 @@ def test_a_literal_key_is_refused_unless_allowed():
         " (or pass --allow-literal-keys)."
     ]
     load(document(literal), {}, allow_literal_keys=True)
-    assert ApiKey.objects.get().holds("gsk-literal")
+    assert ApiKey.objects.get().is_current_key("gsk-literal")
 
 
 @pytest.mark.parametrize("value", ["", "  "])
@@ -542,7 +542,7 @@ def test_who_must_agree_and_what_a_provider_is_told_are_in_the_file():
     load(document(APPROVED), {})
     tool = Tool.objects.get(name="weather")
     assert (tool.approval, tool.approvers.name) == ("always", "meteorologists")
-    assert Tool.objects.offer(None).hosted == {"web": {"type": "web_search"}}
+    assert Tool.objects.load_for(None).hosted == {"web": {"type": "web_search"}}
     before = dump()
     assert {table["name"]: table.get("approvers") for table in before["tools"]} == {
         "weather": "meteorologists",
@@ -622,7 +622,7 @@ def test_headers_follow_an_address_that_the_file_changes():
     assert [each for each in report.changes if "secret" in each] == []
     [http] = HttpTool.objects.all()
     assert http.url == "https://new.example/orders"
-    assert http.revealed_headers() == {"X-Key": "s3cret"}
+    assert http.get_secret_headers() == {"X-Key": "s3cret"}
 
 
 def test_a_file_brings_an_address_that_was_changed_back_with_its_secrets():
@@ -631,11 +631,11 @@ def test_a_file_brings_an_address_that_was_changed_back_with_its_secrets():
         name = "url" if isinstance(row, HttpTool) else "base_url"
         setattr(row, name, "https://thief.example/v1")
         row.save()
-    assert not ApiKey.objects.get().holds(ENVIRONMENT["GROQ_KEY"])
-    assert HttpTool.objects.get().revealed_headers() == {}
+    assert not ApiKey.objects.get().is_current_key(ENVIRONMENT["GROQ_KEY"])
+    assert HttpTool.objects.get().get_secret_headers() == {}
     load(document(FILE + HTTP_FILE), {**ENVIRONMENT, "ORDERS_KEY": "s3cret"})
-    assert ApiKey.objects.get().holds(ENVIRONMENT["GROQ_KEY"])
-    assert HttpTool.objects.get().revealed_headers() == {"X-Key": "s3cret"}
+    assert ApiKey.objects.get().is_current_key(ENVIRONMENT["GROQ_KEY"])
+    assert HttpTool.objects.get().get_secret_headers() == {"X-Key": "s3cret"}
 
 
 def manage(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

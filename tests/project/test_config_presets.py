@@ -7,11 +7,11 @@ import tomllib
 import pytest
 import tomli_w
 
-from conversations.presets import ContextSource, Preset
+from conversations.models.preset import ContextSource, Preset
 from llm.models import Provider
 from project.config_file import ConfigError, dump, load
-from tools.mcp.rows import McpServer
 from tools.models import Tool
+from tools.models.mcp_server import McpServer
 
 pytestmark = pytest.mark.django_db
 
@@ -91,7 +91,7 @@ def test_a_file_makes_presets_and_sources():
     assert preset.tool_names() == {"calculator"}
     assert preset.language_model.full_name == "Groq/m"
     customer = ContextSource.objects.get(name="customer")
-    assert customer.revealed_headers() == {"Authorization": ENVIRONMENT["CRM_TOKEN"]}
+    assert customer.get_secret_headers() == {"Authorization": ENVIRONMENT["CRM_TOKEN"]}
     assert ContextSource.objects.get(name="notes").mcp_server.name == "notes"
 
 

@@ -12,9 +12,9 @@ import uvicorn
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from conversations.engine import WRITE
-from llm.wire.websocket import frame
-from project.direct_write import DirectWriteProtocol
+from conversations.engine import WRITE_EXTENSION
+from llm.wire.websocket_frame import frame
+from project.server.direct_write import DirectWriteProtocol
 
 MEGABYTE = 1024 * 1024
 
@@ -29,7 +29,7 @@ class App:
         self.server: uvicorn.Server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        write = scope["extensions"].get(WRITE)
+        write = scope["extensions"].get(WRITE_EXTENSION)
         await receive()
         try:
             await self.act(write, receive, send)

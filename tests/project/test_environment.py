@@ -11,7 +11,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from llm.providers import all_providers
-from project.environment import ConfigurationError
+from project.environment.variables import ConfigurationError
 from tests.serving import BASE
 
 Load = Callable[..., dict[str, Any]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from project.files import InUse, create_private, lock_folder, make_private
+from project.startup.data_folder import InUse, create_private, lock_folder, make_private
 from tests.serving import BASE
 
 
@@ -64,7 +64,8 @@ def test_a_lock_ends_with_its_file(tmp_path: Path):
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path):
-    program = "import os, sys; from pathlib import Path; from project.files import *;"
+    program = "import os, sys; from pathlib import Path;"
+    program += "from project.startup.data_folder import *;"
     program += "file = lock_folder(Path(sys.argv[1])); os._exit(1)"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     with lock_folder(tmp_path):
@@ -76,8 +77,10 @@ def test_a_process_may_open_as_many_files_as_the_system_lets_it():
         [
             sys.executable,
             "-c",
-            "import resource; from project.files import allow_many_open;"
-            "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1000)); allow_many_open();"
+            "import resource;"
+            "from project.startup.data_folder import raise_open_file_limit;"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 1000));"
+            "raise_open_file_limit();"
             "print(resource.getrlimit(resource.RLIMIT_NOFILE))",
         ],
         cwd=BASE,

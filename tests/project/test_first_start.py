@@ -11,9 +11,9 @@ from django.core import serializers
 
 from llm.demo.key import demo_key
 from llm.models import ApiKey, LanguageModel, Provider
-from project.accounts import Account
-from project.environment import ConfigurationError
-from project.first_start import first_start
+from project.environment.accounts import Account
+from project.environment.variables import ConfigurationError
+from project.startup.first_start import first_start
 from tools.models import Tool
 
 pytestmark = pytest.mark.django_db
@@ -268,10 +268,10 @@ def test_a_key_of_the_environment_stays_with_the_address_it_was_for(settings: An
     for api_key in ("sk-first-0123456789", "sk-second-012345678"):
         settings.ACCOUNTS = [replace(OPENAI, api_key=api_key)]
         first_start()
-        assert not ApiKey.objects.get().holds(api_key)
+        assert not ApiKey.objects.get().is_current_key(api_key)
     provider.base_url = ""
     provider.save()
-    assert ApiKey.objects.get().holds("sk-second-012345678")
+    assert ApiKey.objects.get().is_current_key("sk-second-012345678")
 
 
 def test_a_new_key_goes_nowhere_but_where_the_environment_says(settings: Any):
@@ -280,10 +280,10 @@ def test_a_new_key_goes_nowhere_but_where_the_environment_says(settings: Any):
     )
     settings.ACCOUNTS = [OPENAI]
     first_start()
-    assert not ApiKey.objects.get().holds(OPENAI.api_key)
+    assert not ApiKey.objects.get().is_current_key(OPENAI.api_key)
     settings.ACCOUNTS = [replace(OPENAI, base_url="https://proxy.example/v1")]
     first_start()
-    assert ApiKey.objects.get().holds(OPENAI.api_key)
+    assert ApiKey.objects.get().is_current_key(OPENAI.api_key)
     assert ApiKey.objects.get().entered_for == "https://proxy.example:443"
 
 
@@ -298,4 +298,4 @@ def test_a_new_key_goes_where_staff_entered_one_last(settings: Any):
     key.save()
     settings.ACCOUNTS = [replace(OPENAI, api_key="sk-second-012345678")]
     first_start()
-    assert ApiKey.objects.get().holds("sk-second-012345678")
+    assert ApiKey.objects.get().is_current_key("sk-second-012345678")

@@ -19,7 +19,7 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection
 from django.test import Client
 
-from conversations.engine import storage
+from conversations.engine.database import disk_space
 from tests.conversations.clients import Program, Screen, sign_in, socket
 from tests.conversations.following import read, whole
 from tests.conversations.stopping import MODEL, teach, until
@@ -164,7 +164,7 @@ def refused_page(server: ServerProcess, conversation: str, cookie: str) -> None:
     assert answer.status_code == 507, answer.text
     assert int(answer.headers["Retry-After"]) > 0
     assert answer.headers["Content-Type"] == "text/plain"
-    assert answer.text == storage.MESSAGE
+    assert answer.text == disk_space.MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_tells_of_a_full_disk(
     exc: Exception, cause: Exception | None, expected: bool
 ):
     exc.__cause__ = cause
-    assert storage.is_full(exc) is expected
+    assert disk_space.is_full(exc) is expected
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_sqlite_says_that_it_is_full_and_readiness_asks_it(
 
     with pytest.raises(DatabaseError) as raised, transaction.atomic():
         User.objects.create(username="ada", password="x", email="y" * 10_000_000)
-    assert storage.report_full(raised.value)
+    assert disk_space.report_full(raised.value)
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["checks"]["storage"] == "full"

@@ -15,8 +15,8 @@ from django.core.signals import request_finished, request_started
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 
-from conversations.admission import request_size
-from project.handler import Handler
+from conversations.access.admission import request_size
+from project.server.django_handler import Handler
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

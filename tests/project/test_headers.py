@@ -98,7 +98,7 @@ def test_what_does_not_pass_through_django_says_the_same(shared_server: ServerPr
 def test_the_document_is_made_once_and_not_sent_again_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    from conversations.api.document import Generator
+    from conversations.api.openapi_generator import Generator
 
     client, made = Client(), []
     first = client.get("/api/schema/", {"format": "json"})

@@ -19,7 +19,7 @@ from tests.serving import BASE
 PACKAGES = ("conversations", "llm", "project", "tools")
 #: Documented although they begin with an underscore, or of Python itself.
 DOCUMENTED = {"_meta", "_state", "_default_manager", "_base_manager", "_exit"}
-DOCUMENTED |= {"_replace", "_asdict", "_fields"}
+DOCUMENTED |= {"_asdict", "_fields", "_make", "_replace"}
 
 
 def load(path: str) -> Any:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from django.db import InterfaceError, OperationalError
 
-from project.log import Refusals
+from project.startup.log_filter import TracebackFilter
 from tests.serving import ServerProcess
 
 
@@ -46,7 +46,7 @@ def test_that_the_database_is_away_is_a_line_a_request(kind: type[Exception]):
         "django.request", logging.ERROR, "", 1, "%s: %s", ("Away", "/a/"), raised
     )
     record.status_code = 503
-    assert Refusals().filter(record)
+    assert TracebackFilter().filter(record)
     assert logging.Formatter().format(record) == "Away: /a/: TimeoutError"
 
 
@@ -61,5 +61,5 @@ def test_a_fault_keeps_its_traceback(name: str, status_code: int):
         raised = sys.exc_info()
     record = logging.LogRecord(name, logging.ERROR, "", 1, "A fault", (), raised)
     record.status_code = status_code
-    assert Refusals().filter(record)
+    assert TracebackFilter().filter(record)
     assert record.exc_info == raised

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from project.origin import is_own_origin
+from project.server.origin import is_own_origin
 
 
 def is_own(origin: str, host: str, scheme: str = "ws", proto: str = "") -> bool:

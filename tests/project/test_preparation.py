@@ -14,11 +14,11 @@ from tests.serving import BASE, ServerProcess
 STARTED = """
 import sys, django
 django.setup()
-import project.server, project.asgi, project.urls
-from project import memory
-from project.preparation import prepare
+import project.server.uvicorn_server, project.asgi, project.urls
+from project.startup import memory
+from project.startup.preparation import prepare
 prepare()
-memory.settle()
+memory.freeze_startup_objects()
 print(*sys.modules, sep="\\n")
 """
 
@@ -53,7 +53,7 @@ def test_a_first_start_loads_and_keeps_nothing_that_is_for_later(
     )
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
-    assert "project.server" in loaded
+    assert "project.server.uvicorn_server" in loaded
     assert not loaded & LATER
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from project.preparation import _greet_redis
-from project.scaled import database
+from project.environment.scaled import database
+from project.startup.preparation import _check_redis
 from tests.scaled import POSTGRES as SERVER
 from tests.scaled import REDIS, Database, WorkerProcess, need_servers
 from tests.serving import BASE, ServerProcess, free_port, manage
@@ -76,7 +76,7 @@ def test_a_redis_that_refuses_us_stops_the_start_with_one_line(tmp_path: Path):
 
 def test_a_redis_that_is_away_is_told_of_and_waited_for(settings, caplog):
     settings.REDIS_URL = f"redis://:planted-secret@127.0.0.1:{free_port()}/0"
-    _greet_redis()
+    _check_redis()
     assert [record.getMessage()[:34] for record in caplog.records] == [
         "REDIS_URL: cannot reach Redis ther"
     ]
@@ -126,7 +126,11 @@ def test_processes_that_start_at_once_make_the_tables_one_after_another(tmp_path
     try:
         starting = [
             subprocess.Popen(
-                manage("shell", "-c", "from project.preparation import *; prepare()"),
+                manage(
+                    "shell",
+                    "-c",
+                    "from project.startup.preparation import *; prepare()",
+                ),
                 cwd=BASE,
                 env=ServerProcess(tmp_path / "data", there).environment,
             )

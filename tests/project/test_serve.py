@@ -172,7 +172,7 @@ def test_a_dotenv_file_is_read_unless_told_not_to(tmp_path: Path):
     (tmp_path / ".env").write_text("PORT=1234\nHOST='::1'\n")
     program = (
         "import sys; from pathlib import Path;"
-        "from project.environment import Environment;"
+        "from project.environment.variables import Environment;"
         "env = Environment(Path(sys.argv[1]));"
         "print(env.port('PORT', 8000), env.text('HOST', ''))"
     )

@@ -1,4 +1,4 @@
-"""`project.server.Server` around a small application, in a process of its own."""
+"""`project.server.uvicorn_server.Server` in a process, with `small_server`."""
 
 from __future__ import annotations
 

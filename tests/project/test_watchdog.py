@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from project.watchdog import PAUSE, Watchdog
+from project.server.watchdog import PAUSE, Watchdog
 
 
 class Timer:
@@ -49,7 +49,7 @@ class Loop:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    caplog.set_level(logging.WARNING, "project.watchdog")
+    caplog.set_level(logging.WARNING, "project.server.watchdog")
     return lambda: [record.getMessage() for record in caplog.records]
 
 

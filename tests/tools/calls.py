@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tools.execute import Outcome, Progress, execute
-from tools.registry import Context, tool_of
+from tools.execute import CallOutcome, CallProgress, execute
+from tools.registry import Context, get_tool
 
 
 def call(name: str, call_id: str = "c1", /, **arguments: Any) -> dict[str, Any]:
@@ -26,14 +26,14 @@ def raw_call(name: str, arguments: str, call_id: str = "c1") -> dict[str, Any]:
 
 async def happenings(
     calls: list[dict[str, Any]], *functions: Any, context: Context | None = None
-) -> list[Progress | Outcome]:
-    tools = {tool_of(f).name: tool_of(f) for f in functions}
+) -> list[CallProgress | CallOutcome]:
+    tools = {get_tool(f).name: get_tool(f) for f in functions}
     return [each async for each in execute(calls, tools, context or Context())]
 
 
-async def outcome(function: Any, /, **arguments: Any) -> Outcome:
+async def outcome(function: Any, /, **arguments: Any) -> CallOutcome:
     """Of one call of one tool."""
-    calls = [call(tool_of(function).name, **arguments)]
+    calls = [call(get_tool(function).name, **arguments)]
     *_, last = await happenings(calls, function)
-    assert isinstance(last, Outcome)
+    assert isinstance(last, CallOutcome)
     return last

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from tools.acceptance import AS_IT_IS, MAX_REASONS, REWRITTEN, refusals
+from tools.json_schema.provider_support import (
+    MAX_REASONS,
+    SENT_REWRITTEN,
+    SENT_UNCHANGED,
+    find_refusals,
+)
 
 CLOSED = {
     "type": "object",
@@ -13,7 +18,7 @@ CLOSED = {
 
 
 def told(schema: dict) -> dict[str, str]:
-    return {each.family: "; ".join(each.reasons) for each in refusals(schema)}
+    return {each.family: "; ".join(each.reasons) for each in find_refusals(schema)}
 
 
 def open_with(**properties) -> dict:
@@ -67,11 +72,11 @@ def test_too_many_optional_properties_are_counted():
 
 def test_long_lists_are_cut_and_remedies_told():
     many = {f"p{n}": {"const": n} for n in range(9)}
-    found = {each.family: each for each in refusals(open_with(**many))}
+    found = {each.family: each for each in find_refusals(open_with(**many))}
     assert len(found["Gemini, Vertex"].reasons) == MAX_REASONS + 1
     assert found["Gemini, Vertex"].reasons[-1] == "and 5 more"
-    assert found["Gemini, Vertex"].remedy == REWRITTEN
-    recurring = refusals(open_with(a={"$ref": "#"}))
+    assert found["Gemini, Vertex"].remedy == SENT_REWRITTEN
+    recurring = find_refusals(open_with(a={"$ref": "#"}))
     assert {each.family: each.remedy for each in recurring}[
         "Llama, Ollama, Groq"
-    ] == AS_IT_IS
+    ] == SENT_UNCHANGED

@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import Group
 from django.urls import reverse
 
-from tools import models
 from tools.models import Tool
-from tools.registry import Accepted, tool, tool_of
+from tools.models import tool as models
+from tools.registry import Accepted, get_tool, tool
 
 from .test_http_admin import ADD, errors, form, page
 
@@ -49,7 +49,7 @@ def test_a_tool_of_providers_is_made_and_offered(admin_client):
     assert admin_client.post(HOSTED, hosted()).status_code == 302
     row = Tool.objects.get(name="search")
     assert row.kind == Tool.Kind.HOSTED
-    assert Tool.objects.offer(None).hosted == {"search": {"type": "web_search"}}
+    assert Tool.objects.load_for(None).hosted == {"search": {"type": "web_search"}}
     text = text_of(admin_client.get(page(row)))
     assert "Which providers have it" in text
     assert "Dry run" not in text
@@ -76,7 +76,7 @@ def test_a_definition_that_is_wrong_is_told_at_its_field(
 
 def test_the_name_of_a_function_does_not_make_a_hosted_tool_ours():
     row = Tool(name="calculator", kind=Tool.Kind.HOSTED, definition={"type": "mcp"})
-    assert row.offered() is None
+    assert row.build_base_tool() is None
 
 
 # Approval and waiting, for every kind that runs here
@@ -182,7 +182,7 @@ def test_a_dry_run_says_when_the_result_comes_later(admin_client, calculator):
     url = reverse("admin:tools_tool_dry_run", args=[row.pk])
     sent = {"username": "admin", "arguments": "{}"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "python_tools", lambda: {"bake": tool_of(bake)})
+        patch.setattr(models, "python_tools", lambda: {"bake": get_tool(bake)})
         text = text_of(admin_client.post(url, sent))
     assert "accepted" in text
     assert "A turn would ask for it in 30 s." in text

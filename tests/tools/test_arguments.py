@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.arguments import check
 from tools.errors import InvalidArguments
+from tools.json_schema.arguments import check
 
 POINT = {
     "type": "object",

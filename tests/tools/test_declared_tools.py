@@ -7,10 +7,10 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from tools.declared_kinds import (
+from tools.hosted.declared_kinds import (
     KINDS,
     ONLY_READING,
-    declared_kind,
+    get_declared_kind,
     kinds_of_body,
 )
 from tools.models import DeclaredTool
@@ -40,12 +40,12 @@ LIST = reverse("admin:tools_declaredtool_changelist")
 )
 def test_every_spelling_is_of_a_kind(types: str, kind: str):
     for type in types.split():
-        assert declared_kind({"type": type}) == kind, type
+        assert get_declared_kind({"type": type}) == kind, type
 
 
 @pytest.mark.parametrize("type", [None, "function", "custom", "parley:tools"])
 def test_functions_and_tools_of_ours_are_of_none(type: Any):
-    assert declared_kind({"type": type, "name": "shell"}) is None
+    assert get_declared_kind({"type": type, "name": "shell"}) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from conversations.engine.approvals import Decisions
-from tools.registry import Answer, Context, discover, tool_of
+from tools.registry import Context, FormAnswer, discover, get_tool
 
 from .calls import call, happenings
 
@@ -90,17 +90,17 @@ async def test_an_error_is_what_the_tool_says(shop):
 
 
 async def test_work_that_takes_long_does_not_block(shop):
-    assert not tool_of(shop.survey).blocking
+    assert not get_tool(shop.survey).blocking
     context = Context(idempotency_key="k1")
     accepted = await shop.send_parcel("Riga", context)
-    parcel = tool_of(shop.send_parcel)
+    parcel = get_tool(shop.send_parcel)
     assert await parcel.poll(context, accepted.token) == accepted
     shop.parcels["k1"] = "arrived"
     assert await parcel.poll(context, accepted.token) == "arrived"
 
 
 async def test_large_refunds_need_approval(shop):
-    tools = {"refund": tool_of(shop.refund)}
+    tools = {"refund": get_tool(shop.refund)}
     decisions = Decisions(tools)
     small, large = (call("refund", order=1, euros=sum) for sum in (20, 200))
     assert not decisions.needs_approval(small)
@@ -109,7 +109,7 @@ async def test_large_refunds_need_approval(shop):
 
 async def test_a_form_is_answered_or_not(shop):
     async def ask(context, message, form):
-        return Answer("accept", {"time": form["properties"]["time"]["enum"][1]})
+        return FormAnswer("accept", {"time": form["properties"]["time"]["enum"][1]})
 
     booked = await shop.book_table(2, Context(ask=ask))
     assert booked == "Booked for 2 at 21:00."

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.arguments import check
-from tools.examples import example_of
+from tools.json_schema.arguments import check
+from tools.json_schema.examples import example_of
 from tools.registry import python_tools
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tools import execute as module
 from tools.errors import ToolError
-from tools.execute import Outcome, Progress, execute
-from tools.registry import Accepted, Context, Tool, tool, tool_of
+from tools.execute import CallOutcome, CallProgress, execute
+from tools.registry import Accepted, Context, RuntimeTool, get_tool, tool
 
 from .calls import call, happenings, outcome, raw_call
 
@@ -74,7 +74,7 @@ def test_every_call_has_exactly_one_outcome(plan):
     assert sorted(each.call_id for each in told) == [c["call_id"] for c in calls]
     for each in told:
         name, is_valid = plan[int(each.call_id[1:])]
-        assert isinstance(each, Outcome)
+        assert isinstance(each, CallOutcome)
         assert each.state == (STATES[name] if is_valid else "failed")
         assert each.output.startswith("Error: ") == (each.state != "completed")
         assert bool(each.error) == (each.state != "completed")
@@ -176,8 +176,8 @@ async def test_progress_comes_before_the_outcome():
         return "all"
 
     *progress, last = await happenings([call("works")], works)
-    assert progress[0] == Progress("c1", "0 done")
-    assert progress[-1] == Progress("c1", "x" * 500)
+    assert progress[0] == CallProgress("c1", "0 done")
+    assert progress[-1] == CallProgress("c1", "x" * 500)
     assert last.output == "all"
 
 
@@ -188,7 +188,7 @@ async def test_progress_of_a_thread_comes_before_its_outcome():
         return "all"
 
     progress, last = await happenings([call("works")], works)
-    assert (progress, last.output) == (Progress("c1", "half"), "all")
+    assert (progress, last.output) == (CallProgress("c1", "half"), "all")
 
 
 async def test_progress_nobody_reads_does_not_pile_up():
@@ -198,7 +198,7 @@ async def test_progress_nobody_reads_does_not_pile_up():
             context.progress(f"{number}")
 
     progress, _ = await happenings([call("chatters")], chatters)
-    assert progress == Progress("c1", "9999")
+    assert progress == CallProgress("c1", "9999")
 
 
 async def test_progress_after_the_end_is_not_told():
@@ -216,7 +216,7 @@ async def test_progress_after_the_end_is_not_told():
 
     calls = [call("leaks", "c1"), call("follows", "c2")]
     told = await happenings(calls, leaks, follows)
-    assert [type(each) for each in told] == [Outcome, Outcome]
+    assert [type(each) for each in told] == [CallOutcome, CallOutcome]
     await asyncio.to_thread(kept[0].progress, "later")
 
 
@@ -321,11 +321,11 @@ async def test_a_tool_that_will_not_be_stopped_holds_nobody_up(monkeypatch, capl
     told = await outcome(stubborn)
     assert told.state == "timed_out"
     assert "left to itself" in caplog.text
-    (task,) = module._left_behind
+    (task,) = module._abandoned_tasks
     gate.set()
     await task
     await asyncio.sleep(0)
-    assert not module._left_behind
+    assert not module._abandoned_tasks
 
 
 async def test_a_late_answer_changes_nothing():
@@ -342,7 +342,7 @@ async def test_a_late_answer_changes_nothing():
 
 async def test_a_schema_that_is_wrong_is_the_tools_failure(caplog):
     wrong = replace(
-        tool_of(echo), parameters={"$ref": "http://127.0.0.1:9/schema.json"}
+        get_tool(echo), parameters={"$ref": "http://127.0.0.1:9/schema.json"}
     )
     running = execute([call("echo", text="x")], {"echo": wrong}, Context())
     (told,) = [each async for each in running]
@@ -354,7 +354,7 @@ async def test_other_kinds_of_tools_are_called_alike():
     async def fetch(context, arguments):
         return {"asked": arguments, "by": context.call_id}
 
-    remote = Tool(name="remote", description="", parameters={}, call=fetch)
+    remote = RuntimeTool(name="remote", description="", parameters={}, call=fetch)
     running = execute([call("remote", a=1)], {"remote": remote}, Context())
     (told,) = [each async for each in running]
     assert told.output == '{"asked":{"a":1},"by":"c1"}'
@@ -463,7 +463,7 @@ async def test_closed_early_it_stops_what_runs():
             raise
 
     calls = [call("echo", "c1", text="x"), call("endless", "c2")]
-    tools = {"echo": tool_of(echo), "endless": tool_of(endless)}
+    tools = {"echo": get_tool(echo), "endless": get_tool(endless)}
     running = execute(calls, tools, Context())
     assert (await anext(running)).output == "x"
     await running.aclose()

@@ -22,7 +22,7 @@ from tools.errors import (
     Unreachable,
 )
 from tools.guard import fetch
-from tools.http.exchange import Limits, Request
+from tools.http.exchange import Limits, OutgoingRequest
 
 from .servers import Server, answer, ok, redirect, serving
 
@@ -45,7 +45,7 @@ def names(**known: str | list[str]):
 
 async def get(url: str, **options):
     options.setdefault("allow", LOOPBACK)
-    return await fetch(Request(url=url), **options)
+    return await fetch(OutgoingRequest(url=url), **options)
 
 
 # What is refused
@@ -196,7 +196,7 @@ async def test_metadata_must_be_allowed_by_its_very_address(network: str, monkey
         tried.extend(addresses)
         raise Unreachable
 
-    monkeypatch.setattr(guard, "_ask", ask)
+    monkeypatch.setattr(guard, "_send", ask)
     error = Unreachable if network == "169.254.169.254" else AddressRefused
     with pytest.raises(error):
         await get("http://169.254.169.254/", allow=[ip_network(network)])
@@ -340,7 +340,7 @@ async def test_a_circle_is_left():
 )
 async def test_a_redirect_changes_the_method_as_in_a_browser(method, status, then):
     async with serving([redirect("/there", status), ok()]) as server:
-        request = Request(
+        request = OutgoingRequest(
             method=method,
             url=server.url(),
             headers={"Content-Type": "application/json"},
@@ -354,7 +354,7 @@ async def test_a_redirect_changes_the_method_as_in_a_browser(method, status, the
 
 
 async def secrets_sent(first: Server, location: str, **options) -> None:
-    request = Request(
+    request = OutgoingRequest(
         url=first.url(host="one.test"),
         headers={"Accept": "text/plain", "X-Trace": "ours"},
         secret_headers={"X-Secret": "hush"},
@@ -518,7 +518,7 @@ async def test_a_name_without_an_address_is_said_so():
 @pytest.mark.parametrize("text", ["a\r\nX-Injected: 1", "a\nb", "a\0b"])
 async def test_a_header_stays_one_header(text: str):
     async with serving(ok()) as server:
-        request = Request(url=server.url(), headers={"X-Name": text})
+        request = OutgoingRequest(url=server.url(), headers={"X-Name": text})
         with pytest.raises(FetchError, match="cannot be sent"):
             await fetch(request, allow=LOOPBACK)
     assert server.requests == []
@@ -533,7 +533,7 @@ async def test_a_redirect_to_nowhere_is_the_answer():
 
 async def test_no_error_tells_an_address_or_a_secret():
     async with serving(redirect("http://10.9.8.7/secret-path")) as server:
-        request = Request(url=server.url(), secret_headers={"X-Key": "hush"})
+        request = OutgoingRequest(url=server.url(), secret_headers={"X-Key": "hush"})
         with pytest.raises(AddressRefused) as caught:
             await fetch(request, allow=LOOPBACK)
     told = f"{caught.value} {caught.value.advice} {request!r}"

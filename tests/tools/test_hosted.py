@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
-from tools.acceptance import LEFT_OUT, hosted_refusals, hosts_of
-from tools.hosted import PRESETS, problems
+from tools.hosted.definitions import PRESETS, find_definition_problems
+from tools.json_schema.provider_support import (
+    REFUSED_OR_OMITTED,
+    find_hosted_refusals,
+    hosts_of,
+)
 
 FILES = {"type": "file_search", "vector_store_ids": ["vs_1"]}
 WIKI = {
@@ -18,7 +22,7 @@ WIKI = {
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_a_preset_needs_at_most_an_id_of_ones_own(preset):
-    found = problems(preset.definition)
+    found = find_definition_problems(preset.definition)
     assert found == [] or found == [
         "Put a store's own id in the place of the example's."
     ]
@@ -38,7 +42,7 @@ def test_a_preset_needs_at_most_an_id_of_ones_own(preset):
     ],
 )
 def test_a_good_definition_has_no_problem(definition: dict[str, Any]):
-    assert problems(definition) == []
+    assert find_definition_problems(definition) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_a_good_definition_has_no_problem(definition: dict[str, Any]):
     ],
 )
 def test_each_mistake_has_its_sentence(definition: Any, sentence: str):
-    found = problems(definition)
+    found = find_definition_problems(definition)
     assert sentence in " ".join(found)
     assert all(each.endswith((".", "}.")) for each in found)
 
@@ -106,17 +110,17 @@ def test_the_page_names_who_takes_a_tool_before_who_does_not():
 
 
 def test_a_refusal_says_what_there_would_be():
-    told = {each.family: each for each in hosted_refusals(FILES)}
+    told = {each.family: each for each in find_hosted_refusals(FILES)}
     assert told["Perplexity"].reasons == (
         "Of its provider's own tools it has 'web_search'.",
     )
-    assert told["Perplexity"].remedy == LEFT_OUT
+    assert told["Perplexity"].remedy == REFUSED_OR_OMITTED
     assert "no tools of its provider's own" in told["Mistral"].reasons[0]
     assert "vertex" not in {family.lower() for family in told}
 
 
 def test_fields_that_a_host_cannot_be_told_are_a_reason():
     kept = {"type": "web_search", "filters": {"allowed_domains": ["a.test"]}}
-    told = {each.family: each.reasons[0] for each in hosted_refusals(kept)}
+    told = {each.family: each.reasons[0] for each in find_hosted_refusals(kept)}
     assert "searches the whole web" in told["Google Gemini"]
     assert "OpenAI" not in told

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.http.html import visible_text
+from tools.http.visible_text import visible_text
 
 MEGABYTE = 1024 * 1024
 TAGS = ["<script>", "</script>", "<style ", "</STYLE\n>", "<b>", "</b>", "<", ">", "İ"]

@@ -16,9 +16,9 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.urls import reverse
 
-from tools import models
 from tools.models import HttpTool, Tool
-from tools.registry import Context, tool, tool_of
+from tools.models import tool as models
+from tools.registry import Context, get_tool, tool
 
 from .servers import Answer, ok, serving
 
@@ -228,7 +228,7 @@ async def stumble() -> None:
 
 @pytest.fixture
 def code(monkeypatch):
-    found = {tool_of(each).name: tool_of(each) for each in (greet, paint, stumble)}
+    found = {get_tool(each).name: get_tool(each) for each in (greet, paint, stumble)}
     monkeypatch.setattr(models, "python_tools", lambda: found)
     Tool.objects.sync()
 

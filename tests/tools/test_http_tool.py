@@ -13,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from llm.encrypted import MASK, Secret, encrypted_fields
+from llm.db.encrypted_field import MASK, Secret, list_encrypted_fields
 from tools.errors import ToolError
 from tools.execute import execute
-from tools.http.answer import Reading, hidden_texts, result_of
-from tools.http.checks import problems, url_problems
-from tools.http.definition import Definition, Place, request_of
-from tools.http.exchange import Fetched
+from tools.http.exchange import FetchedResponse
+from tools.http.request_template import (
+    ParameterLocation,
+    RequestTemplate,
+    build_request,
+)
+from tools.http.result import ReadOptions, result_of, texts_to_mask
+from tools.http.validation import find_problems, url_problems
 from tools.models import HttpTool, Tool
 from tools.registry import Context
 
@@ -31,12 +35,12 @@ HOST = "https://api.test"
 
 def definition(method: str = "GET", url: str = f"{HOST}/things", **fields):
     places = fields.pop("places", {})
-    read = {name: Place.read(name, text) for name, text in places.items()}
-    return Definition(method=method, url=url, places=read, **fields)
+    read = {name: ParameterLocation.parse(name, text) for name, text in places.items()}
+    return RequestTemplate(method=method, url=url, locations=read, **fields)
 
 
 def asked(arguments: dict, *args, **fields):
-    return request_of(definition(*args, **fields), arguments)
+    return build_request(definition(*args, **fields), arguments)
 
 
 # Arguments in their places
@@ -151,8 +155,8 @@ def test_a_body_may_be_one_argument():
 
 def test_all_fields_left_out_are_still_an_object():
     known = definition("POST", arguments=["a"])
-    assert request_of(known, {}).body == b"{}"
-    assert request_of(definition("POST"), {}).body is None
+    assert build_request(known, {}).body == b"{}"
+    assert build_request(definition("POST"), {}).body is None
 
 
 def test_headers_are_told_and_an_argument_comes_before_them():
@@ -181,7 +185,9 @@ def test_half_an_emoji_is_no_json():
 
 
 def fetched(body: bytes = b"", content_type: str = "", status: int = 200, **fields):
-    return Fetched(status=status, body=body, content_type=content_type, **fields)
+    return FetchedResponse(
+        status=status, body=body, content_type=content_type, **fields
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,7 +206,7 @@ def fetched(body: bytes = b"", content_type: str = "", status: int = 200, **fiel
     ],
 )
 def test_the_content_type_says_how_to_read(body, content_type, result):
-    assert result_of(fetched(body, content_type), Reading()) == result
+    assert result_of(fetched(body, content_type), ReadOptions()) == result
 
 
 @pytest.mark.parametrize(
@@ -209,11 +215,11 @@ def test_the_content_type_says_how_to_read(body, content_type, result):
 )
 def test_a_charset_is_believed_where_there_is_one(charset, text):
     said = fetched(b"\xe9", "text/plain", charset=charset)
-    assert result_of(said, Reading()) == text
+    assert result_of(said, ReadOptions()) == text
 
 
 def test_a_picture_is_shown():
-    (part,) = result_of(fetched(b"\x89PNG", "image/png"), Reading())
+    (part,) = result_of(fetched(b"\x89PNG", "image/png"), ReadOptions())
     assert part["type"] == "input_image"
     data = base64.b64encode(b"\x89PNG").decode()
     assert part["image_url"] == f"data:image/png;base64,{data}"
@@ -221,7 +227,7 @@ def test_a_picture_is_shown():
 
 def test_what_nobody_can_read_is_said_so():
     with pytest.raises(ToolError, match="4 bytes of 'application/zip'"):
-        result_of(fetched(b"PK\0\xff", "application/zip"), Reading())
+        result_of(fetched(b"PK\0\xff", "application/zip"), ReadOptions())
 
 
 @pytest.mark.parametrize(
@@ -236,29 +242,29 @@ def test_what_nobody_can_read_is_said_so():
 def test_a_pointer_picks_a_part(pointer, result):
     body = {"data": {"items": ["a", "b"], "a/b": {"~": 7}}, "none": None}
     said = fetched(json.dumps(body).encode(), "text/plain")
-    assert result_of(said, Reading(pointer=pointer)) == result
+    assert result_of(said, ReadOptions(pointer=pointer)) == result
 
 
 @pytest.mark.parametrize("pointer", ["/x", "/a/2", "/a/-1", "/a/b", "/s/0", "/"])
 def test_a_pointer_to_nothing_is_said_so(pointer):
     said = fetched(b'{"a": [1, 2], "s": "text"}', "application/json")
     with pytest.raises(ToolError, match=f"has nothing at '{pointer}'"):
-        result_of(said, Reading(pointer=pointer))
+        result_of(said, ReadOptions(pointer=pointer))
 
 
 def test_what_should_be_json_and_is_not_is_said_so():
     with pytest.raises(ToolError, match="no JSON"):
-        result_of(fetched(b"<p>"), Reading(read_as="json"))
+        result_of(fetched(b"<p>"), ReadOptions(read_as="json"))
 
 
 def test_text_stays_text_where_staff_want_it():
     said = fetched(b'{"a":1}', "application/json")
-    assert result_of(said, Reading(read_as="text")) == '{"a":1}'
+    assert result_of(said, ReadOptions(read_as="text")) == '{"a":1}'
 
 
 def test_an_answer_without_a_body_is_an_answer():
     headers = {"etag": "7", "x-other": "no", "location": "/things/7"}
-    told = result_of(fetched(status=201, headers=headers), Reading())
+    told = result_of(fetched(status=201, headers=headers), ReadOptions())
     assert told.splitlines() == [
         "The server answered 201 Created, with no content.",
         "etag: 7",
@@ -281,24 +287,24 @@ def test_an_answer_without_a_body_is_an_answer():
 )  # fmt: skip
 def test_an_error_is_told_with_what_the_server_says(said, told):
     with pytest.raises(ToolError) as caught:
-        result_of(said, Reading())
+        result_of(said, ReadOptions())
     assert str(caught.value) == f"the server {told}"
 
 
 def test_a_long_error_is_cut():
     with pytest.raises(ToolError) as caught:
-        result_of(fetched(b"x" * 9999, "text/plain", 500), Reading())
+        result_of(fetched(b"x" * 9999, "text/plain", 500), ReadOptions())
     assert len(str(caught.value)) < 500
 
 
 def test_secrets_that_are_sent_back_are_not_told():
-    secrets = hidden_texts({"Authorization": "Bearer s3cret-token", "X-Short": "abc"})
+    secrets = texts_to_mask({"Authorization": "Bearer s3cret-token", "X-Short": "abc"})
     assert secrets == ["Bearer s3cret-token", "s3cret-token"]
     echo = fetched(b'{"token": "s3cret-token", "abc": 1}', "application/json")
-    assert result_of(echo, Reading(), secrets) == {"token": MASK, "abc": 1}
+    assert result_of(echo, ReadOptions(), secrets) == {"token": MASK, "abc": 1}
     echo = fetched(b"bad: s3cret-token", "text/plain", 401)
     with pytest.raises(ToolError) as caught:
-        result_of(echo, Reading(), secrets)
+        result_of(echo, ReadOptions(), secrets)
     assert "s3cret" not in str(caught.value)
 
 
@@ -363,7 +369,7 @@ SCHEMA = {
     ],
 )
 def test_what_does_not_fit_together_is_told(fields, where, told):
-    found = list(problems(definition(**fields), SCHEMA, ["X-Trace"]))
+    found = list(find_problems(definition(**fields), SCHEMA, ["X-Trace"]))
     assert [(name, True) for name, text in found if told in text] == [(where, True)]
 
 
@@ -434,13 +440,14 @@ def test_sync_leaves_http_tools_alone(make):
     ],
 )
 def test_the_method_says_what_a_crash_may_repeat(make, method, replay, sends_key):
-    tool = make(method=method).used()
+    tool = make(method=method).build_tool()
     assert tool.replay == replay
     assert tool.call.sends_key == sends_key
 
 
 def test_staff_have_the_last_word(make):
-    tool = make(method="POST", replay="idempotent", timeout=2.5, label="Mine").used()
+    row = make(method="POST", replay="idempotent", timeout=2.5, label="Mine")
+    tool = row.build_tool()
     assert (tool.replay, tool.timeout, tool.label) == ("idempotent", 2.5, "Mine")
     assert tool.call.sends_key
     assert tool.call.limits.total == 2.5
@@ -484,7 +491,7 @@ def test_what_is_left_empty_is_an_object(db):
 
 
 def test_secret_headers_are_encrypted_and_merged():
-    assert HttpTool._meta.get_field("secret_headers") in encrypted_fields()
+    assert HttpTool._meta.get_field("secret_headers") in list_encrypted_fields()
     http = HttpTool(url=HOST)
     http.set_secret_headers({"Authorization": "Bearer one", "X-Key": "two"})
     http.set_secret_headers({"authorization": "Bearer three", "X-Key": ""})
@@ -526,7 +533,7 @@ def http_tool(url: str, **fields):
     fields.setdefault("parameters", SCHEMA)
     http = HttpTool(tool=row, url=url, **fields)
     http.set_secret_headers(secrets)
-    return row.used()
+    return row.build_tool()
 
 
 async def test_a_call_is_a_request_and_its_answer_the_output():

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.serving import BASE, ServerProcess, manage
-from tools import isolated
 from tools.errors import InvalidTool
-from tools.execute import Progress, execute
-from tools.registry import Answer, Context, tool, tool_of
+from tools.execute import CallProgress, execute
+from tools.python import isolated_call
+from tools.registry import Context, FormAnswer, get_tool, tool
 
 from . import isolated_tools as made
 from .calls import call, happenings, outcome
@@ -92,7 +92,7 @@ async def test_a_text_comes_back_as_a_function_of_ours_would_give_it():
 
 
 async def test_a_result_beyond_all_measure_is_refused(monkeypatch):
-    monkeypatch.setattr(isolated, "MAX_FRAME", 50)
+    monkeypatch.setattr(isolated_call, "MAX_FRAME", 50)
     told = await outcome(made.fail, how="large")
     assert told.error == "its result is larger than 50 bytes."
 
@@ -105,7 +105,7 @@ async def test_work_that_goes_on_elsewhere_is_accepted():
 
 async def test_a_person_can_be_asked_from_there():
     async def answer(context, message, schema):
-        return Answer("accept", {"to": message})
+        return FormAnswer("accept", {"to": message})
 
     *_, last = await happenings([call("ask")], made.ask, context=Context(ask=answer))
     assert last.output == "accept {'to': 'First?'} {'to': 'Second?'}"
@@ -123,7 +123,7 @@ async def test_memory_is_limited():
 
 
 async def test_at_its_timeout_it_is_killed_with_all_it_has_started(tmp_path):
-    found = tool_of(made.hang)
+    found = get_tool(made.hang)
     calls = [call("hang", folder=str(tmp_path))]
     told = []
     async for each in execute(calls, {"hang": replace(found, timeout=20)}, Context()):
@@ -134,9 +134,9 @@ async def test_at_its_timeout_it_is_killed_with_all_it_has_started(tmp_path):
 
 async def test_cancelled_it_is_killed_at_once(tmp_path):
     calls = [call("hang", folder=str(tmp_path))]
-    running = execute(calls, {"hang": tool_of(made.hang)}, Context())
+    running = execute(calls, {"hang": get_tool(made.hang)}, Context())
     async with aclosing(running):
-        assert isinstance(await anext(running), Progress)
+        assert isinstance(await anext(running), CallProgress)
     assert gone(*pids(tmp_path))
 
 
@@ -146,16 +146,16 @@ async def test_what_it_leaves_behind_is_killed_too(tmp_path):
 
 
 async def test_no_more_than_so_many_run_at_once(monkeypatch):
-    monkeypatch.setattr(isolated, "MAX_PROCESSES", 1)
+    monkeypatch.setattr(isolated_call, "MAX_PROCESSES", 1)
     started = asyncio.Queue()
-    start = isolated.IsolatedCall._start
+    start = isolated_call.IsolatedCall._start
 
     async def counted(self):
         process = await start(self)
         started.put_nowait(process)
         return process
 
-    monkeypatch.setattr(isolated.IsolatedCall, "_start", counted)
+    monkeypatch.setattr(isolated_call.IsolatedCall, "_start", counted)
     calls = [call("fail", f"c{number}", how="x") for number in range(2)]
     found = await happenings(calls, made.fail)
     assert [each.state for each in found] == ["completed"] * 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.json_places import line_of
+from tools.json_schema.line_numbers import line_of
 
 TEXT = """{
   "type": "object",

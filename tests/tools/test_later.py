@@ -5,16 +5,23 @@ from datetime import UTC, datetime
 import pytest
 
 from tools.errors import AddressRefused, ToolError
-from tools.http.exchange import Fetched
-from tools.http.later import LONGEST_WAIT, Later, asking, is_pending, job_of, wait_of
+from tools.http.async_result import (
+    LONGEST_WAIT,
+    AsyncResultSpec,
+    build_poll_request,
+    find_job_url,
+    is_pending,
+    seconds_to_next_poll,
+)
+from tools.http.exchange import FetchedResponse
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 HOME = "https://api.test/cakes"
 
 
-def fetched(status=202, body=b"", url=HOME, **headers) -> Fetched:
+def fetched(status=202, body=b"", url=HOME, **headers) -> FetchedResponse:
     told = {name.replace("_", "-"): text for name, text in headers.items()}
-    return Fetched(status=status, url=url, body=body, headers=told)
+    return FetchedResponse(status=status, url=url, body=body, headers=told)
 
 
 @pytest.mark.parametrize(
@@ -28,43 +35,47 @@ def fetched(status=202, body=b"", url=HOME, **headers) -> Fetched:
     ],
 )
 def test_a_location_is_read_from_where_the_answer_came(location, url):
-    assert job_of(fetched(location=location), Later()) == url
+    assert find_job_url(fetched(location=location), AsyncResultSpec()) == url
 
 
 @pytest.mark.parametrize(
     ("body", "later", "url"),
     [
-        (b'{"to": "/jobs/7"}', Later(job_pointer="/to"), "https://api.test/jobs/7"),
+        (
+            b'{"to": "/jobs/7"}',
+            AsyncResultSpec(job_pointer="/to"),
+            "https://api.test/jobs/7",
+        ),
         (
             b'{"id": 7}',
-            Later(job_pointer="/id", job_url="https://api.test/jobs/{id}"),
+            AsyncResultSpec(job_pointer="/id", job_url="https://api.test/jobs/{id}"),
             "https://api.test/jobs/7",
         ),
         (
             b'{"id": "../x"}',
-            Later(job_pointer="/id", job_url="https://api.test/jobs/{id}"),
+            AsyncResultSpec(job_pointer="/id", job_url="https://api.test/jobs/{id}"),
             "https://api.test/jobs/..%2Fx",
         ),
     ],
 )
 def test_the_body_may_tell_an_address_or_an_id(body, later, url):
-    assert job_of(fetched(body=body), later) == url
+    assert find_job_url(fetched(body=body), later) == url
 
 
 @pytest.mark.parametrize("body", [b"no json", b"{}", b"[]"])
 def test_a_body_that_tells_neither_is_an_error(body):
     with pytest.raises(ToolError):
-        job_of(fetched(body=body), Later(job_pointer="/id"))
+        find_job_url(fetched(body=body), AsyncResultSpec(job_pointer="/id"))
 
 
 def test_no_way_leads_from_https_to_http():
     with pytest.raises(AddressRefused, match="https to http"):
-        job_of(fetched(location="http://api.test/jobs/7"), Later())
+        find_job_url(fetched(location="http://api.test/jobs/7"), AsyncResultSpec())
 
 
 def test_an_address_that_is_too_long_to_keep_is_an_error():
     with pytest.raises(ToolError, match="more than 500"):
-        job_of(fetched(location="/" + "x" * 500), Later())
+        find_job_url(fetched(location="/" + "x" * 500), AsyncResultSpec())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +94,10 @@ def test_an_address_that_is_too_long_to_keep_is_an_error():
     ],
 )
 def test_a_server_says_when_to_come_again(told, seconds):
-    assert wait_of(fetched(retry_after=told), Later(), NOW) == seconds
+    assert (
+        seconds_to_next_poll(fetched(retry_after=told), AsyncResultSpec(), NOW)
+        == seconds
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,13 +114,15 @@ def test_a_server_says_when_to_come_again(told, seconds):
     ],
 )
 def test_a_status_or_a_state_says_not_yet(status, body, pending):
-    later = Later(state_pointer="/state", pending=frozenset({"queued", "1"}))
+    later = AsyncResultSpec(
+        state_pointer="/state", pending_states=frozenset({"queued", "1"})
+    )
     assert is_pending(fetched(status, body), later) is pending
 
 
 def test_a_state_that_is_not_there_is_an_error():
     with pytest.raises(ToolError, match="has nothing at '/state'"):
-        is_pending(fetched(200, b"{}"), Later(state_pointer="/state"))
+        is_pending(fetched(200, b"{}"), AsyncResultSpec(state_pointer="/state"))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +138,7 @@ def test_a_state_that_is_not_there_is_an_error():
 )
 def test_headers_go_to_the_tools_own_origin_alone(url, is_home):
     plain = {"X-Tenant": "t1", "Content-Type": "application/json"}
-    request = asking(url, HOME, plain, {"X-Key": "secret"})
+    request = build_poll_request(url, HOME, plain, {"X-Key": "secret"})
     assert request.method == "GET"
     assert ("X-Tenant" in request.headers) is is_home
     assert bool(request.secret_headers) is is_home

@@ -6,10 +6,11 @@ from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import IntegrityError
 
-from tools import models, registry
+from tools import registry
 from tools.apps import sync_tools
 from tools.models import HttpTool, Tool
-from tools.registry import python_tools, tool, tool_of
+from tools.models import tool as models
+from tools.registry import get_tool, python_tools, tool
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +28,7 @@ async def sell(what: str) -> None:
 @pytest.fixture
 def code(monkeypatch):
     """What code offers: the test changes it."""
-    code = {"buy": tool_of(buy), "sell": tool_of(sell)}
+    code = {"buy": get_tool(buy), "sell": get_tool(sell)}
     monkeypatch.setattr(models, "python_tools", lambda: code)
     Tool.objects.all().delete()
     Tool.objects.sync()
@@ -150,11 +151,11 @@ def test_people_see_the_label():
 
 
 def test_a_tool_and_what_models_are_told_of_it_are_made_once(code):
-    first, again = (Tool.objects.get(name="buy").used() for _ in range(2))
+    first, again = (Tool.objects.get(name="buy").build_tool() for _ in range(2))
     assert first is again
     assert first.definition is again.definition
     Tool.objects.filter(name="buy").update(description="Mine.")
-    changed = Tool.objects.get(name="buy").used()
+    changed = Tool.objects.get(name="buy").build_tool()
     assert changed.definition["description"] == "Mine."
     assert first.definition["description"] == "Buy it."
 
@@ -187,11 +188,11 @@ def test_an_http_tool_that_may_change_something_asks_until_staff_say_otherwise(
     Tool.objects.filter(name="t").update(runs_unasked=True)
     assert asks() is None
     row = Tool.objects.get(name="t")
-    assert row in Tool.objects.unreviewed()
+    assert row in Tool.objects.awaiting_review()
     row.approval = "first"
     row.save()
     assert asks() == "first"
-    assert not Tool.objects.unreviewed().exists()
+    assert not Tool.objects.awaiting_review().exists()
     row.approval = "never"
     row.save(update_fields=["approval"])
     assert asks() is None

@@ -6,14 +6,19 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from tools.acceptance import refusals
-from tools.arguments import check
 from tools.errors import InvalidDocument
-from tools.examples import example_of
-from tools.http.checks import problems, read_places
-from tools.http.definition import Definition, request_of
-from tools.http.openapi import MAX_NAME, Operation, operations, read_document
+from tools.http.openapi import (
+    MAX_NAME,
+    OpenApiOperation,
+    read_document,
+    read_operations,
+)
 from tools.http.openapi_schema import MAX_NODES
+from tools.http.request_template import RequestTemplate, build_request
+from tools.http.validation import find_problems, parse_locations
+from tools.json_schema.arguments import check
+from tools.json_schema.examples import example_of
+from tools.json_schema.provider_support import find_refusals
 from tools.models import Tool
 from tools.registry import NAME
 
@@ -99,14 +104,14 @@ def posting(schema: dict, media: str = "application/json", **more) -> dict:
     return {**document(x={"post": {"requestBody": body}}), **more}
 
 
-def only(given: dict) -> Operation:
-    (operation,) = operations(given)
+def only(given: dict) -> OpenApiOperation:
+    (operation,) = read_operations(given)
     return operation
 
 
 @pytest.fixture(scope="module")
-def pets() -> dict[str, Operation]:
-    return {each.key: each for each in operations(read_document(PETS))}
+def pets() -> dict[str, OpenApiOperation]:
+    return {each.key: each for each in read_operations(read_document(PETS))}
 
 
 def test_an_operation_has_an_address_a_name_and_a_description(pets):
@@ -173,26 +178,26 @@ def test_names_are_taken_once(pets):
 
 def test_every_operation_can_be_called(pets):
     for operation in pets.values():
-        read, wrong = read_places(operation.places)
+        read, wrong = parse_locations(operation.places)
         assert not wrong
-        definition = Definition(
+        definition = RequestTemplate(
             method=operation.method,
             url=operation.url,
             headers=operation.headers,
             arguments=operation.parameters["properties"],
-            places=read,
+            locations=read,
         )
-        assert not list(problems(definition, operation.parameters))
+        assert not list(find_problems(definition, operation.parameters))
         example = example_of(operation.parameters)
         check(operation.parameters, example)
-        assert "{" not in request_of(definition, example).url
-        refusals(operation.parameters)
+        assert "{" not in build_request(definition, example).url
+        find_refusals(operation.parameters)
 
 
 @pytest.mark.parametrize("name", ["a" * 99, "ü", "7", "a.b/c", "", "-x-"])
 def test_any_name_becomes_one_that_every_provider_takes(name):
     given = document(x={"get": {"operationId": name}}, y={"get": {"operationId": name}})
-    names = [each.name for each in operations(given)]
+    names = [each.name for each in read_operations(given)]
     assert all(NAME.match(each) and len(each) <= MAX_NAME for each in names)
     assert len(set(names)) == 2
 
@@ -210,7 +215,7 @@ def test_any_name_becomes_one_that_every_provider_takes(name):
 def test_the_address_is_the_documents_unless_staff_know_better(given, base, url):
     made = document(x={"get": {}})
     made["servers"] = [{"url": given}] if given else []
-    assert operations(made, base)[0].url == url
+    assert read_operations(made, base)[0].url == url
 
 
 def test_the_nearest_server_counts():
@@ -319,7 +324,7 @@ def test_our_own_api_can_be_imported(tmp_path):
     """A document that no person has written."""
     path = tmp_path / "own.yaml"
     call_command("spectacular", file=str(path))
-    found = operations(read_document(path.read_text()), "http://127.0.0.1:8000")
+    found = read_operations(read_document(path.read_text()), "http://127.0.0.1:8000")
     assert len(found) > 5
     assert [each.key for each in found if each.problem] == []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tools.errors import UnusableOutput
-from tools.output import MAX_TEXT, rendered
+from tools.execution.output import MAX_TEXT, render_output
 
 JSON = st.recursive(
     st.none()
@@ -27,7 +27,7 @@ IMAGE = {"type": "input_image", "image_url": "https://example.com/a.png"}
 
 
 def output_of(value):
-    return rendered(value).output
+    return render_output(value).output
 
 
 class Colour(enum.Enum):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.parameters import EMPTY, schema_mistakes
+from tools.json_schema.schema_mistakes import EMPTY, schema_mistakes
 from tools.registry import python_tools
 
 

@@ -8,7 +8,7 @@ from django.apps import AppConfig, apps
 
 from tools import checks, registry
 from tools.errors import InvalidTool
-from tools.registry import Context, Tool, discover, python_tools, tool, tool_of
+from tools.registry import Context, RuntimeTool, discover, get_tool, python_tools, tool
 
 
 def module(**functions) -> ModuleType:
@@ -28,7 +28,7 @@ def test_a_function_stays_as_it_is():
 
 
 def test_a_bare_tool_is_told_by_its_function():
-    made = tool_of(plain)
+    made = get_tool(plain)
     assert made.definition == {
         "type": "function",
         "name": "plain",
@@ -57,7 +57,7 @@ def test_settings_go_before_what_the_function_says():
     async def weather():
         """Not told."""
 
-    made = tool_of(weather)
+    made = get_tool(weather)
     assert (made.name, made.description, made.label) == (
         "the-weather",
         "Ask me.",
@@ -89,7 +89,7 @@ def test_a_setting_that_makes_no_sense_is_refused(settings, problem):
 
 
 def call(function, arguments=None, context=None):
-    made = tool_of(function)
+    made = get_tool(function)
     return asyncio.run(made.call(context or Context(), arguments or {}))
 
 
@@ -111,8 +111,10 @@ def test_a_function_gets_the_context_it_asks_for():
 
 
 def test_all_marked_functions_of_a_module_are_found_once():
-    found = discover([module(a=plain, b=plain, c=3, d=Tool), module(again=plain)])
-    assert found == {"plain": tool_of(plain)}
+    found = discover(
+        [module(a=plain, b=plain, c=3, d=RuntimeTool), module(again=plain)]
+    )
+    assert found == {"plain": get_tool(plain)}
 
 
 def test_two_tools_of_one_name_are_refused():

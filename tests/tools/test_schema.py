@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
-from tools.arguments import check
 from tools.errors import InvalidArguments, InvalidTool
+from tools.json_schema.arguments import check
 from tools.registry import Context
 from tools.schema import signature_of
 

@@ -13,8 +13,8 @@ from django.urls import reverse
 from tests.recording import Recording
 from tests.tools import test_http_admin as tools
 from tests.tools.mcp import test_admin as servers
-from tools.mcp.rows import McpServer
 from tools.models import HttpTool, Tool
+from tools.models.mcp_server import McpServer
 
 pytestmark = pytest.mark.django_db
 PLANTED = "planted-0123456789"
@@ -88,7 +88,7 @@ def test_an_older_version_that_is_restored_sends_no_secret_elsewhere(
 ):
     few.post(tools.page(tool), tool_form(tool, f"{thief.url}/things"))
     few.post(tools.page(tool), tool_form(tool, "https://api.test/things"))
-    assert HttpTool.objects.get().revealed_headers()
+    assert HttpTool.objects.get().get_secret_headers()
     restore = reverse("admin:tools_tool_restore", args=[tool.pk, 2])
     few.post(restore)
     assert HttpTool.objects.get().url == f"{thief.url}/things"
@@ -156,7 +156,7 @@ def test_a_server_that_is_pointed_elsewhere_sends_no_secret(
 def test_tokens_of_a_sign_in_stay_with_the_address(server: McpServer):
     McpServer.objects.update(oauth_flow="person", oauth_secret="")
     server = McpServer.objects.get()
-    server.keep_sign_in({"tokens": {"access_token": PLANTED}}, None)
+    server.save_sign_in({"tokens": {"access_token": PLANTED}}, None)
     assert PLANTED in McpServer.objects.get().sign_in.reveal()
     for changed in ({"url": "https://thief.test/mcp"}, {"oauth_issuer": "https://x"}):
         row = McpServer.objects.get()

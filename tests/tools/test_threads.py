@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tools.threads import Threads
+from tools.python.thread_pool import ToolThreadPool
 
 who = contextvars.ContextVar("who", default="nobody")
 
@@ -37,7 +37,7 @@ async def abandon(threads, function):
 
 
 async def test_it_returns_and_raises_what_the_function_does():
-    threads = Threads(2)
+    threads = ToolThreadPool(2)
     assert await threads.run(lambda: 3) == 3
     with pytest.raises(KeyError, match="gone"):
         await threads.run(partial({}.__getitem__, "gone"))
@@ -45,18 +45,18 @@ async def test_it_returns_and_raises_what_the_function_does():
 
 async def test_the_loop_is_not_held_up_and_variables_come_along():
     who.set("me")
-    name = await Threads(1).run(lambda: (threading.get_ident(), who.get()))
+    name = await ToolThreadPool(1).run(lambda: (threading.get_ident(), who.get()))
     assert name != (threading.get_ident(), "me")
     assert name[1] == "me"
 
 
 async def test_a_stop_iteration_does_not_wait_for_ever():
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await Threads(1).run(partial(next, iter(())))
+        await ToolThreadPool(1).run(partial(next, iter(())))
 
 
 async def test_no_more_run_at_once_than_allowed():
-    threads, lock, running, most = Threads(3), threading.Lock(), [0], [0]
+    threads, lock, running, most = ToolThreadPool(3), threading.Lock(), [0], [0]
 
     def work():
         with lock:
@@ -70,7 +70,7 @@ async def test_no_more_run_at_once_than_allowed():
 
 
 async def test_what_waits_its_turn_and_is_cancelled_never_runs(gate):
-    threads, ran = Threads(1), []
+    threads, ran = ToolThreadPool(1), []
     first = asyncio.create_task(threads.run(gate.wait))
     second = asyncio.create_task(threads.run(partial(ran.append, 2)))
     await asyncio.sleep(0)
@@ -84,14 +84,14 @@ async def test_what_waits_its_turn_and_is_cancelled_never_runs(gate):
 
 
 async def test_one_that_hangs_leaves_its_place_to_the_next(gate, caplog):
-    threads = Threads(1)
+    threads = ToolThreadPool(1)
     await abandon(threads, gate.wait)
     assert await threads.run(lambda: 3) == 3
     assert "its thread cannot be stopped" in caplog.text
 
 
 async def test_who_waits_takes_the_place_of_one_that_hangs(gate):
-    threads, started = Threads(1), threading.Event()
+    threads, started = ToolThreadPool(1), threading.Event()
 
     def hang():
         started.set()
@@ -107,7 +107,7 @@ async def test_who_waits_takes_the_place_of_one_that_hangs(gate):
 
 
 async def test_the_abandoned_are_limited_too_until_they_end(gate):
-    threads = Threads(1)
+    threads = ToolThreadPool(1)
     await abandon(threads, gate.wait)
     await abandon(threads, gate.wait)
     waiting = asyncio.create_task(threads.run(lambda: 3))
@@ -119,7 +119,7 @@ async def test_the_abandoned_are_limited_too_until_they_end(gate):
 
 
 async def test_a_system_without_threads_left_is_an_error_and_no_loss(monkeypatch):
-    threads = Threads(1)
+    threads = ToolThreadPool(1)
 
     def refuse(self):
         raise RuntimeError("can't start new thread")
@@ -132,4 +132,4 @@ async def test_a_system_without_threads_left_is_an_error_and_no_loss(monkeypatch
 
 
 async def test_a_thread_does_not_keep_the_process_from_ending(gate):
-    assert await Threads(1).run(lambda: threading.current_thread().daemon)
+    assert await ToolThreadPool(1).run(lambda: threading.current_thread().daemon)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conversations.scene import signed_in, staff
-from tools.differences import MAX_LINES, differing
 from tools.models import HttpTool, Tool, ToolVersion
-from tools.versions import differences, snapshot_of
+from tools.models.tool_version import compare_snapshots, take_snapshot
+from tools.text_diff import MAX_LINES, diff_lines
 
 from .test_http_admin import ADD, PLANTED, form, page
 
@@ -24,7 +24,7 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", " "]), max_size=20)
 
 @given(LINES, LINES)
 def test_what_was_added_and_removed_is_all_that_differs(old: list, new: list):
-    lines = differing("\n".join(old), "\n".join(new))
+    lines = diff_lines("\n".join(old), "\n".join(new))
     signs = [line.sign for line in lines]
     whole = "…" not in signs and lines
     if whole:
@@ -39,7 +39,7 @@ def test_what_was_added_and_removed_is_all_that_differs(old: list, new: list):
 def test_far_from_a_change_lines_are_left_out():
     old = [str(number) for number in range(50)]
     new = [*old[:25], "new", *old[26:]]
-    lines = differing("\n".join(old), "\n".join(new))
+    lines = diff_lines("\n".join(old), "\n".join(new))
     assert [(line.sign, line.text) for line in lines] == [
         ("…", ""),
         *((" ", str(number)) for number in (22, 23, 24)),
@@ -51,7 +51,7 @@ def test_far_from_a_change_lines_are_left_out():
 
 
 def test_very_long_texts_are_only_counted():
-    (line,) = differing("", "x\n" * (MAX_LINES + 1))
+    (line,) = diff_lines("", "x\n" * (MAX_LINES + 1))
     assert line.text == f"0 lines became {MAX_LINES + 1}."
 
 
@@ -195,7 +195,7 @@ def test_a_version_from_before_a_column_existed_gets_its_default(things):
 
 
 def test_differences_name_the_fields(things):
-    before = snapshot_of(things)
+    before = take_snapshot(things)
     things.label, things.http.url = "Things", "https://api.test/other/{id}"
-    found = differences(before, snapshot_of(things))
+    found = compare_snapshots(before, take_snapshot(things))
     assert [each.field for each in found] == ["label", "HTTP url"]

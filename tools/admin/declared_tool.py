@@ -8,20 +8,20 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from tools.declared_tools import DeclaredTool
+from tools.models.declared_tool import DeclaredTool
 
 
 class DeclaredToolForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
-        told: dict[str, Any] = super().clean() or {}
-        wants_groups = told.get("allowed_for") == DeclaredTool.AllowedFor.GROUPS
-        if wants_groups and not told.get("groups"):
+        cleaned: dict[str, Any] = super().clean() or {}
+        wants_groups = cleaned.get("allowed_for") == DeclaredTool.AllowedFor.GROUPS
+        if wants_groups and not cleaned.get("groups"):
             self.add_error("groups", _("Choose at least one group."))
-        if not wants_groups and told.get("groups"):
+        if not wants_groups and cleaned.get("groups"):
             self.add_error(
                 "groups", _("Remove the groups, or choose “the groups below”.")
             )
-        return told
+        return cleaned
 
 
 @admin.register(DeclaredTool)

@@ -8,10 +8,10 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from tools import registry
-from tools.admin.shown import pretty, shown_parts
-from tools.dry_run import DryRun, dry_run
-from tools.examples import example_of
-from tools.forms import DryRunForm, sent
+from tools.admin.formatting import display_parts, format_json
+from tools.execution.dry_run import DryRun, dry_run
+from tools.forms import DryRunForm, get_form_data
+from tools.json_schema.examples import example_of
 from tools.models import Tool
 
 
@@ -32,11 +32,11 @@ class DryRunAdmin(admin.ModelAdmin):
         row = self.get_queryset(request).filter(pk=pk).first()
         if not self.has_dry_run_permission(request):
             raise PermissionDenied
-        if row is None or (tool := row.used()) is None:
+        if row is None or (tool := row.build_tool()) is None:
             raise Http404
-        example = pretty(example_of(tool.parameters))
+        example = format_json(example_of(tool.parameters))
         first = {"username": request.user.get_username(), "arguments": example}
-        form = DryRunForm(*sent(request), initial=first, tool=row)
+        form = DryRunForm(*get_form_data(request), initial=first, tool=row)
         done = self._dry_run(request, row, tool, form) if form.is_valid() else None
         context = {
             **self.admin_site.each_context(request),
@@ -46,17 +46,21 @@ class DryRunAdmin(admin.ModelAdmin):
             "tool": tool,
             "form": form,
             "done": done,
-            "output": shown_parts(done.outcome.output) if done else [],
+            "output": display_parts(done.outcome.output) if done else [],
             "accepted": done.outcome.accepted if done else None,
         }
         return TemplateResponse(request, "admin/tools/tool/dry_run.html", context)
 
     def _dry_run(
-        self, request: HttpRequest, row: Tool, tool: registry.Tool, form: DryRunForm
+        self,
+        request: HttpRequest,
+        row: Tool,
+        tool: registry.RuntimeTool,
+        form: DryRunForm,
     ) -> DryRun:
         user = form.cleaned_data["username"]
-        done = dry_run(tool, form.cleaned_data["arguments"], user.pk)
-        outcome = done.outcome
+        result = dry_run(tool, form.cleaned_data["arguments"], user.pk)
+        outcome = result.outcome
         text = f"Dry run as {user}: {outcome.state}, {outcome.seconds:.2f} s."
         self.log_change(request, row, text)
-        return done
+        return result

@@ -6,11 +6,11 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from tools.async_answers import LATER_FIELDS
 from tools.forms import (
     HttpToolForm,
 )
 from tools.models import HttpTool
+from tools.models.async_results import ASYNC_FIELDS
 
 
 class HttpToolInline(admin.StackedInline):
@@ -27,7 +27,7 @@ class HttpToolInline(admin.StackedInline):
         (
             _("A result that comes later"),
             {
-                "fields": LATER_FIELDS,
+                "fields": ASYNC_FIELDS,
                 "classes": ["collapse"],
             },
         ),

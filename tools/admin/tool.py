@@ -14,21 +14,22 @@ from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
 from tools import registry
-from tools.acceptance import hosts_of, refusals
 from tools.admin.dry_run import DryRunAdmin
+from tools.admin.formatting import format_json
 from tools.admin.http_tool import HttpToolInline
-from tools.admin.openapi import ImportAdmin
-from tools.admin.shown import pretty
+from tools.admin.openapi_import import ImportAdmin
 from tools.admin.versions import VersionsAdmin
 from tools.forms import ToolForm
-from tools.hosted import PRESETS
-from tools.models import WITH, HttpTool, Tool, ToolVersion
-from tools.versions import snapshot_of
+from tools.hosted.definitions import PRESETS
+from tools.json_schema.provider_support import find_refusals, hosts_of
+from tools.models import HttpTool, Tool, ToolVersion
+from tools.models.tool import RELATED_ROWS
+from tools.models.tool_version import take_snapshot
 
 MAX_NAMED = 20  # tools in one message
 
 
-class UnaskedFilter(admin.SimpleListFilter):
+class RunsWithoutApprovalFilter(admin.SimpleListFilter):
     title = _("side effects")
     parameter_name = "unasked"
 
@@ -36,7 +37,7 @@ class UnaskedFilter(admin.SimpleListFilter):
         return [("1", _("runs without approval (existing tool)"))]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return queryset.unreviewed() if self.value() else queryset
+        return queryset.awaiting_review() if self.value() else queryset
 
 
 @admin.register(Tool)
@@ -51,7 +52,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
     list_display = [
         "name",
         "label_used",
-        "kind_told",
+        "kind_and_difference",
         "enabled",
         "has_code",
         "timeout_used",
@@ -61,7 +62,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         "group_names",
     ]
     list_filter = [
-        UnaskedFilter,
+        RunsWithoutApprovalFilter,
         "enabled",
         "is_missing",
         "kind",
@@ -75,7 +76,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Tool]:
         rows: QuerySet[Tool] = super().get_queryset(request)
-        return rows.select_related(*WITH).prefetch_related("groups")
+        return rows.select_related(*RELATED_ROWS).prefetch_related("groups")
 
     def secrets_not_sent(self, obj: Tool) -> list[str]:
         http = HttpTool.objects.filter(tool=obj).first()
@@ -91,9 +92,9 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         return form
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        asked = request.GET.get("preset")
+        preset_name = request.GET.get("preset")
         for preset in PRESETS:
-            if preset.name == asked and _kind(request, None) == Tool.Kind.HOSTED:
+            if preset.name == preset_name and _kind(request, None) == Tool.Kind.HOSTED:
                 return {
                     "name": preset.name,
                     "label": preset.label,
@@ -105,7 +106,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         return _FIELDSETS[_kind(request, obj)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        if _stands_for_server(obj):
+        if _belongs_to_server(obj):
             return ["name", "kind", "definition", "created_at"]
         if not _has_code(obj):
             return ["kind", "created_at"]
@@ -123,18 +124,18 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
         return [HttpToolInline] if _kind(request, obj) == Tool.Kind.HTTP else []
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if (_has_code(obj) and not obj.is_missing) or _stands_for_server(obj):
+        if (_has_code(obj) and not obj.is_missing) or _belongs_to_server(obj):
             return False
         return super().has_delete_permission(request, obj)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         if request.method == "GET":
-            self._name_unreviewed(request)
+            self._warn_about_unreviewed(request)
         may_add = {"may_add": self.has_add_permission(request)}
         return super().changelist_view(request, {**(extra_context or {}), **may_add})
 
-    def _name_unreviewed(self, request: HttpRequest) -> None:
-        names = list(Tool.objects.unreviewed().values_list("name", flat=True))
+    def _warn_about_unreviewed(self, request: HttpRequest) -> None:
+        names = list(Tool.objects.awaiting_review().values_list("name", flat=True))
         if not names:
             return
         text = ngettext(
@@ -145,18 +146,18 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
             len(names),
         )
         shown = ", ".join(names[:MAX_NAMED]) + (" …" if len(names) > MAX_NAMED else "")
-        told = {"count": len(names), "names": shown}
-        self.message_user(request, text % told, messages.WARNING)
+        params = {"count": len(names), "names": shown}
+        self.message_user(request, text % params, messages.WARNING)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row: Tool | None = context["original"]
-        used = row.used() if row else None
+        used = row.build_tool() if row else None
         context["may_dry_run"] = used and self.has_dry_run_permission(request)
-        context["refusals"] = refusals(used.parameters) if used else None
+        context["refusals"] = find_refusals(used.parameters) if used else None
         if _kind(request, row) == Tool.Kind.HOSTED:
-            context |= _hosting(row)
+            context |= _hosting_context(row)
         return super().render_change_form(request, context, *args, **kwargs)
 
     # Actions
@@ -182,7 +183,7 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
             enabled=enabled
         )
         for row in rows:
-            before, row.enabled = snapshot_of(row), enabled
+            before, row.enabled = take_snapshot(row), enabled
             ToolVersion.objects.record(row, request.user, before=before)
             self.log_change(request, row, [{"changed": {"fields": ["enabled"]}}])
         text = (
@@ -196,30 +197,30 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
 
     @admin.display(description=_("label"), ordering="label")
     def label_used(self, row: Tool) -> str:
-        used = row.used()
+        used = row.build_tool()
         return used.label if used else row.label
 
     @admin.display(description=_("kind"), ordering="kind")
-    def kind_told(self, row: Tool) -> str:
+    def kind_and_difference(self, row: Tool) -> str:
         """The kind; for an MCP tool that is held back also why, with a link to review
         it."""
         mcp = getattr(row, "mcp", None)
         if mcp is None or not mcp.difference:
             return row.get_kind_display()
         page = reverse("admin:tools_mcpserver_tools", args=[mcp.server_id])
-        told = mcp.get_difference_display()
+        difference = mcp.get_difference_display()
         link = '{}: <a href="{}" class="tool-bad">{}</a>'
-        return format_html(link, row.get_kind_display(), page, told)
+        return format_html(link, row.get_kind_display(), page, difference)
 
     @admin.display(description=_("ready"), boolean=True, ordering="-is_missing")
     def has_code(self, row: Tool) -> bool:
         if row.kind == Tool.Kind.HOSTED:
-            return bool(row.declared())
-        return row.offered() is not None
+            return bool(row.build_hosted_definition())
+        return row.build_base_tool() is not None
 
     @admin.display(description=_("timeout"), ordering="timeout")
     def timeout_used(self, row: Tool) -> str:
-        used = row.used()
+        used = row.build_tool()
         if row.kind == Tool.Kind.HOSTED:
             return "–"
         if used and not used.blocking and used.timeout is None:
@@ -229,17 +230,17 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
 
     @admin.display(description=_("replay"), ordering="replay")
     def replay_used(self, row: Tool) -> str:
-        used = row.used()
+        used = row.build_tool()
         return used.replay if used else row.replay
 
     @admin.display(description=_("the model waits"), boolean=True)
     def waits(self, row: Tool) -> bool | None:
-        used = row.used()
+        used = row.build_tool()
         return used.blocking if used else None
 
     @admin.display(description=_("approval"))
     def approval_used(self, row: Tool) -> str:
-        used = row.used()
+        used = row.build_tool()
         if used is None:
             return "–"
         policy = used.approval.policy if used.approval else Tool.Approve.NEVER
@@ -252,19 +253,21 @@ class ToolAdmin(DryRunAdmin, ImportAdmin, VersionsAdmin, SecretFormAdmin):
 
     @admin.display(description=_("description"))
     def description_used(self, row: Tool) -> str:
-        return _shown(row, lambda tool: tool.description)
+        return _format_pre(row, lambda tool: tool.description)
 
     @admin.display(description=_("parameters"))
     def schema(self, row: Tool) -> str:
-        return _shown(row, lambda tool: pretty(tool.parameters))
+        return _format_pre(row, lambda tool: format_json(tool.parameters))
 
     @admin.display(description=_("source"))
     def source(self, row: Tool) -> str:
-        return used.source if (used := row.used()) else str(_("The code is gone."))
+        return (
+            used.source if (used := row.build_tool()) else str(_("The code is gone."))
+        )
 
 
-_ABOUT = (None, {"fields": ["name", "kind", "enabled", "groups"]})
-_ASKING = (
+_GENERAL_FIELDSET = (None, {"fields": ["name", "kind", "enabled", "groups"]})
+_APPROVAL_FIELDSET = (
     _("Asking a person first"),
     {
         "fields": ["approval", "approval_rule", "approvers"],
@@ -275,12 +278,12 @@ _ASKING = (
     },
 )
 _CODE_FIELDSETS = [
-    _ABOUT,
+    _GENERAL_FIELDSET,
     (
         _("Instead of the code's own words"),
         {"fields": ["label", "description", "timeout", "replay", "blocking"]},
     ),
-    _ASKING,
+    _APPROVAL_FIELDSET,
     (_("What the model reads"), {"fields": ["description_used", "schema"]}),
     (_("Code"), {"fields": ["source", "has_code", "created_at"]}),
 ]
@@ -288,16 +291,16 @@ _FIELDSETS: Mapping[str, Any] = {
     Tool.Kind.PYTHON: _CODE_FIELDSETS,
     Tool.Kind.MCP: _CODE_FIELDSETS,
     Tool.Kind.HTTP: [
-        _ABOUT,
+        _GENERAL_FIELDSET,
         (_("What people and models read"), {"fields": ["label", "description"]}),
         (
             _("How it runs"),
             {"fields": ["timeout", "replay", "blocking", "created_at"]},
         ),
-        _ASKING,
+        _APPROVAL_FIELDSET,
     ],
     Tool.Kind.HOSTED: [
-        _ABOUT,
+        _GENERAL_FIELDSET,
         (_("What people read"), {"fields": ["label"]}),
         (_("What the provider is told"), {"fields": ["definition", "created_at"]}),
     ],
@@ -312,10 +315,10 @@ def _kind(request: HttpRequest, row: Tool | None) -> str:
     return Tool.Kind.HOSTED if hosted else Tool.Kind.HTTP
 
 
-def _hosting(row: Tool | None) -> dict[str, Any]:
+def _hosting_context(row: Tool | None) -> dict[str, Any]:
     """Template context: the providers that accept the tool, or for a new tool the
     presets with theirs."""
-    definition = row.declared() if row else None
+    definition = row.build_hosted_definition() if row else None
     if row:
         return {"hosts": hosts_of(definition) if definition else []}
     presets = []
@@ -325,7 +328,7 @@ def _hosting(row: Tool | None) -> dict[str, Any]:
     return {"presets": presets}
 
 
-def _stands_for_server(row: Tool | None) -> bool:
+def _belongs_to_server(row: Tool | None) -> bool:
     """True for a tool that the row of an MCP server creates and updates."""
     return row is not None and hasattr(row, "mcp_server")
 
@@ -334,6 +337,6 @@ def _has_code(row: Tool | None) -> bool:
     return row is not None and row.kind in (Tool.Kind.PYTHON, Tool.Kind.MCP)
 
 
-def _shown(row: Tool, text: Callable[[registry.Tool], str]) -> str:
-    used = row.used()
+def _format_pre(row: Tool, text: Callable[[registry.RuntimeTool], str]) -> str:
+    used = row.build_tool()
     return format_html("<pre>{}</pre>", text(used)) if used else "-"

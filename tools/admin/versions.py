@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 
 from tools.models import Tool, ToolVersion
-from tools.versions import differences, snapshot_of
+from tools.models.tool_version import compare_snapshots, take_snapshot
 
 MAX_SHOWN = 200  # newest versions on the page
 
@@ -42,7 +42,7 @@ class VersionsAdmin(admin.ModelAdmin):
     def save_model(
         self, request: HttpRequest, obj: Tool, form: Any, change: bool
     ) -> None:
-        form.before = snapshot_of(Tool.objects.get(pk=obj.pk)) if change else None
+        form.before = take_snapshot(Tool.objects.get(pk=obj.pk)) if change else None
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, *args: Any) -> None:
@@ -54,9 +54,9 @@ class VersionsAdmin(admin.ModelAdmin):
     def versions_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self._row(request, pk)
         versions = list(row.versions.select_related("made_by")[:MAX_SHOWN])
-        new = _chosen(request, "new", versions, versions[:1])
-        old = _chosen(request, "old", versions, versions[1:2])
-        compared = differences(old.snapshot, new.snapshot) if old and new else []
+        new = _select_version(request, "new", versions, versions[:1])
+        old = _select_version(request, "old", versions, versions[1:2])
+        compared = compare_snapshots(old.snapshot, new.snapshot) if old and new else []
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -97,12 +97,12 @@ class VersionsAdmin(admin.ModelAdmin):
         return row
 
 
-def _chosen(
+def _select_version(
     request: HttpRequest,
     which: str,
     versions: Sequence[ToolVersion],
-    usual: Sequence[ToolVersion],
+    default: Sequence[ToolVersion],
 ) -> ToolVersion | None:
-    asked = request.GET.get(which, "")
-    named = [version for version in versions if str(version.number) == asked]
-    return next(iter([*named, *usual]), None)
+    wanted_number = request.GET.get(which, "")
+    named = [version for version in versions if str(version.number) == wanted_number]
+    return next(iter([*named, *default]), None)

@@ -43,10 +43,10 @@ async def calculator(expression: str) -> str:
     Args:
         expression: For example (3 + 4) * sqrt(2) / 5, in digits without separators.
     """
-    return _spelled(_value(_parsed(expression), MAX_DEPTH))
+    return _format_number(_evaluate(_parse(expression), MAX_DEPTH))
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     if len(text) > MAX_LENGTH:
         raise ToolError(f"the expression is longer than {MAX_LENGTH} characters.")
     tokens = _tokens(text)
@@ -72,24 +72,24 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-def _value(node: ast.expr, depth: int) -> Number:
+def _evaluate(node: ast.expr, depth: int) -> Number:
     if depth < 0:
         raise ToolError("the expression is nested too deeply.")
     match node:
         case ast.Constant(value=int() | float() as number) if type(number) is not bool:
-            return _bounded(number)
+            return _check_bounds(number)
         case ast.Name(id=name) if name in _CONSTANTS:
             return _CONSTANTS[name]
         case ast.UnaryOp(op=ast.UAdd() | ast.USub() as sign, operand=operand):
-            value = _value(operand, depth - 1)
+            value = _evaluate(operand, depth - 1)
             return -value if isinstance(sign, ast.USub) else value
         case ast.BinOp(left=left, op=operation, right=right):
-            operands = [_value(left, depth - 1), _value(right, depth - 1)]
-            return _applied(_OPERATIONS.get(type(operation)), operands)
+            operands = [_evaluate(left, depth - 1), _evaluate(right, depth - 1)]
+            return _apply(_OPERATIONS.get(type(operation)), operands)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             if name in _FUNCTIONS:
-                values = [_value(argument, depth - 1) for argument in arguments]
-                return _applied(_FUNCTIONS[name], values, name)
+                values = [_evaluate(argument, depth - 1) for argument in arguments]
+                return _apply(_FUNCTIONS[name], values, name)
             raise ToolError(f"there is no function {name!r}; use {_names(_FUNCTIONS)}.")
         case ast.Name(id=name):
             raise ToolError(
@@ -103,13 +103,13 @@ def _value(node: ast.expr, depth: int) -> Number:
     raise ToolError("this is not arithmetic.")
 
 
-def _applied(
+def _apply(
     function: Callable[..., Number] | None, values: Sequence[Number], name: str = ""
 ) -> Number:
     if function is None:
         raise ToolError("this is not arithmetic.")
     try:
-        return _bounded(function(*values))
+        return _check_bounds(function(*values))
     except ZeroDivisionError as exc:
         raise ToolError("this divides by zero.") from exc
     except OverflowError as exc:
@@ -120,7 +120,7 @@ def _applied(
         raise ToolError(f"{name or 'this'} does not take these arguments.") from exc
 
 
-def _bounded(value: Number) -> Number:
+def _check_bounds(value: Number) -> Number:
     if isinstance(value, complex):
         raise ToolError("the result is not a real number.")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
@@ -155,7 +155,7 @@ def _factorial(value: Number) -> Number:
     return math.factorial(value)
 
 
-def _spelled(value: Number) -> str:
+def _format_number(value: Number) -> str:
     if isinstance(value, int):
         return str(value)
     return f"{value:.15g}"  # 15 digits, so that 0.1 + 0.2 gives 0.3

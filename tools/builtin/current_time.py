@@ -19,7 +19,7 @@ _WEEKDAYS = (
     "Sunday",
 )
 
-_NO_PLACES = {"Factory", "localtime", "posixrules"}  # not time zones
+_NOT_ZONES = {"Factory", "localtime", "posixrules"}  # not time zones
 
 
 @tool(label="Current time", replay="safe")
@@ -63,5 +63,5 @@ def _key(name: str) -> str:
 
 @cache
 def _names() -> dict[str, str]:
-    places = {name for name in available_timezones() if name not in _NO_PLACES}
-    return {_key(name): name for name in sorted(places)}
+    zones = {name for name in available_timezones() if name not in _NOT_ZONES}
+    return {_key(name): name for name in sorted(zones)}

@@ -7,16 +7,27 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llm.addresses import Network
-from llm.encrypted import Secret, SecretUnavailable
-from llm.off_loop import run_off_loop
+from llm.concurrency.worker_thread import run_off_loop
+from llm.db.encrypted_field import Secret, SecretUnavailable
+from llm.http.addresses import Network
 from tools.errors import FetchError, FetchTimeout, ToolError, Unreachable
-from tools.http.answer import Reading, hidden_texts, result_of
-from tools.http.definition import Definition, Place, request_of
-from tools.http.exchange import Fetched, Limits, Request
-from tools.http.later import ACCEPTED, Later, asking, is_pending, job_of, wait_of
+from tools.http.async_result import (
+    ACCEPTED,
+    AsyncResultSpec,
+    build_poll_request,
+    find_job_url,
+    is_pending,
+    seconds_to_next_poll,
+)
+from tools.http.exchange import FetchedResponse, Limits, OutgoingRequest
+from tools.http.request_template import (
+    ParameterLocation,
+    RequestTemplate,
+    build_request,
+)
+from tools.http.result import ReadOptions, result_of, texts_to_mask
+from tools.models.secret_headers import reveal_headers
 from tools.registry import Accepted, Context
-from tools.secret_headers import revealed
 
 logger = logging.getLogger(__name__)
 
@@ -24,18 +35,18 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpCall:
     name: str
-    definition: Definition
-    reading: Reading
+    definition: RequestTemplate
+    read_options: ReadOptions
     limits: Limits
     networks: Collection[Network] = ()
     secret_headers: Secret | None = None  # JSON
     sends_key: bool = False  # an Idempotency-Key, so that the server detects repeats
-    later: Later | None = None  # how to get an asynchronous result
+    async_result: AsyncResultSpec | None = None  # how to get an asynchronous result
 
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
-        secret_headers = _revealed(self.secret_headers)
-        callback = self._callback(context)
-        request = request_of(
+        secret_headers = _reveal_headers(self.secret_headers)
+        callback = self._find_callback(context)
+        request = build_request(
             self.definition,
             arguments,
             secret_headers=secret_headers,
@@ -43,46 +54,52 @@ class HttpCall:
             callback=callback,
         )
         fetched = await self._fetch(request)
-        if self.later and fetched.status == ACCEPTED:
-            return self._accepted(fetched, self.later, bool(callback))
+        if self.async_result and fetched.status == ACCEPTED:
+            return self._accept(fetched, self.async_result, bool(callback))
         return await self._result(fetched, secret_headers)
 
     async def poll(self, context: Context, job: str) -> Any:
         """The result of an accepted call, or Accepted if it is not ready."""
-        assert self.later, "it was accepted"
-        secret_headers = _revealed(self.secret_headers)
+        assert self.async_result, "it was accepted"
+        secret_headers = _reveal_headers(self.secret_headers)
         home, headers = self.definition.url, self.definition.headers
         try:
-            fetched = await self._fetch(asking(job, home, headers, secret_headers))
+            fetched = await self._fetch(
+                build_poll_request(job, home, headers, secret_headers)
+            )
         except (FetchTimeout, Unreachable):  # the next poll may succeed
-            return Accepted(job, self.later.after)
-        if is_pending(fetched, self.later):
-            return Accepted(job, wait_of(fetched, self.later))
+            return Accepted(job, self.async_result.poll_after)
+        if is_pending(fetched, self.async_result):
+            return Accepted(job, seconds_to_next_poll(fetched, self.async_result))
         return await self._result(fetched, secret_headers)
 
-    async def _result(self, fetched: Fetched, secret_headers: Mapping[str, str]) -> Any:
-        secrets = hidden_texts(secret_headers)
+    async def _result(
+        self, fetched: FetchedResponse, secret_headers: Mapping[str, str]
+    ) -> Any:
+        secrets = texts_to_mask(secret_headers)
         size = len(fetched.body)
-        return await run_off_loop(size, result_of, fetched, self.reading, secrets)
+        return await run_off_loop(size, result_of, fetched, self.read_options, secrets)
 
-    def _callback(self, context: Context) -> tuple[Place, str] | None:
-        if self.later is None or self.later.callback is None:
+    def _find_callback(self, context: Context) -> tuple[ParameterLocation, str] | None:
+        if self.async_result is None or self.async_result.callback_location is None:
             return None
         if not context.callback_url:
             logger.warning("tool %s: no callback URL to give", self.name)
             return None
-        return self.later.callback, context.callback_url
+        return self.async_result.callback_location, context.callback_url
 
-    def _accepted(self, fetched: Fetched, later: Later, may_post: bool) -> Accepted:
-        if job := job_of(fetched, later):
-            return Accepted(job, wait_of(fetched, later))
+    def _accept(
+        self, fetched: FetchedResponse, async_result: AsyncResultSpec, may_post: bool
+    ) -> Accepted:
+        if job := find_job_url(fetched, async_result):
+            return Accepted(job, seconds_to_next_poll(fetched, async_result))
         if may_post:
             return Accepted()
         raise ToolError(
             "the server goes to work, but does not say where its result will be."
         )
 
-    async def _fetch(self, request: Request) -> Fetched:
+    async def _fetch(self, request: OutgoingRequest) -> FetchedResponse:
         from tools.guard import fetch  # loads the HTTP libraries
 
         try:
@@ -96,9 +113,9 @@ class HttpCall:
         return fetched
 
 
-def _revealed(secret: Secret | None) -> dict[str, str]:
+def _reveal_headers(secret: Secret | None) -> dict[str, str]:
     try:
-        return revealed(secret)
+        return reveal_headers(secret)
     except SecretUnavailable as exc:
         raise ToolError(
             "the secret headers of this tool cannot be read; the staff must enter them"

@@ -9,7 +9,7 @@ MAX_BODY = 1024 * 1024  # bytes of an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class OutgoingRequest:
     """A request. Its repr has only the method: the rest has secrets and user data."""
 
     method: str = "GET"
@@ -29,7 +29,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchedResponse:
     status: int
     url: str = field(default="", repr=False)  # after redirects
     reason: str = ""

@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import urljoin
 
 from llm.wire.bounded_json import MAX_VALUES, TooManyValues, check_values
-from llm.wire.json_pointer import spelled
+from llm.wire.json_pointer import format_path
 from tools.errors import InvalidDocument
-from tools.http.checks import url_problems
-from tools.http.openapi_schema import Reader
-from tools.parameters import schema_mistakes
+from tools.http.openapi_schema import SchemaReader
+from tools.http.validation import url_problems
+from tools.json_schema.schema_mistakes import schema_mistakes
 
 MAX_DOCUMENT = 5 * 1024 * 1024  # bytes
 MAX_DEPTH = 200  # levels
@@ -36,7 +36,7 @@ _TOOL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class OpenApiOperation:
     key: str  # such as "GET /orders/{id}"
     name: str
     summary: str = ""
@@ -54,7 +54,7 @@ class Operation:
 def read_document(text: str) -> dict[str, Any]:
     """Raises InvalidDocument."""
     try:
-        document = _json(text) if text.lstrip()[:1] == "{" else _yaml(text)
+        document = _parse_json(text) if text.lstrip()[:1] == "{" else _parse_yaml(text)
     except (ValueError, RecursionError) as exc:
         raise InvalidDocument(f"This cannot be read: {exc}.") from exc
     if not isinstance(document, dict):
@@ -68,10 +68,12 @@ def read_document(text: str) -> dict[str, Any]:
     return document
 
 
-def operations(document: Mapping[str, Any], base_url: str = "") -> list[Operation]:
+def read_operations(
+    document: Mapping[str, Any], base_url: str = ""
+) -> list[OpenApiOperation]:
     """All operations, in the document's order. `base_url` overrides its servers."""
     read = [
-        _Reading(document, base_url, path, item, method).operation()
+        _OperationReader(document, base_url, path, item, method).operation()
         for path, item in _paths(document)
         for method in _METHODS
         if isinstance(item.get(method), Mapping)
@@ -82,14 +84,14 @@ def operations(document: Mapping[str, Any], base_url: str = "") -> list[Operatio
 def _paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for path, item in document["paths"].items():
         try:
-            resolved = Reader(document).resolve(item)
+            resolved = SchemaReader(document).resolve(item)
         except InvalidDocument:
             continue  # it refers to another document
         if isinstance(resolved, Mapping) and str(path).startswith("/"):
             yield str(path), resolved
 
 
-class _Reading:
+class _OperationReader:
     """Reads one operation; collects its parameters, body, headers and notes."""
 
     def __init__(
@@ -105,8 +107,8 @@ class _Reading:
         self._path = path
         self._item = item
         self._method = method
-        self._told: Mapping[str, Any] = item[method]
-        self._reader = Reader(document)
+        self._operation: Mapping[str, Any] = item[method]
+        self._reader = SchemaReader(document)
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
         self._places: dict[str, str] = {}
@@ -114,12 +116,12 @@ class _Reading:
         self._body = "json"
         self._notes: list[str] = []
 
-    def operation(self) -> Operation:
+    def operation(self) -> OpenApiOperation:
         key = f"{self._method.upper()} {self._path}"
-        operation = Operation(
+        operation = OpenApiOperation(
             key=key,
-            name=_tool_name(str(self._told.get("operationId") or key)),
-            summary=_line(self._told.get("summary"), 100),
+            name=_tool_name(str(self._operation.get("operationId") or key)),
+            summary=_line(self._operation.get("summary"), 100),
             description=self._description(),
             method=self._method.upper(),
         )
@@ -134,7 +136,7 @@ class _Reading:
             # The document is untrusted: a text may stand where an object must be.
             problem = f"it is not written as OpenAPI is ({type(exc).__name__})."
             return replace(operation, problem=problem)
-        if self._told.get("deprecated") is True:
+        if self._operation.get("deprecated") is True:
             self._notes.append("It is deprecated.")
         self._notes += self._security()
         return replace(
@@ -148,8 +150,11 @@ class _Reading:
         )
 
     def _description(self) -> str:
-        told = (self._told.get("summary"), self._told.get("description"))
-        texts = [each.strip() for each in told if isinstance(each, str)]
+        texts_found = (
+            self._operation.get("summary"),
+            self._operation.get("description"),
+        )
+        texts = [each.strip() for each in texts_found if isinstance(each, str)]
         whole = "\n\n".join(dict.fromkeys(filter(None, texts)))
         return whole[:MAX_DESCRIPTION] or f"{self._method.upper()} {self._path}"
 
@@ -167,8 +172,8 @@ class _Reading:
         return url
 
     def _server(self) -> str:
-        for place in (self._told, self._item, self._document):
-            if servers := place.get("servers"):
+        for level in (self._operation, self._item, self._document):
+            if servers := level.get("servers"):
                 server = _server_url(servers[0])
                 break
         else:
@@ -184,12 +189,12 @@ class _Reading:
     # The arguments
 
     def _read_parameters(self) -> None:
-        told: dict[tuple[str, str], Mapping[str, Any]] = {}
-        for place in (self._item, self._told):
-            for each in place.get("parameters") or ():
+        parameters: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for level in (self._item, self._operation):
+            for each in level.get("parameters") or ():
                 parameter = self._reader.resolve(each)
-                told[str(parameter["name"]), str(parameter["in"])] = parameter
-        for (name, where), parameter in told.items():
+                parameters[str(parameter["name"]), str(parameter["in"])] = parameter
+        for (name, where), parameter in parameters.items():
             self._read_parameter(name, where, parameter)
 
     def _read_parameter(
@@ -209,17 +214,17 @@ class _Reading:
         schema = self._reader.read(_schema_of(parameter))
         if isinstance(schema, dict) and isinstance(parameter.get("description"), str):
             schema.setdefault("description", parameter["description"].strip())
-        kind = _place_kind(where, parameter)
+        kind = _location_kind(where, parameter)
         sent_as = _argument(name) if where == "path" else name
         self._add(name, kind, sent_as, schema, required=is_required or where == "path")
 
     def _read_body(self) -> None:
-        if not (told := self._told.get("requestBody")):
+        if not (request_body := self._operation.get("requestBody")):
             return
         if self._method in ("get", "head"):
             self._notes.append("Its body is left out, as GET and HEAD have none.")
             return
-        body = self._reader.resolve(told)
+        body = self._reader.resolve(request_body)
         is_required = body.get("required") is True
         content = {str(kind).lower(): each for kind, each in body["content"].items()}
         media = _media_type(content)
@@ -271,19 +276,29 @@ class _Reading:
         if self._reader.defs:
             parameters["$defs"] = self._reader.defs
         for path, text in schema_mistakes(parameters):
-            raise InvalidDocument(f"its schema is wrong at {spelled(path)}: {text}.")
+            raise InvalidDocument(
+                f"its schema is wrong at {format_path(path)}: {text}."
+            )
         return parameters
 
     # Authentication
 
     def _security(self) -> Iterator[str]:
         """Yields a note for each scheme of the first security requirement."""
-        ways = self._told.get("security", self._document.get("security")) or []
+        requirements = (
+            self._operation.get("security", self._document.get("security")) or []
+        )
         components = self._document.get("components") or {}
         schemes = components.get("securitySchemes") or {}
-        for name in ways[0] if ways and isinstance(ways[0], Mapping) else ():
+        for name in (
+            requirements[0]
+            if requirements and isinstance(requirements[0], Mapping)
+            else ()
+        ):
             scheme = schemes.get(name)
-            yield _expectation(scheme if isinstance(scheme, Mapping) else {}, str(name))
+            yield _describe_scheme(
+                scheme if isinstance(scheme, Mapping) else {}, str(name)
+            )
 
 
 def _schema_of(parameter: Mapping[str, Any]) -> Any:
@@ -294,7 +309,7 @@ def _schema_of(parameter: Mapping[str, Any]) -> Any:
     return {"type": "string"}
 
 
-def _place_kind(where: str, parameter: Mapping[str, Any]) -> str:
+def _location_kind(where: str, parameter: Mapping[str, Any]) -> str:
     if where != "query":
         return where
     style = parameter.get("style", "form")
@@ -328,7 +343,7 @@ def _server_url(server: Mapping[str, Any]) -> str:
     )
 
 
-def _expectation(scheme: Mapping[str, Any], name: str) -> str:
+def _describe_scheme(scheme: Mapping[str, Any], name: str) -> str:
     match scheme:
         case {"type": "apiKey", "in": "header", "name": str(header)}:
             return f"It expects a key in the header {header}."
@@ -354,7 +369,7 @@ def _tool_name(text: str) -> str:
     return f"_{name}"[:MAX_NAME] if name[0].isdigit() else name[:MAX_NAME]
 
 
-def _with_unique_names(found: list[Operation]) -> list[Operation]:
+def _with_unique_names(found: list[OpenApiOperation]) -> list[OpenApiOperation]:
     taken: set[str] = set()
     numbers: dict[str, int] = {}  # the next suffix to try for each name
     unique = []
@@ -376,7 +391,7 @@ def _line(text: Any, limit: int) -> str:
 # YAML
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Raises ValueError."""
     try:
         check_values(text.encode(errors="replace"))
@@ -402,7 +417,7 @@ def _check_nodes(events: Iterable[Any]) -> None:
             raise ValueError(f"it has more than {MAX_VALUES:,} values")
 
 
-def _yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """Raises ValueError."""
     try:
         import yaml
@@ -415,7 +430,9 @@ def _yaml(text: str) -> Any:
         """Loader with the types of YAML 1.2: dates and "on" are texts."""
 
         yaml_implicit_resolvers = {
-            first: [(tag, pattern) for tag, pattern in rules if tag not in _YAML_1_1]
+            first: [
+                (tag, pattern) for tag, pattern in rules if tag not in _YAML_1_1_TAGS
+            ]
             for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
@@ -431,4 +448,4 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(exc).partition("\n")[0]) from exc
 
 
-_YAML_1_1 = frozenset({"tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"})
+_YAML_1_1_TAGS = frozenset({"tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"})

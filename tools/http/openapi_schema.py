@@ -22,7 +22,7 @@ MAX_NODES = 2_000  # schemas of one operation
 MAX_DEPTH = 40  # levels of nested schemas
 MAX_REFERENCES = 20  # references in a chain
 
-_KEPT = frozenset(
+_COPIED_KEYWORDS = frozenset(
     {
         "const",
         "default",
@@ -53,7 +53,7 @@ _INSIDE_LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _INSIDE_MAP = frozenset({"patternProperties", "properties"})
 
 
-class Reader:
+class SchemaReader:
     """Converts the schemas of one operation; `defs` has the referenced schemas."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Reader:
         for _ in range(MAX_REFERENCES):
             if not isinstance(value, Mapping) or "$ref" not in value:
                 return value
-            value = self._at(value["$ref"])
+            value = self._look_up(value["$ref"])
         raise InvalidDocument("its references lead in a circle.")
 
     def read(self, schema: Any, depth: int = 0) -> Any:
@@ -107,7 +107,7 @@ class Reader:
 
     def _reference(self, schema: Mapping[str, Any], depth: int) -> Schema:
         ref = schema["$ref"]
-        target = self._at(ref)
+        target = self._look_up(ref)
         if ref not in self._names:
             name = self._names[ref] = self._new_name(ref)
             self.defs[name] = {}  # it may refer to itself
@@ -120,7 +120,7 @@ class Reader:
     def _keywords(self, schema: Mapping[str, Any], depth: int) -> Schema:
         read: Schema = {}
         for name, value in schema.items():
-            if name in _KEPT:
+            if name in _COPIED_KEYWORDS:
                 read[name] = value
             elif name in _INSIDE_ONE:
                 read[name] = self.read(value, depth + 1)
@@ -135,11 +135,11 @@ class Reader:
         if "example" in schema:
             read.setdefault("examples", [schema["example"]])
         if "required" in read and "properties" in read:
-            told = read["properties"]
-            read["required"] = [name for name in read["required"] if name in told]
+            properties = read["properties"]
+            read["required"] = [name for name in read["required"] if name in properties]
         return _with_number_limits(read)
 
-    def _at(self, ref: Any) -> Any:
+    def _look_up(self, ref: Any) -> Any:
         if not isinstance(ref, str) or not ref.startswith("#"):
             raise InvalidDocument(f"it refers to another document, {ref!r:.100}.")
         found: Any = self._document

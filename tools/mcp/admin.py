@@ -16,17 +16,17 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from llm.admin import SecretFormAdmin
-from llm.forms import ObjectField, StrictJSONField
-from llm.secret_rows import why_not_sent
+from llm.db.secret_rows import why_not_sent
+from llm.forms.fields import JSONObjectField, StrictJSONField
 from tools.forms import SecretHeadersForm
-from tools.mcp.admin_sign_in import SignInAdmin
-from tools.mcp.look import look
-from tools.mcp.rows import McpServer
+from tools.mcp.admin_sign_in import McpSignInAdmin
+from tools.mcp.connection_check import check_connection
+from tools.models.mcp_server import McpServer
 
 _CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
 
 
-class _NamesField(StrictJSONField):
+class _ToolNamesField(StrictJSONField):
     """A list of names; None is shown as an empty field, not as "null"."""
 
     def prepare_value(self, value: Any) -> Any:
@@ -52,7 +52,7 @@ class McpServerForm(SecretHeadersForm):
             "enabled",
             "hosted",
         ]
-        field_classes = {"headers": ObjectField, "allowed_tools": _NamesField}
+        field_classes = {"headers": JSONObjectField, "allowed_tools": _ToolNamesField}
         widgets = {
             "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
             "headers": forms.Textarea({"rows": 3, **_CODE}),
@@ -70,16 +70,16 @@ class McpServerForm(SecretHeadersForm):
 
 
 @admin.register(McpServer)
-class McpServerAdmin(SignInAdmin, SecretFormAdmin):
+class McpServerAdmin(McpSignInAdmin, SecretFormAdmin):
     form = McpServerForm
     change_form_template = "admin/tools/mcpserver/change_form.html"
     list_display = [
         "name",
-        "where_and_how",
+        "where_with_errors",
         "is_well",
         "to_review",
         "enabled",
-        "approved",
+        "tool_count",
         "listed_at",
         "hosted",
     ]
@@ -104,16 +104,16 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         return _PROGRAM_FIELDSETS if program else _FIELDSETS
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        told = [
+        names = [
             "where",
-            "signed_in",
-            "about_it",
+            "sign_in_status",
+            "server_info",
             "error",
             "listed_at",
             "created_at",
         ]
         # The names of the server's tools begin with its name.
-        return told if obj is None else ["name", *told]
+        return names if obj is None else ["name", *names]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if obj is not None and obj.is_program and not obj.is_missing:
@@ -131,7 +131,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         super().save_model(request, obj, form, change)
         try:
             with transaction.atomic():
-                obj.host()
+                obj.sync_hosted_tool()
         except ValidationError as exc:
             self.message_user(request, " ".join(exc.messages), messages.ERROR)
 
@@ -160,7 +160,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
             raise PermissionDenied
         if {"_approve", "_approve_new"} & request.POST.keys():
             self._approve(request, row)
-        elif not look(row):  # the page shows what went wrong
+        elif not check_connection(row):  # the page shows what went wrong
             count = len(row.listing)
             text = ngettext(
                 "Connected; it lists %d tool.", "Connected; it lists %d tools.", count
@@ -183,8 +183,8 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
             self.message_user(request, " ".join(exc.messages), messages.ERROR)
             return
         self.log_change(request, row, f"Approved: {', '.join(sorted(names))}.")
-        told = ngettext("%d tool approved.", "%d tools approved.", len(names))
-        self.message_user(request, told % len(names), messages.SUCCESS)
+        success_text = ngettext("%d tool approved.", "%d tools approved.", len(names))
+        self.message_user(request, success_text % len(names), messages.SUCCESS)
 
     # Columns and fields
 
@@ -193,16 +193,16 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         return str(_("a program of the settings")) if row.is_program else row.url
 
     @admin.display(description=_("where"), ordering="url")
-    def where_and_how(self, row: McpServer) -> str:
+    def where_with_errors(self, row: McpServer) -> str:
         """The address, with the errors of the server."""
         gone = McpServer._meta.get_field("is_missing").help_text
         wrong = row.error or (gone if row.is_missing else "")
-        told = [(each,) for each in [wrong, *row.secrets_not_sent] if each]
-        small = format_html_join("", '<small class="tool-bad">{}</small>', told)
+        problems = [(each,) for each in [wrong, *row.secrets_not_sent] if each]
+        small = format_html_join("", '<small class="tool-bad">{}</small>', problems)
         return format_html("{}{}", self.where(row), small)
 
     @admin.display(description=_("approved tools"), ordering="approved_count")
-    def approved(self, row: Any) -> int:
+    def tool_count(self, row: Any) -> int:
         return int(row.approved_count)
 
     @admin.display(description=_("to review"))
@@ -215,9 +215,9 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
             (found.new, _("%d new"), ""),
         ]
         page = reverse("admin:tools_mcpserver_tools", args=[row.pk])
-        told = [(page, css, text % len(those)) for those, text, css in counts if those]
+        links = [(page, css, text % len(those)) for those, text, css in counts if those]
         link = '<a href="{}" class="{}">{}</a>'
-        return format_html_join(", ", link, told) or "–"
+        return format_html_join(", ", link, links) or "–"
 
     @admin.display(description=_("well"), boolean=True, ordering="error")
     def is_well(self, row: McpServer) -> bool | None:
@@ -226,7 +226,7 @@ class McpServerAdmin(SignInAdmin, SecretFormAdmin):
         return True if row.listed_at else None
 
     @admin.display(description=_("says of itself"))
-    def about_it(self, row: McpServer) -> str:
+    def server_info(self, row: McpServer) -> str:
         about = row.about
         if not about:
             return "-"
@@ -238,7 +238,7 @@ def _stamp(row: McpServer) -> str:
 
 
 _USE = (_("How it is used"), {"fields": ["allowed_tools", "timeout", "hosted"]})
-_STATE = (_("State"), {"fields": ["about_it", "listed_at", "error", "created_at"]})
+_STATE = (_("State"), {"fields": ["server_info", "listed_at", "error", "created_at"]})
 _FIELDSETS = [
     (None, {"fields": ["name", "label", "url", "enabled"]}),
     (_("Headers"), {"fields": ["secret", "headers"]}),
@@ -251,7 +251,7 @@ _FIELDSETS = [
                 "oauth_secret",
                 "oauth_issuer",
                 "oauth_scope",
-                "signed_in",
+                "sign_in_status",
             ]
         },
     ),

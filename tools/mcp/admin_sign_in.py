@@ -16,23 +16,23 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from llm.secret_rows import why_not_sent
+from llm.db.secret_rows import why_not_sent
 from tools.errors import ToolError
 from tools.mcp.errors import SignInFailed
-from tools.mcp.kept import told
-from tools.mcp.rows import McpServer
+from tools.mcp.row_access import describe_failure
 from tools.mcp.sign_in import begin, finish
-from tools.mcp.sign_in_rows import McpSignIn
 from tools.mcp.sign_out import sign_out
+from tools.models.mcp_server import McpServer
+from tools.models.mcp_sign_in import McpSignIn
 
 #: The message after a sign-out, by whether the server revoked the tokens.
-_SIGNED_OUT = {
+_SIGN_OUT_MESSAGES = {
     True: _("Signed out: the tokens are forgotten here and revoked at the server."),
     False: _("Signed out: the tokens are forgotten here."),
 }
 
 
-class SignInAdmin(admin.ModelAdmin):
+class McpSignInAdmin(admin.ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         ours = [
@@ -43,7 +43,7 @@ class SignInAdmin(admin.ModelAdmin):
             ),
             path(
                 "signed-in/",
-                view(never_cache(require_GET(self.signed_in_view))),
+                view(never_cache(require_GET(self.callback_view))),
                 name="tools_mcpserver_signed_in",
             ),
         ]
@@ -65,41 +65,41 @@ class SignInAdmin(admin.ModelAdmin):
             "row": row,
             "page": page,
             "host": urlsplit(page).netloc,
-            "back": _back(request),
+            "back": _callback_url(request),
         }
         return TemplateResponse(request, "admin/tools/mcpserver/sign_in.html", context)
 
     def _begin(self, request: HttpRequest, row: McpServer) -> str:
         try:
-            return begin(row, request.user, _back(request))
+            return begin(row, request.user, _callback_url(request))
         except ToolError as exc:
-            self.message_user(request, told(exc), messages.ERROR)
+            self.message_user(request, describe_failure(exc), messages.ERROR)
             return ""
 
     def _sign_out(self, request: HttpRequest, row: McpServer) -> HttpResponse:
         try:
-            text, level = str(_SIGNED_OUT[sign_out(row)]), messages.SUCCESS
+            text, level = str(_SIGN_OUT_MESSAGES[sign_out(row)]), messages.SUCCESS
         except ToolError as exc:
             why = _("They were not revoked: %(why)s") % {"why": exc}
-            text, level = f"{_SIGNED_OUT[False]} {why}", messages.WARNING
+            text, level = f"{_SIGN_OUT_MESSAGES[False]} {why}", messages.WARNING
         self.log_change(request, row, "Signed out.")
         self.message_user(request, text, level)
         return redirect("admin:tools_mcpserver_sign_in", row.pk)
 
-    def signed_in_view(self, request: HttpRequest) -> HttpResponse:
+    def callback_view(self, request: HttpRequest) -> HttpResponse:
         """The OAuth redirect URI: receives the authorization code."""
         if not self.has_change_permission(request):
             raise PermissionDenied
-        came = request.GET.dict()
+        query = request.GET.dict()
         try:
-            row, secrets = McpSignIn.objects.take(came.get("state", ""), request.user)
+            row, secrets = McpSignIn.objects.take(query.get("state", ""), request.user)
         except SignInFailed as exc:
-            self.message_user(request, _no_sign_in(exc), messages.ERROR)
+            self.message_user(request, _sign_in_error(exc), messages.ERROR)
             return redirect("admin:tools_mcpserver_changelist")
         try:
-            finish(row, request.user, secrets, came)
+            finish(row, request.user, secrets, query)
         except SignInFailed as exc:
-            self.message_user(request, _no_sign_in(exc), messages.ERROR)
+            self.message_user(request, _sign_in_error(exc), messages.ERROR)
             return redirect("admin:tools_mcpserver_sign_in", row.pk)
         self.log_change(request, row, "Signed in.")
         text = _("Signed in at %(server)s.") % {"server": row}
@@ -107,7 +107,7 @@ class SignInAdmin(admin.ModelAdmin):
         return redirect("admin:tools_mcpserver_tools", row.pk)
 
     @admin.display(description=_("signed in"))
-    def signed_in(self, row: McpServer) -> str:
+    def sign_in_status(self, row: McpServer) -> str:
         if row.oauth_flow != McpServer.Flow.PERSON:
             return "–"
         if not row.is_signed_in:
@@ -118,7 +118,7 @@ class SignInAdmin(admin.ModelAdmin):
         return f"{who}, {row.signed_in_at:%Y-%m-%d %H:%M}"
 
 
-def _back(request: HttpRequest) -> str:
+def _callback_url(request: HttpRequest) -> str:
     """The public URL of `callback_view`."""
     page = reverse("admin:tools_mcpserver_signed_in")
     if settings.PUBLIC_URL:
@@ -126,5 +126,5 @@ def _back(request: HttpRequest) -> str:
     return request.build_absolute_uri(page)
 
 
-def _no_sign_in(exc: SignInFailed) -> Any:
+def _sign_in_error(exc: SignInFailed) -> Any:
     return _("You are not signed in: %(why)s") % {"why": exc}

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tools.mcp.definitions import Definition, namespaced
+from tools.mcp.server_spec import Pin, ServerSpec
 from tools.mcp.session import Session
-from tools.mcp.spec import Pin, Server
-from tools.registry import Context, Tool
+from tools.mcp.tool_definition import ToolDefinition, build_tool_name
+from tools.registry import Context, RuntimeTool
 
 _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Session]] = (
     WeakKeyDictionary()
@@ -28,7 +28,7 @@ _closing: set[asyncio.Task[None]] = set()
 class McpCall:
     """A call of a server's tool; refused unless the tool still has the same digest."""
 
-    server: Server
+    server: ServerSpec
     tool: str  # the server's name for the tool
     digest: str = ""  # of the definition that staff approved; "" for any
     pin: Pin | None = None  # detects changes that other processes have seen
@@ -36,16 +36,19 @@ class McpCall:
     async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
         if self.pin:
             await self.pin.check(self.digest)
-        session = session_of(self.server)
+        session = get_session(self.server)
         return await session.call(self.tool, arguments, context, self.digest)
 
 
-def tool_of(
-    server: Server, definition: Definition, name: str = "", pin: Pin | None = None
-) -> Tool:
+def build_tool(
+    server: ServerSpec,
+    definition: ToolDefinition,
+    name: str = "",
+    pin: Pin | None = None,
+) -> RuntimeTool:
     """The tool as a turn uses it, pinned to this definition. Sends no request."""
-    return Tool(
-        name=name or namespaced(server.name, definition.name),
+    return RuntimeTool(
+        name=name or build_tool_name(server.name, definition.name),
         description=definition.description,
         parameters=definition.parameters,
         call=McpCall(
@@ -57,7 +60,7 @@ def tool_of(
     )
 
 
-def session_of(server: Server) -> Session:
+def get_session(server: ServerSpec) -> Session:
     """The running loop's session; replaces one for a server of the same name that has
     changed."""
     sessions = _sessions.setdefault(asyncio.get_running_loop(), {})
@@ -70,7 +73,7 @@ def session_of(server: Server) -> Session:
 
 
 @asynccontextmanager
-async def short_session(server: Server) -> AsyncGenerator[Session, None]:
+async def temporary_session(server: ServerSpec) -> AsyncGenerator[Session, None]:
     """A separate session that closes at the end of the block, to test a connection."""
     session = Session(server)
     try:

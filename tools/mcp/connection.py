@@ -18,19 +18,19 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from llm.wire.mending import mended_json
-from tools.mcp.auth import auth_of
-from tools.mcp.definitions import Definition
-from tools.mcp.network import MAX_MESSAGE, Health, http_client
-from tools.mcp.pipes import over_pipes
-from tools.mcp.spec import Server
-from tools.registry import Answer
+from llm.wire.sanitize import sanitize_json
+from tools.mcp.http_transport import MAX_MESSAGE, SessionHealth, http_client
+from tools.mcp.oauth import build_auth
+from tools.mcp.server_spec import ServerSpec
+from tools.mcp.stdio_transport import connect_stdio
+from tools.mcp.tool_definition import ToolDefinition
+from tools.registry import FormAnswer
 
 MAX_PAGES = 100  # of a listing
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a lost stream is reopened
 
 #: Receives the parameters of an `elicitation/create`, unchanged.
-Ask = Callable[[Mapping[str, Any]], Awaitable[Answer]]
+ElicitCallback = Callable[[Mapping[str, Any]], Awaitable[FormAnswer]]
 
 # The SDK's log messages quote data of servers and users.
 for _name in ("mcp", "client"):
@@ -39,8 +39,11 @@ for _name in ("mcp", "client"):
 
 
 @asynccontextmanager
-async def connection(
-    server: Server, health: Health, ask: Ask, changed: Callable[[], None]
+async def connect(
+    server: ServerSpec,
+    health: SessionHealth,
+    ask: ElicitCallback,
+    on_tools_changed: Callable[[], None],
 ) -> AsyncGenerator[Client, None]:
     """A client after the handshake. The task that enters the block must leave it.
 
@@ -48,29 +51,29 @@ async def connection(
     says that its tools changed. Raises the SDK's exceptions, often in groups.
     """
 
-    async def asked(
+    async def on_elicit(
         context: object, params: types.ElicitRequestParams
     ) -> types.ElicitResult:
-        answer = await ask(_wire(params))
+        answer = await ask(_to_wire(params))
         content = dict(answer.content) if answer.action == "accept" else None
         return types.ElicitResult(action=answer.action, content=content)
 
-    async def heard(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            changed()
+            on_tools_changed()
 
     client = Client(
         _transport(server, health),
         client_info=types.Implementation(name="parley", version=_version()),
-        elicitation_callback=asked,
-        message_handler=heard,
+        elicitation_callback=on_elicit,
+        message_handler=on_message,
         cache=None,  # `Session` caches the listing
     )
     async with client:
         yield client
 
 
-async def watch(client: Client, changed: Callable[[], None]) -> None:
+async def watch_tools(client: Client, on_tools_changed: Callable[[], None]) -> None:
     """Subscribes to tool changes, on servers that report them only to subscribers.
 
     Runs until it is cancelled. After a lost connection it reports a change, because the
@@ -85,16 +88,16 @@ async def watch(client: Client, changed: Callable[[], None]) -> None:
             async with client.listen(tools_list_changed=True) as subscription:
                 pause = FIRST_PAUSE
                 async for _ in subscription:
-                    changed()
+                    on_tools_changed()
         except (MCPError, SubscriptionLost, TimeoutError):
             pause = min(pause * 2, LONGEST_PAUSE)
-        changed()
+        on_tools_changed()
         await asyncio.sleep(pause)
 
 
-async def listed(client: Client, server: Server) -> tuple[Definition, ...]:
+async def list_tools(client: Client, server: ServerSpec) -> tuple[ToolDefinition, ...]:
     """Lists the server's tools, all pages, without those that staff do not allow."""
-    found: dict[str, Definition] = {}
+    found: dict[str, ToolDefinition] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
@@ -106,35 +109,37 @@ async def listed(client: Client, server: Server) -> tuple[Definition, ...]:
     return tuple(found.values())
 
 
-def _definition(tool: types.Tool) -> Definition:
+def _definition(tool: types.Tool) -> ToolDefinition:
     annotations = tool.annotations
-    told = {
+    fields = {
         "name": tool.name,
         "title": tool.title or (annotations.title if annotations else None) or "",
         "description": tool.description or "",
         "parameters": tool.input_schema,
-        "annotations": _wire(annotations) if annotations else {},
+        "annotations": _to_wire(annotations) if annotations else {},
     }
-    return Definition.read(mended_json(told))
+    return ToolDefinition.from_dict(sanitize_json(fields))
 
 
-def _wire(model: Any) -> dict[str, Any]:
+def _to_wire(model: Any) -> dict[str, Any]:
     dumped: dict[str, Any] = model.model_dump(
         mode="json", by_alias=True, exclude_unset=True
     )
     return dumped
 
 
-def _transport(server: Server, health: Health) -> Any:
+def _transport(server: ServerSpec, health: SessionHealth) -> Any:
     if server.program:
-        return over_pipes(server.program, health)
-    return _over_http(server, health)
+        return connect_stdio(server.program, health)
+    return _connect_http(server, health)
 
 
 @asynccontextmanager
-async def _over_http(server: Server, health: Health) -> AsyncIterator[Any]:
+async def _connect_http(
+    server: ServerSpec, health: SessionHealth
+) -> AsyncIterator[Any]:
     async with (
-        http_client(server, health, auth_of(server)) as http,
+        http_client(server, health, build_auth(server)) as http,
         streamable_http_client(
             server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
         ) as streams,

@@ -20,13 +20,13 @@ class McpError(ToolError):
     advice = "Test the connection of this MCP server."
 
 
-class NotConnected(McpError):
+class McpConnectFailed(McpError):
     """The tool's server could not be connected to."""
 
     advice = "See whether its address is right and the server runs."
 
 
-class SignInFailed(NotConnected):
+class SignInFailed(McpConnectFailed):
     """The tool's server wants a sign-in that did not succeed."""
 
     advice = "Sign in anew; if that does not help, check its OAuth client."
@@ -39,11 +39,11 @@ class ConnectionLost(McpError):
     advice = "See whether the server is well."
 
 
-class Refused(McpError):
+class CallRefused(McpError):
     """The tool's server refused the call."""
 
 
-class HeldBack(McpError):
+class ToolNotApproved(McpError):
     """The tool has changed at its server and waits for the staff's approval."""
 
     advice = "Review the changes of this MCP server's tools and approve them."

@@ -20,14 +20,14 @@ from tools.errors import ToolError
 Part = dict[str, Any]
 
 #: Images that models can read; other types are only described.
-_SHOWN = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_MODEL_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 def result_of(result: Mapping[str, Any]) -> str | list[Part]:
     """Raises ToolError with the tool's own message if the tool reports an error."""
     parts = [part for block in result.get("content") or () for part in _parts(block)]
     if "structuredContent" in result:
-        parts += _structured(result["structuredContent"], parts)
+        parts += _extra_structured_parts(result["structuredContent"], parts)
     texts = [part["text"] for part in parts if part["type"] == "input_text"]
     if result.get("isError"):
         raise ToolError("\n\n".join(filter(None, texts)) or "the tool failed.")
@@ -41,7 +41,7 @@ def _parts(block: Mapping[str, Any]) -> Iterator[Part]:
         case "image":
             yield _image(block["mimeType"], block["data"], "An image")
         case "audio":
-            yield _told_of("Audio", block["mimeType"], block["data"])
+            yield _describe_media("Audio", block["mimeType"], block["data"])
         case "resource_link":
             yield _text(_link(block))
         case "resource":
@@ -55,12 +55,12 @@ def _text(text: str) -> Part:
 
 
 def _image(media_type: str, data: str, what: str) -> Part:
-    if media_type.lower() not in _SHOWN:
-        return _told_of(what, media_type, data)
+    if media_type.lower() not in _MODEL_IMAGE_TYPES:
+        return _describe_media(what, media_type, data)
     return {"type": "input_image", "image_url": _data_url(media_type, data)}
 
 
-def _told_of(what: str, media_type: str, data: str) -> Part:
+def _describe_media(what: str, media_type: str, data: str) -> Part:
     return _text(f"[{what} of the type {media_type}, {_size(data)}, not shown.]")
 
 
@@ -87,20 +87,20 @@ def _resource(resource: Mapping[str, Any]) -> Iterator[Part]:
         yield _image(media_type, resource["blob"], "A file")
 
 
-def _structured(value: Any, parts: list[Part]) -> list[Part]:
+def _extra_structured_parts(value: Any, parts: list[Part]) -> list[Part]:
     """The structured content as a part; none if a text repeats it, as MCP advises."""
-    said = _unwrapped(value)
+    unwrapped = _unwrap(value)
     texts = [part["text"] for part in parts if part["type"] == "input_text"]
-    if any(text == said or _says(text, value, said) for text in texts):
+    if any(text == unwrapped or _is_json_of(text, value, unwrapped) for text in texts):
         return []
-    if isinstance(said, list) and len(said) == len(texts):
-        pairs = zip(texts, said, strict=True)
-        if all(text == value or _says(text, value) for text, value in pairs):
+    if isinstance(unwrapped, list) and len(unwrapped) == len(texts):
+        pairs = zip(texts, unwrapped, strict=True)
+        if all(text == value or _is_json_of(text, value) for text, value in pairs):
             return []  # one text for each
     return [_text(orjson.dumps(value).decode())]
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """The value without FastMCP's wrapper: FastMCP wraps all results but objects in
     {"result": …} and repeats the bare value as text."""
     if isinstance(value, dict) and value.keys() == {"result"}:
@@ -108,7 +108,7 @@ def _unwrapped(value: Any) -> Any:
     return value
 
 
-def _says(text: str, *values: Any) -> bool:
+def _is_json_of(text: str, *values: Any) -> bool:
     try:
         return bounded_json.loads(text.encode(errors="replace")) in values
     except orjson.JSONDecodeError:

@@ -18,24 +18,26 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from llm.wire.mending import mended
+from llm.wire.sanitize import sanitize_text
 from tools.errors import ToolError
-from tools.mcp.asking import ask
-from tools.mcp.definitions import Definition
-from tools.mcp.errors import ConnectionLost, HeldBack, NotConnected
+from tools.mcp.elicitation import elicit
+from tools.mcp.errors import ConnectionLost, McpConnectFailed, ToolNotApproved
 from tools.mcp.results import result_of
-from tools.mcp.spec import Server
-from tools.registry import Answer, Context
+from tools.mcp.server_spec import ServerSpec
+from tools.mcp.tool_definition import ToolDefinition
+from tools.registry import Context, FormAnswer
 
 if TYPE_CHECKING:  # it loads the SDK
     from mcp import Client
 
-    from tools.mcp.network import Health
+    from tools.mcp.http_transport import SessionHealth
 
 logger = logging.getLogger(__name__)
 
-IDLE = 5 * 60.0  # seconds without a call after which a session is closed
-FRESH = 5 * 60.0  # seconds for which a listing is valid, unless the server changes it
+IDLE_TIMEOUT = 5 * 60.0  # seconds without a call after which a session is closed
+LISTING_LIFETIME = (
+    5 * 60.0
+)  # seconds for which a listing is valid, unless the server changes it
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to connect
 END_GRACE = 10.0  # seconds that a session has to close
 
@@ -49,15 +51,17 @@ _caller: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
 
 
 @dataclass(eq=False)
-class _Open:
+class _OpenConnection:
     """A connected client and its state."""
 
     client: Client
-    health: Health
+    health: SessionHealth
     owner: asyncio.Task[None]
-    end: asyncio.Event = field(default_factory=asyncio.Event)  # set to close it
-    fall: ToolError | None = None  # why it failed
-    listing: tuple[Definition, ...] | None = None
+    close_requested: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # set to close it
+    failure: ToolError | None = None  # why it failed
+    listing: tuple[ToolDefinition, ...] | None = None
     listed_at: float = 0.0
 
 
@@ -68,12 +72,12 @@ class Session:
     """
 
     def __init__(
-        self, server: Server, *, clock: Callable[[], float] = time.monotonic
+        self, server: ServerSpec, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.server = server
         self._clock = clock
         self._owner: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[_Open] | None = None
+        self._connecting: asyncio.Future[_OpenConnection] | None = None
         self._callers: list[Context] = []
         self._idle: asyncio.TimerHandle | None = None
         self._failures = 0
@@ -81,16 +85,16 @@ class Session:
         self._last_failure: ToolError | None = None  # of the last attempt to connect
         self._changes = 0  # number of change notifications from the server
         self._changes_listed = 0  # value of `_changes` at the last listing
-        self._news = asyncio.Event()  # set by a change notification
+        self._tools_changed = asyncio.Event()  # set by a change notification
         self._is_closed = False
 
     @property
     def is_open(self) -> bool:
         return self._owner is not None and not self._owner.done()
 
-    async def tools(self) -> tuple[Definition, ...]:
+    async def tools(self) -> tuple[ToolDefinition, ...]:
         """The tools that staff allow, as the server lists them."""
-        return await self._run(self._listing, Context())
+        return await self._run_call(self._listing, Context())
 
     async def call(
         self, tool: str, arguments: dict[str, Any], context: Context, digest: str = ""
@@ -100,33 +104,33 @@ class Session:
         Raises ToolNotApproved if `digest` is not that of the tool's current definition.
         """
         if not self.server.allows(tool):
-            raise HeldBack("the staff no longer allow this tool.")
+            raise ToolNotApproved("the staff no longer allow this tool.")
 
-        async def asked(opened: _Open) -> Mapping[str, Any]:
+        async def call_tool(opened: _OpenConnection) -> Mapping[str, Any]:
             if digest:
                 await self._verify(opened, tool, digest)
             return await _call(opened.client, tool, arguments, context)
 
-        return result_of(await self._run(asked, context))
+        return result_of(await self._run_call(call_tool, context))
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
         """The contents of a resource, in their wire format."""
 
-        async def asked(opened: _Open) -> list[dict[str, Any]]:
+        async def read_resource(opened: _OpenConnection) -> list[dict[str, Any]]:
             result = await opened.client.read_resource(uri)
             dumped = result.model_dump(mode="json", by_alias=True, exclude_unset=True)
             contents: list[dict[str, Any]] = dumped["contents"]
             return contents
 
-        return await self._run(asked, Context())
+        return await self._run_call(read_resource, Context())
 
     async def about(self) -> dict[str, str]:
         """The server's name and version, and the protocol's revision."""
 
-        async def told(opened: _Open) -> dict[str, str]:
+        async def describe(opened: _OpenConnection) -> dict[str, str]:
             return _about(opened.client)
 
-        return await self._run(told, Context())
+        return await self._run_call(describe, Context())
 
     async def close(self) -> None:
         """Closes the session for good and ends its calls."""
@@ -134,52 +138,56 @@ class Session:
         if self._idle:
             self._idle.cancel()
         if self._owner:
-            self._let_go()
-            await _ended(self._owner)
+            self._request_close()
+            await _wait_for_end(self._owner)
 
     # Calls, which run in the tasks of their callers
 
-    async def _run(
-        self, act: Callable[[_Open], Awaitable[Result]], context: Context
+    async def _run_call(
+        self, act: Callable[[_OpenConnection], Awaitable[Result]], context: Context
     ) -> Result:
-        with self._busy(context):
-            opened = await self._connected()
+        with self._mark_busy(context):
+            opened = await self._connect()
             try:
-                return await self._tried(act, opened)
+                return await self._attempt(act, opened)
             except ToolError:
                 if not opened.health.is_gone:
                     raise
             # The server did not know the session, so it has not run the call.
-            return await self._tried(act, await self._connected())
+            return await self._attempt(act, await self._connect())
 
-    async def _tried(
-        self, act: Callable[[_Open], Awaitable[Result]], opened: _Open
+    async def _attempt(
+        self,
+        act: Callable[[_OpenConnection], Awaitable[Result]],
+        opened: _OpenConnection,
     ) -> Result:
         try:
             return await act(opened)
         except ToolError:
             raise
         except Exception as exc:
-            failure = await self._failure(exc, opened)
+            failure = await self._handle_failure(exc, opened)
             logger.warning("MCP server %s: %s", self.server.name, _kind(failure))
             raise failure from exc
 
-    async def _failure(self, exc: Exception, opened: _Open) -> ToolError:
+    async def _handle_failure(
+        self, exc: Exception, opened: _OpenConnection
+    ) -> ToolError:
         """The error of a failed call. Closes a broken session."""
-        from tools.mcp.failures import failed
+        from tools.mcp.error_conversion import convert_call_error
 
-        failure = failed(exc, opened.health.status)
+        failure = convert_call_error(exc, opened.health.status)
         is_lost = isinstance(failure, ConnectionLost)
         is_alone = len(self._callers) == 1
         if is_lost or opened.health.is_gone or (is_alone and opened.health.is_doubtful):
-            opened.end.set()
-            await _ended(opened.owner)
+            opened.close_requested.set()
+            await _wait_for_end(opened.owner)
         if not is_lost:
             return failure
-        return opened.health.too_large or opened.fall or failure
+        return opened.health.too_large or opened.failure or failure
 
     @contextmanager
-    def _busy(self, context: Context) -> Iterator[None]:
+    def _mark_busy(self, context: Context) -> Iterator[None]:
         """Keeps the session from idling out during a call."""
         if self._idle:
             self._idle.cancel()
@@ -192,34 +200,39 @@ class Session:
             self._callers.remove(context)
             if not self._callers and not self._is_closed:
                 loop = asyncio.get_running_loop()
-                self._idle = loop.call_later(IDLE, self._let_go)
+                self._idle = loop.call_later(IDLE_TIMEOUT, self._request_close)
 
-    async def _listing(self, opened: _Open) -> tuple[Definition, ...]:
-        from tools.mcp.connection import listed
+    async def _listing(self, opened: _OpenConnection) -> tuple[ToolDefinition, ...]:
+        from tools.mcp.connection import list_tools
 
         now, changes = self._clock(), self._changes
-        is_current = changes == self._changes_listed and now < opened.listed_at + FRESH
+        is_current = (
+            changes == self._changes_listed
+            and now < opened.listed_at + LISTING_LIFETIME
+        )
         if opened.listing is None or not is_current:
             async with asyncio.timeout(self.server.timeout):
-                opened.listing = await listed(opened.client, self.server)
+                opened.listing = await list_tools(opened.client, self.server)
             opened.listed_at, self._changes_listed = now, changes
             if self.server.notice:
-                await self.server.notice.listed(opened.listing, _about(opened.client))
+                await self.server.notice.report_listing(
+                    opened.listing, _about(opened.client)
+                )
         return opened.listing
 
-    def _changed(self) -> None:
+    def _on_tools_changed(self) -> None:
         self._changes += 1
-        self._news.set()
+        self._tools_changed.set()
 
-    async def _follow(self) -> None:
+    async def _relist_on_change(self) -> None:
         """Lists the tools again after each change, so that staff see it early."""
         while self.server.notice:
-            await self._news.wait()
-            self._news.clear()
+            await self._tools_changed.wait()
+            self._tools_changed.clear()
             with suppress(ToolError):  # it is logged, and the next call raises it
                 await self.tools()
 
-    async def _verify(self, opened: _Open, tool: str, digest: str) -> None:
+    async def _verify(self, opened: _OpenConnection, tool: str, digest: str) -> None:
         """Raises ToolNotApproved unless the listed tool has this digest."""
         cached = opened.listing
         listing = await self._listing(opened)
@@ -229,7 +242,9 @@ class Session:
             listing = await self._listing(opened)
         self._check(listing, tool, digest)
 
-    def _check(self, listing: tuple[Definition, ...], tool: str, digest: str) -> None:
+    def _check(
+        self, listing: tuple[ToolDefinition, ...], tool: str, digest: str
+    ) -> None:
         live = next((each for each in listing if each.name == tool), None)
         if live is not None and live.digest == digest:
             return
@@ -239,89 +254,102 @@ class Session:
             "changed" if live else "gone",
         )
         if live is None:
-            raise HeldBack("the tool's server no longer offers this tool.")
-        raise HeldBack
+            raise ToolNotApproved("the tool's server no longer offers this tool.")
+        raise ToolNotApproved
 
-    async def _question(self, question: Mapping[str, Any]) -> Answer:
+    async def _answer_question(self, question: Mapping[str, Any]) -> FormAnswer:
         """Asks the user whose call the question belongs to; with several possible
         calls, nobody."""
         if (context := _caller.get()) is None:
             waiting = [each for each in self._callers if each.ask]
             context = waiting[0] if len(waiting) == 1 else None
-        return await ask(self.server, context, question)
+        return await elicit(self.server, context, question)
 
     # The owner task
 
-    async def _connected(self) -> _Open:
+    async def _connect(self) -> _OpenConnection:
         while self._owner and self._is_ending():
-            await _ended(self._owner)
+            await _wait_for_end(self._owner)
         if self._is_closed:
-            raise NotConnected("this server is about to stop.")
+            raise McpConnectFailed("this server is about to stop.")
         if not self.is_open:
-            self._refuse_in_pause()
+            self._raise_if_pausing()
             loop = asyncio.get_running_loop()
-            self._opened = loop.create_future()
+            self._connecting = loop.create_future()
             # An empty context, so that the owner's tasks belong to no caller.
             self._owner = loop.create_task(
-                self._own(self._opened), context=contextvars.Context()
+                self._run_owner(self._connecting), context=contextvars.Context()
             )
-        assert self._opened
+        assert self._connecting
         # Shielded, because other callers may wait for the same future.
-        return await asyncio.shield(self._opened)
+        return await asyncio.shield(self._connecting)
 
     def _is_ending(self) -> bool:
         return (
             self.is_open
-            and (opened := self._result()) is not None
-            and (opened.end.is_set())
+            and (opened := self._current_connection()) is not None
+            and (opened.close_requested.is_set())
         )
 
-    def _result(self) -> _Open | None:
-        future = self._opened
+    def _current_connection(self) -> _OpenConnection | None:
+        future = self._connecting
         if future is None or not future.done() or future.cancelled():
             return None
         return None if future.exception() else future.result()
 
-    async def _own(self, ready: asyncio.Future[_Open]) -> None:
-        from tools.mcp.network import Health
+    async def _run_owner(self, ready: asyncio.Future[_OpenConnection]) -> None:
+        from tools.mcp.http_transport import SessionHealth
 
-        health = Health()
+        health = SessionHealth()
         try:
-            await self._hold(ready, health)
+            await self._keep_open(ready, health)
         except Exception as exc:
-            failure = self._note(exc, ready, health)
+            failure = self._record_failure(exc, ready, health)
             if failure and self.server.notice:
-                await self.server.notice.failed(failure)
+                await self.server.notice.report_failure(failure)
         finally:
             ready.cancel()  # no effect if it already has a result
 
-    async def _hold(self, ready: asyncio.Future[_Open], health: Health) -> None:
+    async def _keep_open(
+        self, ready: asyncio.Future[_OpenConnection], health: SessionHealth
+    ) -> None:
         """Connects, then waits until the session shall close."""
-        from tools.mcp.connection import connection, watch
+        from tools.mcp.connection import connect, watch_tools
 
         owner = asyncio.current_task()
         assert owner
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(self.server.timeout):
                 client = await stack.enter_async_context(
-                    connection(self.server, health, self._question, self._changed)
+                    connect(
+                        self.server,
+                        health,
+                        self._answer_question,
+                        self._on_tools_changed,
+                    )
                 )
-            opened = _Open(client, health, owner)
-            for each in (watch(client, self._changed), self._follow()):
-                stack.push_async_callback(_cancelled, asyncio.create_task(each))
+            opened = _OpenConnection(client, health, owner)
+            for each in (
+                watch_tools(client, self._on_tools_changed),
+                self._relist_on_change(),
+            ):
+                stack.push_async_callback(_cancel, asyncio.create_task(each))
             self._failures, self._last_failure = 0, None
             ready.set_result(opened)
-            await opened.end.wait()
+            await opened.close_requested.wait()
 
-    def _note(
-        self, exc: Exception, ready: asyncio.Future[_Open], health: Health
+    def _record_failure(
+        self,
+        exc: Exception,
+        ready: asyncio.Future[_OpenConnection],
+        health: SessionHealth,
     ) -> ToolError | None:
         """Records the failure; returns it if no session was opened, else None."""
-        from tools.mcp.failures import not_connected
+        from tools.mcp.error_conversion import convert_connect_error
 
-        failure = not_connected(exc, self.server, health.status)
-        if opened := self._result():
-            opened.fall = _lost(failure)
+        failure = convert_connect_error(exc, self.server, health.status)
+        if opened := self._current_connection():
+            opened.failure = _to_connection_lost(failure)
             return None
         self._failures, self._last_failure = self._failures + 1, failure
         pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE)
@@ -334,17 +362,17 @@ class Session:
             ready.exception()  # marks it as retrieved, if the caller is gone
         return failure
 
-    def _refuse_in_pause(self) -> None:
+    def _raise_if_pausing(self) -> None:
         left = self._retry_at - self._clock()
         if self._last_failure and left > 0:
-            raise NotConnected(
+            raise McpConnectFailed(
                 f"{str(self._last_failure).removesuffix('.')}; it is tried again in"
                 f" {left:.0f} seconds at the earliest."
             )
 
-    def _let_go(self) -> None:
-        if opened := self._result():
-            opened.end.set()
+    def _request_close(self) -> None:
+        if opened := self._current_connection():
+            opened.close_requested.set()
         elif self._owner:
             self._owner.cancel()
 
@@ -352,12 +380,12 @@ class Session:
 async def _call(
     client: Client, tool: str, arguments: dict[str, Any], context: Context
 ) -> Mapping[str, Any]:
-    async def progressed(
+    async def on_progress(
         progress: float, total: float | None, message: str | None
     ) -> None:
         context.progress(_progress(progress, total, message))
 
-    result = await client.call_tool(tool, arguments, progress_callback=progressed)
+    result = await client.call_tool(tool, arguments, progress_callback=on_progress)
     return result.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -365,8 +393,8 @@ def _about(client: Client) -> dict[str, str]:
     info = client.server_info
     return {
         "protocol": client.protocol_version,
-        "name": mended(info.name) if info else "",
-        "version": mended(info.version) if info else "",
+        "name": sanitize_text(info.name) if info else "",
+        "version": sanitize_text(info.version) if info else "",
     }
 
 
@@ -375,7 +403,7 @@ def _progress(progress: float, total: float | None, message: str | None) -> str:
     return f"{steps}: {message}" if message else steps
 
 
-def _lost(failure: ToolError) -> ToolError:
+def _to_connection_lost(failure: ToolError) -> ToolError:
     """The failure of a session as an error for the calls in it."""
     return ConnectionLost(
         f"the connection to the tool's server was lost ({_kind(failure)}); what the"
@@ -387,12 +415,12 @@ def _kind(failure: ToolError) -> str:
     return type(failure).__name__
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
 
 
-async def _ended(owner: asyncio.Task[None]) -> None:
+async def _wait_for_end(owner: asyncio.Task[None]) -> None:
     """Waits for an owner task to end, and cancels it after END_GRACE seconds."""
     if (await asyncio.wait([owner], timeout=END_GRACE))[1]:
         owner.cancel()

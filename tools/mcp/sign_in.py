@@ -16,105 +16,112 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from yarl import URL
 
-from llm.addresses import is_public
+from llm.http.addresses import is_public
 from tools.errors import AddressRefused, ToolError
-from tools.guard import checked_url, lookup, resolve_name
+from tools.guard import check_url, lookup, resolve_name
 from tools.http.exchange import Limits
+from tools.mcp.connection_check import list_server
 from tools.mcp.errors import SignInFailed
-from tools.mcp.kept import Held, told
-from tools.mcp.look import seen
-from tools.mcp.rows import McpServer
-from tools.mcp.sign_in_rows import McpSignIn
-from tools.mcp.spec import AuthorizationCode, CameBack, Redirected, Server
+from tools.mcp.row_access import MemoryTokenStore, describe_failure
+from tools.mcp.server_spec import (
+    AuthorizationCode,
+    AuthorizationResponse,
+    EarlierAuthorizationResponse,
+    ServerSpec,
+)
+from tools.models.mcp_server import McpServer
+from tools.models.mcp_sign_in import McpSignIn
 
-MAX_TOLD = 200  # characters of an authorization server's own message
+MAX_SERVER_TEXT = 200  # characters of an authorization server's own message
 
 
 @dataclass
-class _Page:
+class _SignInPage:
     """The page that the SDK would open, with a PKCE verifier that can be stored."""
 
-    server: Server
+    server: ServerSpec
     url: str = ""
     state: str = ""
     verifier: str = ""
-    refused: ToolError | None = None
+    error: ToolError | None = None
 
-    async def visit(self, url: str) -> Redirected:
+    async def visit(self, url: str) -> AuthorizationResponse:
         from mcp.client.auth import PKCEParameters
 
         try:
-            page = await _checked_page(url, self.server)
+            page = await _check_page(url, self.server)
         except ToolError as exc:
-            self.refused = exc
+            self.error = exc
             raise
         # The SDK's own verifier exists only in its running flow.
         pkce = PKCEParameters.generate()
-        asked = {"code_challenge": pkce.code_challenge}
-        self.url, self.state = str(page.update_query(asked)), page.query["state"]
+        challenge = {"code_challenge": pkce.code_challenge}
+        self.url, self.state = str(page.update_query(challenge)), page.query["state"]
         self.verifier = pkce.code_verifier
         raise SignInFailed("somebody is on their way to sign in.")
 
 
 def begin(row: McpServer, user: Any, redirect_uri: str) -> str:
     """Begins a sign-in; returns the URL where `user` signs in. Raises ToolError."""
-    held = Held(_known_client(row, redirect_uri))
+    store = MemoryTokenStore(_find_registered_client(row, redirect_uri))
     spec = row.spec
-    page = _Page(spec)
+    page = _SignInPage(spec)
     try:
-        seen(_signing_in(spec, redirect_uri, held, visit=page.visit))
+        list_server(_with_sign_in(spec, redirect_uri, store, visit=page.visit))
     except ToolError as exc:
         if not page.url:
-            raise page.refused or exc from exc
+            raise page.error or exc from exc
     else:
         raise SignInFailed("the server lists its tools without any sign-in.")
     secrets = {
         "verifier": page.verifier,
         "redirect_uri": redirect_uri,
-        "held": held.state,
+        "held": store.state,
     }
     McpSignIn.objects.begin(row, user, page.state, secrets)
     return page.url
 
 
 def finish(
-    row: McpServer, user: Any, secrets: Mapping[str, Any], came: Mapping[str, str]
+    row: McpServer, user: Any, secrets: Mapping[str, Any], query: Mapping[str, str]
 ) -> None:
     """Exchanges the code, stores the tokens and lists the tools with them.
 
     `query` is that of the redirect back, `secrets` is what `begin` stored. An error of
     the listing is stored in the row. Raises SignInFailed if there are no tokens.
     """
-    if error := came.get("error"):
-        raise SignInFailed(_denied(error, came.get("error_description", "")))
-    held = Held(secrets["held"])
-    back = CameBack(
-        code=came.get("code", ""),
-        issuer=came.get("iss"),
+    if error := query.get("error"):
+        raise SignInFailed(_describe_denial(error, query.get("error_description", "")))
+    store = MemoryTokenStore(secrets["held"])
+    response = EarlierAuthorizationResponse(
+        code=query.get("code", ""),
+        issuer=query.get("iss"),
         verifier=secrets["verifier"],
-        token_endpoint=held.state["token_endpoint"],
+        token_endpoint=store.state["token_endpoint"],
     )
-    spec = _signing_in(row.spec, secrets["redirect_uri"], held, came_back=back)
+    spec = _with_sign_in(row.spec, secrets["redirect_uri"], store, came_back=response)
     try:
-        found, about = seen(spec)
+        found, about = list_server(spec)
     except ToolError as exc:
-        if "tokens" not in held.state:
+        if "tokens" not in store.state:
             raise SignInFailed(str(exc)) from exc
-        row.keep_sign_in(held.state, user)
-        row.record_error(told(exc))
+        row.save_sign_in(store.state, user)
+        row.record_error(describe_failure(exc))
     else:
-        row.keep_sign_in(held.state, user)
+        row.save_sign_in(store.state, user)
         row.record_listing(found, about)
 
 
-def _signing_in(spec: Server, redirect_uri: str, held: Held, **changes: Any) -> Server:
+def _with_sign_in(
+    spec: ServerSpec, redirect_uri: str, store: MemoryTokenStore, **changes: Any
+) -> ServerSpec:
     if not isinstance(spec.oauth, AuthorizationCode):
         raise SignInFailed("nobody signs in at this server.")
-    oauth = replace(spec.oauth, redirect_uri=redirect_uri, store=held, **changes)
+    oauth = replace(spec.oauth, redirect_uri=redirect_uri, store=store, **changes)
     return replace(spec, oauth=oauth)
 
 
-def _known_client(row: McpServer, redirect_uri: str) -> dict[str, Any]:
+def _find_registered_client(row: McpServer, redirect_uri: str) -> dict[str, Any]:
     """The client that an earlier sign-in registered, if it has this redirect URI."""
     oauth = row.oauth()
     assert isinstance(oauth, AuthorizationCode)
@@ -122,17 +129,17 @@ def _known_client(row: McpServer, redirect_uri: str) -> dict[str, Any]:
     return {"client": client} if redirect_uri in client.get("redirect_uris", ()) else {}
 
 
-async def _checked_page(text: str, server: Server) -> URL:
+async def _check_page(text: str, server: ServerSpec) -> URL:
     """Applies the address checks of `tools.guard` to a page for the user's browser."""
-    url = checked_url(text)
+    url = check_url(text)
     addresses = await lookup(url, server.networks, Limits(), resolve_name)
     if url.scheme != "https" and any(map(is_public, addresses)):
         raise AddressRefused("the page to sign in at is not encrypted (http).")
     return url
 
 
-def _denied(error: str, description: str) -> str:
+def _describe_denial(error: str, description: str) -> str:
     if error == "access_denied":
         return "it was denied at the authorization server."
     words = f"{error}: {description}" if description else error
-    return f"the authorization server says: {words[:MAX_TOLD]}"
+    return f"the authorization server says: {words[:MAX_SERVER_TEXT]}"

@@ -14,9 +14,9 @@ from asgiref.sync import async_to_sync
 
 from tools.errors import FetchTimeout
 from tools.mcp.errors import SignInFailed
-from tools.mcp.kept import Held
-from tools.mcp.rows import McpServer
-from tools.mcp.spec import AuthorizationCode, Server
+from tools.mcp.row_access import MemoryTokenStore
+from tools.mcp.server_spec import AuthorizationCode, ServerSpec
+from tools.models.mcp_server import McpServer
 
 TIME_TO_REVOKE = 10.0  # seconds
 
@@ -29,39 +29,41 @@ def sign_out(row: McpServer) -> bool:
     """
     spec = row.spec
     try:
-        state = _kept(spec)
+        state = _load_tokens(spec)
     finally:
         row.sign_out()
-    return async_to_sync(_revoked)(spec, state)
+    return async_to_sync(_revoke)(spec, state)
 
 
-def _kept(spec: Server) -> Mapping[str, Any]:
+def _load_tokens(spec: ServerSpec) -> Mapping[str, Any]:
     if not isinstance(spec.oauth, AuthorizationCode):
         return {}
     return async_to_sync(spec.oauth.store.load)()
 
 
-async def _revoked(spec: Server, state: Mapping[str, Any]) -> bool:
+async def _revoke(spec: ServerSpec, state: Mapping[str, Any]) -> bool:
     if not isinstance(spec.oauth, AuthorizationCode):
         return False
-    held = replace(spec, oauth=replace(spec.oauth, store=Held(dict(state))))
+    server = replace(
+        spec, oauth=replace(spec.oauth, store=MemoryTokenStore(dict(state)))
+    )
     try:
         async with asyncio.timeout(TIME_TO_REVOKE):
-            return await _send_all(held)
+            return await _send_all(server)
     except TimeoutError as exc:
         raise FetchTimeout("the authorization server took too long.") from exc
 
 
-async def _send_all(spec: Server) -> bool:
+async def _send_all(spec: ServerSpec) -> bool:
     import httpx2
 
-    from tools.mcp.auth import revocations
-    from tools.mcp.network import GuardedTransport, Health
+    from tools.mcp.http_transport import GuardedTransport, SessionHealth
+    from tools.mcp.oauth import build_revocations
 
-    transport = GuardedTransport(spec, Health())
+    transport = GuardedTransport(spec, SessionHealth())
     # Without the MCP server's headers: this is the authorization server.
     async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
-        requests = await revocations(spec)
+        requests = await build_revocations(spec)
         answers = [await client.send(request) for request in requests]
     if refused := [a.status_code for a in answers if a.status_code != 200]:
         raise SignInFailed(f"the authorization server refused it ({refused[0]}).")

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from conversations.retention import clean_up
+from conversations.engine.maintenance.retention import clean_up
 
 
 class Command(BaseCommand):

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from conversations.engine_status import Status, rounded, status
+from conversations.staff.engine_status import Status, format_duration, status
 
 
 class Command(BaseCommand):
@@ -25,8 +25,8 @@ class Command(BaseCommand):
         try:
             found = status()
         except OperationalError as exc:
-            told = str(exc).partition("\n")[0].rstrip(".")
-            raise CommandError(f"The database does not answer: {told}.") from exc
+            reason = str(exc).partition("\n")[0].rstrip(".")
+            raise CommandError(f"The database does not answer: {reason}.") from exc
         if options["json"]:
             self.stdout.write(json.dumps(found.as_dict(), indent=2))
         else:
@@ -118,12 +118,12 @@ def _questions(found: Status) -> Iterator[str]:
 def _workers(found: Status) -> str:
     if not found.workers:
         return "none has been heard of"
-    told = (
+    descriptions = (
         f"{worker.id} (heard {_duration(worker.heard)} ago"
         + (", lost)" if worker.is_lost else ")")
         for worker in found.workers
     )
-    return ", ".join(told)
+    return ", ".join(descriptions)
 
 
 def _table(heading: str, rows: Sequence[Sequence[object]]) -> Iterator[str]:
@@ -140,4 +140,4 @@ def _table(heading: str, rows: Sequence[Sequence[object]]) -> Iterator[str]:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "-"
-    return rounded(seconds)
+    return format_duration(seconds)

@@ -15,10 +15,10 @@ from django.core.management.base import BaseCommand
 from llm.adapt import Adaptation
 from llm.capabilities import capabilities_of
 from llm.errors import BadRequest
-from llm.inline import follows
+from llm.http.inline_files import provider_fetches
 from llm.provider import Endpoint, Provider, Route
 from llm.providers import all_providers
-from llm.structured import form_of
+from llm.structured import parse_output_format
 from llm.wire.items import Item, message, user_message
 from llm.wire.request import Request
 
@@ -53,14 +53,14 @@ _FORM = {"type": "json_schema", "name": "it", "schema": _TOOL["parameters"]}
 _URL = "https://pictures.example/cat.png"
 
 
-def _shown(**part: Any) -> Item:
+def _user_part(**part: Any) -> Item:
     return {"type": "message", "role": "user", "content": [part]}
 
 
-_IMAGE_URL = _shown(type="input_image", image_url=_URL)
-_IMAGE = _shown(type="input_image", image_url="data:image/png;base64,iVBORw0KGgo=")
-_DETAIL = _shown(**_IMAGE["content"][0], detail="high")
-_PDF = _shown(
+_IMAGE_URL = _user_part(type="input_image", image_url=_URL)
+_IMAGE = _user_part(type="input_image", image_url="data:image/png;base64,iVBORw0KGgo=")
+_DETAIL = _user_part(**_IMAGE["content"][0], detail="high")
+_PDF = _user_part(
     type="input_file",
     filename="a.pdf",
     file_data="data:application/pdf;base64,JVBERi0xLjc=",
@@ -109,19 +109,19 @@ class Command(BaseCommand):
 
 def tables() -> str:
     """Two Markdown tables: a row per provider and wire format, a column per feature."""
-    ways, names = list(_ways()), list(FEATURES)
+    routes, names = list(_routes()), list(FEATURES)
     halves = names[:_IN_FIRST_TABLE], names[_IN_FIRST_TABLE:]
-    return "\n\n".join([_table(ways, half) for half in halves] + [MEANING])
+    return "\n\n".join([_table(routes, half) for half in halves] + [MEANING])
 
 
-def _table(ways: Sequence[tuple[str, Route]], features: Sequence[str]) -> str:
+def _table(routes: Sequence[tuple[str, Route]], features: Sequence[str]) -> str:
     rows = [["", *features], ["---"] * (len(features) + 1)]
-    for label, route in ways:
-        rows.append([label, *(answer(route, feature) for feature in features)])
+    for label, route in routes:
+        rows.append([label, *(support_level(route, feature) for feature in features)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
-def _ways() -> Iterator[tuple[str, Route]]:
+def _routes() -> Iterator[tuple[str, Route]]:
     """Each provider with its default wire format and with its other formats, except
     for variants of the same format."""
     for provider in all_providers().values():
@@ -138,22 +138,24 @@ def _route(provider: Provider, codec_name: str) -> Route:
     codec = provider.codecs[codec_name]
     model = provider.default_model or "some-model"
     # The capabilities of the host and its wire format, not of a single model.
-    can = capabilities_of(provider.name, "", wire=codec.name)
+    capabilities = capabilities_of(provider.name, "", wire=codec.name)
     endpoint = Endpoint(provider=provider, codec=codec, route="1:1")
-    return Route(endpoint=endpoint, model=model, name=model, capabilities=can.told())
+    return Route(
+        endpoint=endpoint, model=model, name=model, capabilities=capabilities.to_dict()
+    )
 
 
-def answer(route: Route, feature: str) -> str:
+def support_level(route: Route, feature: str) -> str:
     """How this route handles `feature`: one of the constants above, such as NEAR."""
-    asked, beside = FEATURES[feature]
+    fields, context = FEATURES[feature]
     if feature == "image by URL" and not _follows(route):
         return FETCHED
     items = {"items": [_QUESTION]}
     try:
-        body, lost = _written(route, {**items, **beside, **asked})
+        body, lost = _encode(route, {**items, **context, **fields})
     except BadRequest:
         return REFUSED
-    plain, known = _written(route, {**items, **beside}, ignore_invalid=True)
+    plain, known = _encode(route, {**items, **context}, ignore_invalid=True)
     lost = [what for what in lost if what not in known]
     if body == plain:
         if feature == "effort none" and route.capabilities.get("reasoning") is False:
@@ -164,13 +166,16 @@ def answer(route: Route, feature: str) -> str:
     return NEAR if lost else YES
 
 
-def _written(
+def _encode(
     route: Route, fields: Mapping[str, Any], *, ignore_invalid: bool = False
 ) -> tuple[bytes, Sequence[str]]:
     """The encoded body and the degraded options. Raises BadRequest."""
     request = Request(model=route.model, **fields)
     adaptation = Adaptation(
-        request, route, form=form_of(request), ignore_invalid=ignore_invalid
+        request,
+        route,
+        output_format=parse_output_format(request),
+        ignore_invalid=ignore_invalid,
     )
     body = route.endpoint.codec.encode(adaptation.request)
     return orjson.dumps(body), adaptation.degraded
@@ -178,4 +183,4 @@ def _written(
 
 def _follows(route: Route) -> bool:
     (part,) = _IMAGE_URL["content"]
-    return follows(route.endpoint, part, _URL)
+    return provider_fetches(route.endpoint, part, _URL)

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 from genai_prices import types as listed
 from genai_prices.data import providers
 
-from llm.price_list import DATA
+from llm.pricing.price_list import DATA
 
 #: Our names by theirs. Other prices have units that `ModelCall` does not record.
 NAMES = {
@@ -33,11 +33,11 @@ class Command(BaseCommand):
     help = "Write the installed genai-prices' list to llm/data/prices.jsonl."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        DATA.write_bytes(written())
+        DATA.write_bytes(render_price_list())
         self.stdout.write(f"Wrote {DATA}.")
 
 
-def written() -> bytes:
+def render_price_list() -> bytes:
     """JSON lines: one for each host, followed by one for each of its models."""
     lines: list[Any] = [{"source": f"genai-prices {version('genai-prices')}"}]
     for provider in providers:

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, file: Path, source: str, target: str, **options: Any) -> None:
-        told = relay(
+        relayed = relay(
             [_read(file)],
             source,
             target,
@@ -51,15 +51,15 @@ class Command(BaseCommand):
             buffer_tool_calls=not options["fragments"],
         )
         if options["collect"]:
-            self.stdout.write(_whole(told))
+            self.stdout.write(_collect(relayed))
             return
-        for line, event in told:
+        for line, event in relayed:
             if options["events"]:
                 self.stdout.write(orjson.dumps(event).decode())
             else:
                 self.stdout.write(line.decode(), ending="")
-        if told.error is not None:
-            raise CommandError(f"The answer failed: {told.error}")
+        if relayed.error is not None:
+            raise CommandError(f"The answer failed: {relayed.error}")
 
 
 def _read(file: Path) -> bytes:
@@ -78,9 +78,9 @@ def _read(file: Path) -> bytes:
     return body
 
 
-def _whole(told: Relay) -> str:
+def _collect(relayed: Relay) -> str:
     try:
-        answer = told.collect()
+        answer = relayed.collect()
     except LLMError as exc:
         raise CommandError(f"The answer failed: {exc}") from exc
     return orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()

@@ -1,8 +1,9 @@
 """Replay recorded provider traffic through the real client and codecs.
 
 Each recording is served over HTTP on loopback, with its body cut at random offsets, and
-requested with `llm.client.stream`. The result is written in the recordings' vocabulary,
-so that it can be compared with the result of the vendor's SDK for the same bytes.
+requested with `llm.http.client.stream`. The result is written in the recordings'
+vocabulary, so that it can be compared with the result of the vendor's SDK for the same
+bytes.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from typing import Any
 import orjson
 from django.core.management.base import BaseCommand, CommandError
 
-from llm import client
 from llm.errors import LLMError, ProviderDown
+from llm.http import client
 from llm.provider import Endpoint
 from llm.providers import all_providers
 from llm.wire import model_lists
-from llm.wire.codecs.gemini_decoder import PROMPT_BLOCKED
+from llm.wire.codecs.gemini.decoder import PROMPT_BLOCKED
 from llm.wire.deltas import FinishDelta
 from llm.wire.items import Item, text_of, user_message
 from llm.wire.request import Request
@@ -91,11 +92,11 @@ class Command(BaseCommand):
         chosen = list(
             recordings(folder, provider=options["provider"], api=options["api"])
         )
-        served = [recording for recording in chosen if is_spoken(recording)]
+        served = [recording for recording in chosen if is_supported(recording)]
         results = asyncio.run(replay(served, seed))
         out.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
         self.stdout.write(f"{len(results)} recordings replayed into {out}.")
-        skipped = Counter(r["api"] for r in chosen if not is_spoken(r))
+        skipped = Counter(r["api"] for r in chosen if not is_supported(r))
         for api, count in sorted(skipped.items()):
             self.stdout.write(f"{count} of the api {api!r} skipped: no codec yet.")
 
@@ -115,7 +116,7 @@ def recordings(
             yield recording
 
 
-def codec_of(recording: Recording) -> Endpoint | None:
+def endpoint_of(recording: Recording) -> Endpoint | None:
     """The endpoint of the recorded provider; None if its format is not supported."""
     name, fallback = APIS.get(recording["api"], ("", ""))
     providers = all_providers()
@@ -131,8 +132,8 @@ def codec_of(recording: Recording) -> Endpoint | None:
     return None
 
 
-def is_spoken(recording: Recording) -> bool:
-    return recording["api"] == LISTS or codec_of(recording) is not None
+def is_supported(recording: Recording) -> bool:
+    return recording["api"] == LISTS or endpoint_of(recording) is not None
 
 
 def body_of(recording: Recording) -> bytes:
@@ -158,7 +159,7 @@ async def replay(chosen: Iterable[Recording], seed: int) -> dict[str, Result]:
     """The results by recording id."""
     by_id = {recording["id"]: recording for recording in chosen}
     try:
-        async with _served(by_id, seed) as address:
+        async with _serve(by_id, seed) as address:
             return {
                 id: await (_list if r["api"] == LISTS else _ask)(r, f"{address}/{id}")
                 for id, r in by_id.items()
@@ -168,17 +169,17 @@ async def replay(chosen: Iterable[Recording], seed: int) -> dict[str, Result]:
 
 
 async def _ask(recording: Recording, base_url: str) -> Result:
-    asked = codec_of(recording)
-    assert asked is not None
+    recorded = endpoint_of(recording)
+    assert recorded is not None
     endpoint = Endpoint(
-        provider=asked.provider,
-        codec=asked.codec,
-        api_key=asked.api_key,
+        provider=recorded.provider,
+        codec=recorded.codec,
+        api_key=recorded.api_key,
         base_url=base_url,
         allow_private_network=True,
     )
-    transcript = Transcript()
-    call = client.Call()
+    transcript = ReplayedCall()
+    call = client.ProviderCall()
     try:
         stream = client.stream(endpoint, request_of(recording), call)
         async with aclosing(stream) as batches:
@@ -201,10 +202,10 @@ async def _list(recording: Recording, base_url: str) -> Result:
         base_url=base_url,
         allow_private_network=True,
     )
-    transcript, ids = Transcript(), []
+    transcript, ids = ReplayedCall(), []
     try:
         body = await client.get(endpoint, "/models")
-        ids = [info.id for info in model_lists.models(body)]
+        ids = [info.id for info in model_lists.parse_models(body)]
     except LLMError as exc:
         transcript.error = exc
     return {**transcript.result(http_status=None, request_id=None), "model_ids": ids}
@@ -219,7 +220,7 @@ def request_of(recording: Recording) -> Request:
 
 
 @asynccontextmanager
-async def _served(by_id: Mapping[str, Recording], seed: int) -> AsyncIterator[str]:
+async def _serve(by_id: Mapping[str, Recording], seed: int) -> AsyncIterator[str]:
     """Serve each recording under `/<its id>`, whatever the request; yield the URL."""
 
     async def answer(
@@ -265,7 +266,7 @@ async def _send(
 
 
 @dataclass(slots=True)
-class Transcript:
+class ReplayedCall:
     """The decoded result of one call, in the recordings' vocabulary."""
 
     builder: ResponseBuilder
@@ -283,7 +284,7 @@ class Transcript:
         thoughts = [item for item in items if item["type"] == "reasoning"]
         return {
             "outcome": self._outcome(http_status),
-            "text": _said(items, "output_text", "text"),
+            "text": _text_of_parts(items, "output_text", "text"),
             "refusal": self._refusal(),
             "reasoning_present": bool(thoughts or signatures),
             "reasoning_text": "".join(_thought(item) for item in thoughts),
@@ -304,7 +305,7 @@ class Transcript:
         finish = self.builder.finish
         if finish and finish.raw == "refusal":
             return ""
-        return _said(self.builder.output, "refusal", "refusal")
+        return _text_of_parts(self.builder.output, "refusal", "refusal")
 
     def _outcome(self, http_status: int | None) -> str:
         finish, error = self.builder.finish, self.error
@@ -320,7 +321,7 @@ class Transcript:
         return "error_in_200"
 
 
-def _said(items: Iterable[Item], kind: str, field: str) -> str:
+def _text_of_parts(items: Iterable[Item], kind: str, field: str) -> str:
     return "".join(
         part[field]
         for item in items
@@ -341,14 +342,14 @@ def _call(item: Item) -> dict[str, Any]:
     return {
         "id": item["call_id"],
         "name": item.get("name"),
-        "arguments": None if custom else _parsed(raw),
+        "arguments": None if custom else _parse_json(raw),
         "arguments_raw": raw,
         "kind": "custom" if custom else "function",
         "maybe_truncated": item["status"] == "incomplete",
     }
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return orjson.loads(text or "{}")
     except orjson.JSONDecodeError:

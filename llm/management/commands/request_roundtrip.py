@@ -2,7 +2,7 @@
 
 The codec's decoder converts the assistant's messages to items, as if they had just
 arrived; `llm.wire.facades` reads the rest. Both bodies are then compared in their
-normal form (`llm.management.normal_form`).
+normal form (`llm.management.request_normal_form`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ from llm.errors import LLMError
 from llm.management.commands.replay_recordings import (
     APIS,
     Recording,
-    codec_of,
+    endpoint_of,
     recordings,
 )
-from llm.management.normal_form import differences, normal
-from llm.wire.facades import chat, generate_content, messages, responses
+from llm.management.request_normal_form import differences, normalize
+from llm.wire.facades import (
+    chat_request,
+    generate_content_request,
+    messages_request,
+    responses_request,
+)
 from llm.wire.items import Issuer
 from llm.wire.request import Request
 
@@ -47,14 +52,16 @@ class Command(BaseCommand):
             raise CommandError(f"There is no folder {str(folder)!r}.")
         counts: Counter[str] = Counter()
         for recording in conversations(recordings(folder, api=options["api"])):
-            found = list(compared(recording))
+            found = list(compare(recording))
             state = _state(found)
             counts[state] += 1
             self.stdout.write(f"{state:9} {recording['id']}")
             for difference in found:
                 self.stdout.write(f"          {difference}")
-        told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        self.stdout.write(f"{counts.total()} conversations: {told or 'none'}.")
+        summary = ", ".join(
+            f"{count} {state}" for state, count in sorted(counts.items())
+        )
+        self.stdout.write(f"{counts.total()} conversations: {summary or 'none'}.")
         if counts["different"]:
             raise CommandError("Some are not the same when written again.")
 
@@ -86,7 +93,7 @@ RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RequestDifference:
     path: str  # "+": only in ours; "-": only in the recording; else the values differ
     reason: str = ""  # why the difference is expected; "" if it is not
 
@@ -94,23 +101,25 @@ class Difference:
         return f"{self.path}: {self.reason}" if self.reason else self.path
 
 
-def compared(recording: Recording) -> Iterator[Difference]:
+def compare(recording: Recording) -> Iterator[RequestDifference]:
     """The differences between a recorded request and its round trip."""
-    body, changed = sayable(recording["api"], recording["request"]["json"])
+    body, changed = without_unsupported(recording["api"], recording["request"]["json"])
     yield from changed
     codec = _codec(recording)
     try:
-        request = read(recording, body)
+        request = read_request(recording, body)
         written = codec.encode(request)
     except LLMError as exc:
-        yield Difference(f"not sent: {exc}")
+        yield RequestDifference(f"not sent: {exc}")
         return
     api, degraded = recording["api"], codec.degraded(request)
-    for path in differences(normal(api, written), normal(api, body)):
-        yield Difference(path, _reason(codec, api, path, degraded))
+    for path in differences(normalize(api, written), normalize(api, body)):
+        yield RequestDifference(path, _reason(codec, api, path, degraded))
 
 
-def sayable(api: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[Difference]]:
+def without_unsupported(
+    api: str, body: dict[str, Any]
+) -> tuple[dict[str, Any], list[RequestDifference]]:
     """A copy without the parts that Parley never sends on purpose, and those parts."""
     body = copy.deepcopy(body)
     if api == "messages":
@@ -120,49 +129,49 @@ def sayable(api: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[Differ
     return body, []
 
 
-def _drop_uploads(body: dict[str, Any]) -> Iterator[Difference]:
+def _drop_uploads(body: dict[str, Any]) -> Iterator[RequestDifference]:
     for number, turn in enumerate(body["messages"]):
         if isinstance(turn["content"], str):
             continue
-        kept = [block for block in turn["content"] if block["type"] != _UPLOAD]
-        if len(kept) < len(turn["content"]):
-            turn["content"] = kept
+        blocks = [block for block in turn["content"] if block["type"] != _UPLOAD]
+        if len(blocks) < len(turn["content"]):
+            turn["content"] = blocks
             reason = "no item of ours puts a file into a container"
-            yield Difference(f"-messages[{number}].content {_UPLOAD}", reason)
+            yield RequestDifference(f"-messages[{number}].content {_UPLOAD}", reason)
 
 
-def _drop_lost_reasoning(body: dict[str, Any]) -> Iterator[Difference]:
+def _drop_lost_reasoning(body: dict[str, Any]) -> Iterator[RequestDifference]:
     """Drop reasoning without content, and the ids of the items that follow it.
 
     Such an id refers to the item and its reasoning together.
     """
-    kept, anchored = [], True
+    items, anchored = [], True
     for number, item in enumerate(body["input"]):
         if item.get("type") != "reasoning":
-            if not anchored and _is_said(item):
+            if not anchored and _is_from_assistant(item):
                 item = {k: v for k, v in item.items() if k not in ("id", "status")}
             else:
                 anchored = True
-            kept.append(item)
+            items.append(item)
         elif item.get("encrypted_content") or item.get("content"):
-            kept.append(item)
+            items.append(item)
         else:
             anchored = False
             reason = (
                 "only a host that has stored it can read it, and ours store nothing"
             )
-            yield Difference(f"-input[{number}] reasoning", reason)
-    body["input"] = kept
+            yield RequestDifference(f"-input[{number}] reasoning", reason)
+    body["input"] = items
 
 
-def _is_said(item: Mapping[str, Any]) -> bool:
+def _is_from_assistant(item: Mapping[str, Any]) -> bool:
     return item.get("type") == "function_call" or item.get("role") == "assistant"
 
 
-def _stream_background(body: dict[str, Any]) -> Iterator[Difference]:
+def _stream_background(body: dict[str, Any]) -> Iterator[RequestDifference]:
     if body.get("background") and not body.get("stream"):
         body["stream"] = True
-        yield Difference("stream", "we stream what runs in the background")
+        yield RequestDifference("stream", "we stream what runs in the background")
 
 
 def conversations(chosen: Iterable[Recording]) -> Iterator[Recording]:
@@ -174,32 +183,32 @@ def conversations(chosen: Iterable[Recording]) -> Iterator[Recording]:
 
 
 def _has_history(body: Mapping[str, Any]) -> bool:
-    told = body.get("messages") or body.get("contents") or body.get("input") or ()
-    return not isinstance(told, str) and any(
-        said.get("role") in ("assistant", "model")
-        or said.get("type", "message") != "message"
-        for said in told
+    entries = body.get("messages") or body.get("contents") or body.get("input") or ()
+    return not isinstance(entries, str) and any(
+        entry.get("role") in ("assistant", "model")
+        or entry.get("type", "message") != "message"
+        for entry in entries
     )
 
 
-def read(recording: Recording, body: dict[str, Any]) -> Request:
+def read_request(recording: Recording, body: dict[str, Any]) -> Request:
     """The recorded request as a `Request`. Raises LLMError."""
-    endpoint, codec = codec_of(recording), _codec(recording)
+    endpoint, codec = endpoint_of(recording), _codec(recording)
     assert endpoint
     model = recording["model"] or "unknown"
     issuer: Issuer = endpoint.issuer(model)
     match recording["api"]:
         case "chat":
-            return chat.request_of(body, codec, issuer)
+            return chat_request.request_of(body, codec, issuer)
         case "responses":
-            return responses.request_of(body, codec, issuer)
+            return responses_request.request_of(body, codec, issuer)
         case "messages":
-            return messages.request_of(body, codec, issuer)
-    return generate_content.request_of(body, model, codec, issuer)
+            return messages_request.request_of(body, codec, issuer)
+    return generate_content_request.request_of(body, model, codec, issuer)
 
 
 def _codec(recording: Recording) -> Any:
-    endpoint = codec_of(recording)
+    endpoint = endpoint_of(recording)
     assert endpoint
     return endpoint.codec
 
@@ -213,7 +222,7 @@ def _reason(codec: Any, api: str, path: str, degraded: Iterable[str]) -> str:
     return ""
 
 
-def _state(found: Iterable[Difference]) -> str:
+def _state(found: Iterable[RequestDifference]) -> str:
     reasons = [difference.reason for difference in found]
     if not reasons:
         return "same"

@@ -5,7 +5,7 @@ from typing import Any
 from cryptography.fernet import Fernet
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from llm.encrypted import Rotation, encrypted_fields, rotate
+from llm.db.encrypted_field import Rotation, list_encrypted_fields, rotate
 
 
 class Command(BaseCommand):
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         if batch_size < 1:
             raise CommandError("--batch-size must be at least 1.")
         unfinished = False
-        for column in encrypted_fields():
+        for column in list_encrypted_fields():
             done = rotate(column, batch_size=batch_size)
             self.stdout.write(_line(done))
             unfinished |= bool(done.unreadable or done.changed_meanwhile)

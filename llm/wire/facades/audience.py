@@ -69,25 +69,25 @@ class Arguments:
     the call is complete. So nothing is sent while the text may still become "null".
     """
 
-    __slots__ = ("_held", "_told")
+    __slots__ = ("_is_sending", "_pending")
 
     def __init__(self) -> None:
-        self._held = ""
-        self._told = False
+        self._pending = ""
+        self._is_sending = False
 
     def feed(self, text: str) -> str:
         """The text that may be sent now."""
-        if self._told:
+        if self._is_sending:
             return text
-        self._held += text
-        if self._held.strip() in _EMPTY:
+        self._pending += text
+        if self._pending.strip() in _EMPTY:
             return ""
-        text, self._held, self._told = self._held, "", True
+        text, self._pending, self._is_sending = self._pending, "", True
         return text
 
     def close(self, whole: str) -> str:
         """The unsent rest; `whole` are the complete arguments."""
-        return "" if self._told else whole
+        return "" if self._is_sending else whole
 
 
 def parts_of(item: Item) -> list[dict[str, Any]]:

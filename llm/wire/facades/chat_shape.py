@@ -14,26 +14,26 @@ from llm.wire.facades.common_shape import (
     TURNED_OFF,
     VERBOSITY,
     Choice,
-    described,
+    description_fields,
     flat_function,
     no_logprobs,
     schema_form,
     server_tool,
     text_part,
 )
-from llm.wire.facades.shapes import (
+from llm.wire.facades.field_checks import (
     Check,
+    accepts,
     anything,
     array,
     by_type,
     either,
-    filled,
     integer,
-    lets,
     mapping,
+    nonempty,
     or_untyped,
     record,
-    refused,
+    refuse,
     schema_of,
     string,
     word,
@@ -41,16 +41,16 @@ from llm.wire.facades.shapes import (
 )
 
 
-def chosen(choice: Any) -> list[Choice]:
+def tools_in_choice(choice: Any) -> list[Choice]:
     match choice:
         case {"type": "allowed_tools", "allowed_tools": {"tools": tools}}:
-            return [named for tool in tools for named in chosen(tool)]
+            return [named for tool in tools for named in tools_in_choice(tool)]
         case {"type": "function" | "custom" as kind}:
             return [(kind, choice[kind]["name"])]
     return []
 
 
-_by_name = record({"name": filled}, ["name"])
+_by_name = record({"name": nonempty}, ["name"])
 _chat_named: dict[str, Check] = {
     "function": record({"function": _by_name}, ["function"]),
     "custom": record({"custom": _by_name}, ["custom"]),
@@ -82,14 +82,14 @@ _chat_tool = by_type(
     {
         "function": record({"function": flat_function}, ["function"]),
         "custom": record(
-            {"custom": record({**described, "format": _grammar}, ["name"])},
+            {"custom": record({**description_fields, "format": _grammar}, ["name"])},
             ["custom"],
         ),
         SERVER_TOOLS: server_tool,
     },
     anything,
 )
-_image = either(str=filled, dict=record({"url": filled, "detail": string}, ["url"]))
+_image = either(str=nonempty, dict=record({"url": nonempty, "detail": string}, ["url"]))
 _chat_file = record({"file_data": string, "file_id": string, "filename": string})
 _chat_part = by_type(
     {
@@ -98,12 +98,12 @@ _chat_part = by_type(
         "file": record({"file": _chat_file}, ["file"]),
         # Mistral takes the audio as a string where others take an object.
         "input_audio": record(
-            {"input_audio": either(str=filled, dict=anything)}, ["input_audio"]
+            {"input_audio": either(str=nonempty, dict=anything)}, ["input_audio"]
         ),
     }
 )
 _chat_content = either(str=string, list=array(_chat_part))
-_said_part = by_type(
+_assistant_part = by_type(
     {
         "text": text_part,
         "refusal": record({"refusal": string}, ["refusal"]),
@@ -113,23 +113,26 @@ _said_part = by_type(
 )
 _arguments = either(str=string, dict=anything)
 _function_call = record(
-    {"function": record({"name": filled, "arguments": _arguments}, ["name"])},
+    {"function": record({"name": nonempty, "arguments": _arguments}, ["name"])},
     ["function"],
 )
 _chat_call_kinds = by_type(
     {
         "function": _function_call,
         "custom": record(
-            {"custom": record({"name": filled, "input": string}, ["name"])}, ["custom"]
+            {"custom": record({"name": nonempty, "input": string}, ["name"])},
+            ["custom"],
         ),
     }
 )
 
 
-_with_id = record({"id": filled}, ["id"])
+_with_id = record({"id": nonempty}, ["id"])
 
 
-@lets({**schema_of(_with_id), **or_untyped(_chat_call_kinds, _function_call, None, "")})
+@accepts(
+    {**schema_of(_with_id), **or_untyped(_chat_call_kinds, _function_call, None, "")}
+)
 def _chat_call(value: Any, where: str) -> None:
     _with_id(value, where)
     untyped = value.get("type") in (None, "")
@@ -143,7 +146,7 @@ def _chat_call(value: Any, where: str) -> None:
 _calls = array(_chat_call)
 
 
-@lets(schema_of(_calls))
+@accepts(schema_of(_calls))
 def _chat_calls(value: Any, where: str) -> None:
     _calls(value, where)
     seen: set[str] = set()
@@ -157,7 +160,7 @@ _of_google = record({"google": mapping})
 _assistant = record(
     {
         "annotations": array(record({"url_citation": mapping})),
-        "content": either(str=string, list=array(_said_part)),
+        "content": either(str=string, list=array(_assistant_part)),
         "extra_content": _of_google,
         "function_call": record({"name": string, "arguments": _arguments}),
         "images": array(record({"image_url": record({"url": string})})),
@@ -168,33 +171,33 @@ _assistant = record(
         "tool_calls": _chat_calls,
     }
 )
-_heard = record({"content": _chat_content, "name": string}, ["content"])
+_input_message = record({"content": _chat_content, "name": string}, ["content"])
 _chat_message = by_type(
     {
-        "system": _heard,
-        "developer": _heard,
-        "user": _heard,
+        "system": _input_message,
+        "developer": _input_message,
+        "user": _input_message,
         "assistant": _assistant,
         "tool": record(
-            {"content": _chat_content, "tool_call_id": filled}, ["tool_call_id"]
+            {"content": _chat_content, "tool_call_id": nonempty}, ["tool_call_id"]
         ),
     },
     field="role",
 )
 FIELDS: dict[str, Check] = {
     **OPENAI,
-    "audio": refused("audio answers are not supported.", TURNED_OFF),
-    "function_call": refused(
+    "audio": refuse("audio answers are not supported.", TURNED_OFF),
+    "function_call": refuse(
         "is not supported; use tool_choice.", (*TURNED_OFF, "none", "auto")
     ),
-    "functions": refused("functions are not supported; use tools.", TURNED_OFF),
-    "logit_bias": refused("is not supported.", TURNED_OFF),
+    "functions": refuse("functions are not supported; use tools.", TURNED_OFF),
+    "logit_bias": refuse("is not supported.", TURNED_OFF),
     "logprobs": no_logprobs,
     "max_completion_tokens": integer(1),
     "max_tokens": integer(1),
     "messages": array(_chat_message, 1),
     "modalities": array(word("text")),
-    "n": refused("only 1 answer at a time is supported.", (None, 1)),
+    "n": refuse("only 1 answer at a time is supported.", (None, 1)),
     "random_seed": integer(),
     "reasoning_effort": EFFORTS,
     "response_format": by_type(

@@ -29,7 +29,7 @@ from llm.wire.facades.audience import (
     thought_of,
 )
 from llm.wire.facades.errors import openai_error_of
-from llm.wire.facades.frames import DONE, data_frame, dumps
+from llm.wire.facades.sse_frames import DONE, data_frame, dumps
 from llm.wire.items import Event, Item
 
 Chunk = dict[str, Any]
@@ -60,8 +60,8 @@ class _Call:
 
     def entry(self, arguments: str) -> dict[str, Any]:
         field = "input" if self.kind == "custom" else "arguments"
-        said = {"name": self.name, field: arguments}
-        return {"id": self.id, "type": self.kind, self.kind: said}
+        fields = {"name": self.name, field: arguments}
+        return {"id": self.id, "type": self.kind, self.kind: fields}
 
 
 class ChatWriter:
@@ -116,8 +116,8 @@ class ChatWriter:
         """The chunks of these events. The response's last event adds the finish
         reason."""
         for event in events:
-            if tell := self._TELL.get(event["type"]):
-                tell(self, event)
+            if handler := self._HANDLERS.get(event["type"]):
+                handler(self, event)
             elif self._receipts and event["type"].startswith("parley:"):
                 self._extension(event)
         chunks, self._out = self._out, []
@@ -147,18 +147,18 @@ class ChatWriter:
             self._part_at += len(_GAP)
         self._gap = False
         self._length += len(text)
-        self._say({"content": text})
+        self._write({"content": text})
 
     def _refusal(self, event: Event) -> None:
-        self._say({"refusal": event["delta"]})
+        self._write({"refusal": event["delta"]})
 
     def _part_added(self, event: Event) -> None:
         self._part_at = self._length
 
-    def _annotated(self, event: Event) -> None:
-        if told := _annotation(event["annotation"], self._part_at):
+    def _on_annotation(self, event: Event) -> None:
+        if citation := _annotation(event["annotation"], self._part_at):
             # OpenAI's SDK merges lists by `index`, and raises if there is none.
-            self._say({"annotations": [{"index": self._cited, **told}]})
+            self._write({"annotations": [{"index": self._cited, **citation}]})
             self._cited += 1
 
     def _reasoning(self, event: Event) -> None:
@@ -167,9 +167,9 @@ class ChatWriter:
         if self._thought_at not in (None, at):
             text = _GAP + text
         self._thought_at = at
-        self._say({"reasoning_content": text})
+        self._write({"reasoning_content": text})
 
-    def _added(self, event: Event) -> None:
+    def _on_item_added(self, event: Event) -> None:
         item = event["item"]
         if item["type"] == "function_call_output":
             self._gap = True
@@ -183,7 +183,7 @@ class ChatWriter:
             if self._announce:
                 self._extension(announcement(item))
         else:
-            self._say({"tool_calls": [{"index": call.index, **call.entry("")}]})
+            self._write({"tool_calls": [{"index": call.index, **call.entry("")}]})
 
     def _arguments(self, event: Event) -> None:
         call = self._calls.get(event["output_index"])
@@ -197,9 +197,11 @@ class ChatWriter:
 
     def _lengthen(self, call: _Call, text: str, field: str = "arguments") -> None:
         if text:
-            self._say({"tool_calls": [{"index": call.index, call.kind: {field: text}}]})
+            self._write(
+                {"tool_calls": [{"index": call.index, call.kind: {field: text}}]}
+            )
 
-    def _done(self, event: Event) -> None:
+    def _on_item_done(self, event: Event) -> None:
         item = event["item"]
         call = self._calls.get(event["output_index"])
         if call is not None:
@@ -209,50 +211,50 @@ class ChatWriter:
         elif self._receipts and not self._audience.kind(item):
             self._extension(event)
 
-    def _failing(self, event: Event) -> None:
+    def _on_error(self, event: Event) -> None:
         self._error = event["error"]
 
-    def _failed(self, event: Event) -> None:
+    def _on_failed(self, event: Event) -> None:
         self.ended = True
         self._out.append({"error": openai_error_of(event["response"], self._error)})
 
-    def _ended(self, event: Event) -> None:
+    def _on_end(self, event: Event) -> None:
         self.ended = True
         response = event["response"]
         whole = [c for n, c in self._calls.items() if _is_whole(self._items.get(n))]
         why = ending(response, len(self._calls), len(whole))
         if self._buffer and why == "tool_calls":
-            self._tell_calls()
-        self._say({}, _FINISH[why])
+            self._write_calls()
+        self._write({}, _FINISH[why])
         if self._include_usage and (usage := response.get("usage")):
             self._out.append({**self._head, "choices": [], "usage": usage_of(usage)})
 
-    def _tell_calls(self) -> None:
+    def _write_calls(self) -> None:
         """Send the complete calls, numbered without those that were cut off."""
         items = [item for _, item in sorted(self._items.items()) if _is_whole(item)]
         for index, item in enumerate(items):
-            self._say({"tool_calls": [{"index": index, **_entry(item)}]})
+            self._write({"tool_calls": [{"index": index, **_entry(item)}]})
 
-    _TELL: dict[str, Callable[[ChatWriter, Event], None]] = {
+    _HANDLERS: dict[str, Callable[[ChatWriter, Event], None]] = {
         _TEXT: _text,
         "response.refusal.delta": _refusal,
         "response.content_part.added": _part_added,
-        "response.output_text.annotation.added": _annotated,
+        "response.output_text.annotation.added": _on_annotation,
         "response.reasoning.delta": _reasoning,
         "response.reasoning_summary_text.delta": _reasoning,
-        "response.output_item.added": _added,
+        "response.output_item.added": _on_item_added,
         "response.function_call_arguments.delta": _arguments,
         "response.function_call_arguments.done": _arguments_done,
-        "response.output_item.done": _done,
-        "error": _failing,
-        "response.failed": _failed,
-        "response.completed": _ended,
-        "response.incomplete": _ended,
+        "response.output_item.done": _on_item_done,
+        "error": _on_error,
+        "response.failed": _on_failed,
+        "response.completed": _on_end,
+        "response.incomplete": _on_end,
     }
 
     # Chunks
 
-    def _say(self, delta: dict[str, Any], finish: str | None = None) -> None:
+    def _write(self, delta: dict[str, Any], finish: str | None = None) -> None:
         if not self._started:
             self._started = True
             content = "" if "content" in delta or finish else None
@@ -261,7 +263,7 @@ class ChatWriter:
         self._out.append(self._delta(delta, finish))
 
     def _extension(self, event: Event) -> None:
-        self._say({})
+        self._write({})
         self._out[-1]["parley"] = event
 
     def _delta(self, delta: dict[str, Any], finish: str | None = None) -> Chunk:
@@ -289,13 +291,13 @@ def chat_completion_of(
     if response["status"] == "failed":
         raise ValueError("A failed response is told as an error.")
     audience = Audience(server_tools=server_tools, custom_tools=custom_tools)
-    said = _Message(audience)
+    message = _Message(audience)
     for item in response["output"]:
-        said.add(item)
-    why = ending(response, len(said.calls), said.whole_calls)
+        message.add(item)
+    why = ending(response, len(message.calls), message.whole_calls)
     choice = {
         "index": 0,
-        "message": said.message(),
+        "message": message.message(),
         "logprobs": None,
         "finish_reason": _FINISH[why],
     }
@@ -309,7 +311,7 @@ def chat_completion_of(
         "usage": usage_of(usage) if usage else None,
         "service_tier": response.get("service_tier"),
     }
-    return {**answer, "parley": {"output": said.hidden}} if receipts else answer
+    return {**answer, "parley": {"output": message.hidden}} if receipts else answer
 
 
 class _Message:
@@ -348,21 +350,21 @@ class _Message:
             self._text += _GAP if self._text else ""
             self._gap = False
         for annotation in part.get("annotations") or ():
-            if told := _annotation(annotation, len(self._text)):
-                self._annotations.append(told)
+            if citation := _annotation(annotation, len(self._text)):
+                self._annotations.append(citation)
         self._text += text
 
     def message(self) -> dict[str, Any]:
         empty = None if self.calls or self._refusals else ""
-        told: dict[str, Any] = {
+        message: dict[str, Any] = {
             "role": "assistant",
             "content": self._text or empty,
             "refusal": "".join(self._refusals) or None,
             "annotations": self._annotations,
         }
         if thought := _GAP.join(filter(None, self._thoughts)):
-            told["reasoning_content"] = thought
-        return {**told, "tool_calls": self.calls} if self.calls else told
+            message["reasoning_content"] = thought
+        return {**message, "tool_calls": self.calls} if self.calls else message
 
 
 def announcement(item: Item) -> Event:

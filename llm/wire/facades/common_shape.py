@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm.wire.facades.shapes import (
+from llm.wire.facades.field_checks import (
     Check,
     array,
     boolean,
-    closed,
-    filled,
     mapping,
+    nonempty,
     number,
     record,
-    refused,
+    refuse,
+    strict_record,
     string,
     values,
     word,
@@ -24,10 +24,10 @@ SERVER_TOOLS = "parley:tools"  # type of the tool entry that stands for server t
 Choice = tuple[str, str | None]
 
 text_part = record({"text": string}, ["text"])
-names = array(filled)
-schema_form = record({"name": filled, "schema": mapping, "strict": boolean})
+names = array(nonempty)
+schema_form = record({"name": nonempty, "schema": mapping, "strict": boolean})
 #: An extension of our own, so an unknown field is a mistake.
-parley = closed(
+parley = strict_record(
     {
         "buffer_tool_calls": boolean,
         "ignore_invalid_options": boolean,
@@ -35,14 +35,14 @@ parley = closed(
     }
 )
 _NO_LOGPROBS = "log probabilities are not supported."
-no_logprobs = refused(_NO_LOGPROBS, (None, False))
+no_logprobs = refuse(_NO_LOGPROBS, (None, False))
 EFFORTS = word("none", "minimal", "low", "medium", "high", "xhigh", "max")
 VERBOSITY = word("low", "medium", "high")
 TURNED_OFF: tuple[Any, ...] = (None, False, [], {}, "")
 
 #: Options that Chat Completions and Responses share.
 OPENAI: dict[str, Check] = {
-    "model": filled,
+    "model": nonempty,
     "frequency_penalty": number(-2, 2),
     "metadata": values(string),
     "parallel_tool_calls": boolean,
@@ -55,13 +55,13 @@ OPENAI: dict[str, Check] = {
     "stream": boolean,
     "stream_options": record({"include_usage": boolean}),
     "temperature": number(0, 2),
-    "top_logprobs": refused(_NO_LOGPROBS, (None, 0)),
+    "top_logprobs": refuse(_NO_LOGPROBS, (None, 0)),
     "top_p": number(0, 1),
     "user": string,
 }
 
 
-server_tool = closed({"names": names}, "type")
-described = {"name": filled, "description": string, "strict": boolean}
-flat_function = record({**described, "parameters": mapping}, ["name"])
-flat_custom = record({**described, "format": mapping}, ["name"])
+server_tool = strict_record({"names": names}, "type")
+description_fields = {"name": nonempty, "description": string, "strict": boolean}
+flat_function = record({**description_fields, "parameters": mapping}, ["name"])
+flat_custom = record({**description_fields, "format": mapping}, ["name"])

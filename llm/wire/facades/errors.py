@@ -44,10 +44,10 @@ def body_of(error: LLMError, dialect: Dialect, request_id: str = "") -> dict[str
 
 def headers_of(error: LLMError) -> dict[str, str]:
     """The headers by which OpenAI's and Anthropic's SDKs decide when to retry."""
-    told = {"x-should-retry": "true" if error.retryable else "false"}
+    headers = {"x-should-retry": "true" if error.retryable else "false"}
     if error.retry_after is not None:
-        told["retry-after"] = str(max(0, math.ceil(error.retry_after)))
-    return told
+        headers["retry-after"] = str(max(0, math.ceil(error.retry_after)))
+    return headers
 
 
 def openai_body(
@@ -73,12 +73,12 @@ def anthropic_type(status: int) -> str:
 
 
 def openai_error_of(
-    response: Mapping[str, Any], told: Mapping[str, Any] | None = None
+    response: Mapping[str, Any], error: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The error object of a failed response; `error` is that of its `error` event."""
-    if told:
-        return {name: told.get(name) for name in ("message", "type", "param", "code")}
-    code, message = _said(response)
+    if error:
+        return {name: error.get(name) for name in ("message", "type", "param", "code")}
+    code, message = _code_and_message(response)
     known = class_of(code)
     return {
         "message": message,
@@ -92,11 +92,11 @@ def anthropic_error_of(
     response: Mapping[str, Any], request_id: str = ""
 ) -> dict[str, Any]:
     """The `error` event of a failed response."""
-    code, message = _said(response)
+    code, message = _code_and_message(response)
     return anthropic_body(class_of(code).status, message, request_id)
 
 
-def _said(response: Mapping[str, Any]) -> tuple[str, str]:
+def _code_and_message(response: Mapping[str, Any]) -> tuple[str, str]:
     error = response.get("error") or {}
     return error.get("code") or LLMError.code, error.get("message") or str(LLMError())
 
@@ -109,33 +109,33 @@ def class_of(code: str) -> type[LLMError]:
     return {kind.code: kind for kind in found}.get(code, LLMError)
 
 
-def to_keep(ending: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def error_to_store(ending: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The stored form of the error in a response's last events, for `restore_error`.
 
     None if the response did not fail.
     """
-    kept: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     for event in ending:
         if event["type"] == "error":
-            kept = _beyond_its_words(event["error"])
+            details = _error_details(event["error"])
         elif event["type"] == "response.failed":
-            return {**event["response"]["error"], **kept}
+            return {**event["response"]["error"], **details}
     return None
 
 
-def _beyond_its_words(told: Mapping[str, Any]) -> dict[str, Any]:
-    seconds = retry_after(told)
-    kept = {"param": told["param"], "retry_after": seconds}
-    return {name: value for name, value in kept.items() if value is not None}
+def _error_details(error: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = retry_after(error)
+    details = {"param": error["param"], "retry_after": seconds}
+    return {name: value for name, value in details.items() if value is not None}
 
 
-def retry_after(told: Mapping[str, Any]) -> float | None:
+def retry_after(error: Mapping[str, Any]) -> float | None:
     """The seconds to wait in the error object of an `error` event."""
-    seconds = (told.get("headers") or {}).get("retry-after")
+    seconds = (error.get("headers") or {}).get("retry-after")
     return None if seconds is None else float(seconds)
 
 
-def recorded(
+def restore_error(
     code: str,
     message: str,
     param: str | None = None,

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from llm.wire.facades.audience import Ending
-from llm.wire.facades.frames import dumps
+from llm.wire.facades.sse_frames import dumps
 from llm.wire.items import Item
 
 Block = dict[str, Any]
@@ -41,7 +41,7 @@ def usage_of(usage: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def message_begun(id: str, model: str, input_tokens: int) -> dict[str, Any]:
+def empty_message(id: str, model: str, input_tokens: int) -> dict[str, Any]:
     return {
         "id": id,
         "type": "message",
@@ -58,13 +58,13 @@ def stop_of(why: Ending, refused: bool, sequence: str | None) -> dict[str, Any]:
     reason = _STOP[why]
     if why == "stop" and (refused or sequence is not None):
         reason = "refusal" if refused else "stop_sequence"
-    told = {"stop_reason": reason, "stop_sequence": None, "stop_details": None}
+    stop = {"stop_reason": reason, "stop_sequence": None, "stop_details": None}
     if reason == "stop_sequence":
-        return {**told, "stop_sequence": sequence}
+        return {**stop, "stop_sequence": sequence}
     if reason == "refusal":
         details = {"type": "refusal", "category": None, "explanation": None}
-        return {**told, "stop_details": details}
-    return told
+        return {**stop, "stop_details": details}
+    return stop
 
 
 def own_blocks(proofs: Proofs, item_id: str) -> list[Block]:
@@ -72,12 +72,12 @@ def own_blocks(proofs: Proofs, item_id: str) -> list[Block]:
     return list(raw.get("content") or ()) if isinstance(raw, dict) else []
 
 
-def tool_use(call: Item, given: dict[str, Any]) -> Block:
+def tool_use(call: Item, arguments: dict[str, Any]) -> Block:
     return {
         "type": "tool_use",
         "id": call["call_id"],
         "name": call["name"],
-        "input": given,
+        "input": arguments,
     }
 
 
@@ -86,11 +86,11 @@ def input_of(call: Item) -> dict[str, Any] | None:
     if call["type"] == "custom_tool_call":
         return free_text(call)
     try:
-        given = orjson.loads(call["arguments"] or "{}")
+        parsed = orjson.loads(call["arguments"] or "{}")
     except orjson.JSONDecodeError:
-        given = None
-    if isinstance(given, dict):
-        return given
+        parsed = None
+    if isinstance(parsed, dict):
+        return parsed
     return {"_raw": call["arguments"]} if is_whole(call) else None
 
 

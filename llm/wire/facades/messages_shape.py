@@ -15,60 +15,60 @@ from llm.wire.facades.common_shape import (
     server_tool,
     text_part,
 )
-from llm.wire.facades.shapes import (
+from llm.wire.facades.field_checks import (
     Check,
+    accepts,
     anything,
     array,
     boolean,
     by_type,
     either,
-    filled,
     integer,
-    lets,
     mapping,
+    nonempty,
     number,
     or_untyped,
     record,
-    refused,
+    refuse,
     string,
 )
 
 _source = by_type(
     {
         "base64": record(
-            {"media_type": filled, "data": string}, ["media_type", "data"]
+            {"media_type": nonempty, "data": string}, ["media_type", "data"]
         ),
-        "url": record({"url": filled}, ["url"]),
+        "url": record({"url": nonempty}, ["url"]),
     }
 )
 _document_source = by_type(
     {
         "base64": record(
-            {"media_type": filled, "data": string}, ["media_type", "data"]
+            {"media_type": nonempty, "data": string}, ["media_type", "data"]
         ),
-        "url": record({"url": filled}, ["url"]),
+        "url": record({"url": nonempty}, ["url"]),
         "text": record({"data": string}, ["data"]),
     }
 )
-_heard_blocks: dict[str, Check] = {
+_input_blocks: dict[str, Check] = {
     "text": text_part,
     "image": record({"source": _source}, ["source"]),
     "document": record({"source": _document_source, "title": string}, ["source"]),
 }
 _result = record(
     {
-        "tool_use_id": filled,
-        "content": either(str=string, list=array(by_type(_heard_blocks))),
+        "tool_use_id": nonempty,
+        "content": either(str=string, list=array(by_type(_input_blocks))),
         "is_error": boolean,
     },
     ["tool_use_id"],
 )
-_call = record({"id": filled, "name": filled, "input": mapping}, ["id", "name"])
+_call = record({"id": nonempty, "name": nonempty, "input": mapping}, ["id", "name"])
 _hosted_call = record(
-    {"id": filled, "name": string, "input": mapping, "server_name": string},
+    {"id": nonempty, "name": string, "input": mapping, "server_name": string},
     ["id", "name"],
 )
-_said_blocks: dict[str, Check] = {
+_assistant_blocks: dict[str, Check] = {
     "text": record({"text": string, "citations": array(mapping)}, ["text"]),
     "thinking": record({"thinking": string, "signature": string}, ["thinking"]),
     "redacted_thinking": record({"data": string}, ["data"]),
@@ -78,9 +78,9 @@ _said_blocks: dict[str, Check] = {
     "mcp_tool_listing": record({"tools": array(mapping), "mcp_server_name": string}),
     "fallback": record({"to": record({"model": string})}),
     "compaction": record({"content": string, "encrypted_content": string}),
-    "tool_result": refused("stands in a message of the user.", ()),
-    "image": refused("stands in a message of the user.", ()),
-    "document": refused("stands in a message of the user.", ()),
+    "tool_result": refuse("stands in a message of the user.", ()),
+    "image": refuse("stands in a message of the user.", ()),
+    "document": refuse("stands in a message of the user.", ()),
 }
 #: Results of hosted tools, and blocks that only their issuer understands.
 _other_block = record({"tool_use_id": string})
@@ -90,7 +90,7 @@ _turn = by_type(
             {
                 "content": either(
                     str=string,
-                    list=array(by_type({**_heard_blocks, "tool_result": _result})),
+                    list=array(by_type({**_input_blocks, "tool_result": _result})),
                 )
             },
             ["content"],
@@ -98,7 +98,7 @@ _turn = by_type(
         "assistant": record(
             {
                 "content": either(
-                    str=string, list=array(by_type(_said_blocks, _other_block))
+                    str=string, list=array(by_type(_assistant_blocks, _other_block))
                 )
             },
             ["content"],
@@ -113,7 +113,7 @@ _turn = by_type(
 
 
 _own_tool = record(
-    {"name": filled, "description": string, "input_schema": mapping},
+    {"name": nonempty, "description": string, "input_schema": mapping},
     ["name", "input_schema"],
 )
 _tool_kinds = by_type(
@@ -121,7 +121,7 @@ _tool_kinds = by_type(
 )
 
 
-@lets(or_untyped(_tool_kinds, _own_tool, None))
+@accepts(or_untyped(_tool_kinds, _own_tool, None))
 def _messages_tool(value: Any, where: str) -> None:
     mapping(value, where)
     untyped = value.get("type") is None
@@ -134,7 +134,7 @@ FIELDS: dict[str, Check] = {
     "max_tokens": integer(1),
     "messages": array(_turn, 1),
     "metadata": record({"user_id": string}),
-    "model": filled,
+    "model": nonempty,
     "output_config": record({"effort": EFFORTS, "format": mapping}),
     "parley": parley,
     "service_tier": string,
@@ -142,13 +142,13 @@ FIELDS: dict[str, Check] = {
     "stream": boolean,
     "system": either(str=string, list=array(by_type({"text": text_part}))),
     "temperature": number(0, 1),
-    "thinking": record({"type": filled, "budget_tokens": integer(1)}, ["type"]),
+    "thinking": record({"type": nonempty, "budget_tokens": integer(1)}, ["type"]),
     "tool_choice": by_type(
         {
             "auto": record(_parallel),
             "any": record(_parallel),
             "none": anything,
-            "tool": record({**_parallel, "name": filled}, ["name"]),
+            "tool": record({**_parallel, "name": nonempty}, ["name"]),
         }
     ),
     "tools": array(_messages_tool),
@@ -157,7 +157,7 @@ FIELDS: dict[str, Check] = {
 }
 
 
-def chosen(choice: Any) -> list[Choice]:
+def tools_in_choice(choice: Any) -> list[Choice]:
     match choice:
         case {"type": "tool", "name": name}:
             return [("tool", name)]

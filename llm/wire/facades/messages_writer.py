@@ -30,22 +30,22 @@ import orjson
 from llm.wire.facades.audience import Arguments, Audience, ending, thought_of
 from llm.wire.facades.chat_writer import announcement
 from llm.wire.facades.errors import anthropic_error_of
-from llm.wire.facades.frames import dumps, event_frame
 from llm.wire.facades.messages_blocks import (
     Block,
     Proofs,
     arguments_of,
     citations_of,
+    empty_message,
     free_text,
     input_of,
     is_whole,
     json_text,
-    message_begun,
     own_blocks,
     stop_of,
     tool_use,
     usage_of,
 )
+from llm.wire.facades.sse_frames import dumps, event_frame
 from llm.wire.items import Event, Item
 
 _TEXT = "response.output_text.delta"
@@ -77,7 +77,7 @@ class MessagesWriter:
     ) -> None:
         self.ended = False
         self.stop_sequence: str | None = None
-        self._message = message_begun(id, model, input_tokens)
+        self._message = empty_message(id, model, input_tokens)
         self._request_id = request_id
         self._buffer = buffer_tool_calls
         self._announce = announce
@@ -87,16 +87,16 @@ class MessagesWriter:
         self._receipts = receipts
         self._out: list[Event] = []
         self._started = False
-        self._signs = True  # no call has been hidden from the client so far
+        self._sends_proofs = True  # no call has been hidden from the client so far
         self._refused = False
         self._head: int | None = None  # output_index of the item being sent
         self._hidden: set[int] = set()
         self._waiting: dict[int, list[Event]] = {}  # of items after the head
         self._calls: list[Item] = []  # finished calls
-        self._held: list[Item] = []  # finished calls that wait for the end
+        self._buffered_calls: list[Item] = []  # finished calls that wait for the end
         self._index = 0  # of the open block, or of the next one
         self._block = ""  # type of the open block
-        self._said: list[str] = []  # its text
+        self._block_text: list[str] = []  # its text
         self._thought_at: Any = None  # the latest part of the reasoning
         self._notes: list[Mapping[str, Any]] = []  # annotations of the open text
         self._arguments = Arguments()
@@ -106,8 +106,8 @@ class MessagesWriter:
         """The response's last event becomes `message_stop`, or `error`."""
         for event in events:
             self._route(event)
-        told, self._out = self._out, []
-        return told
+        output, self._out = self._out, []
+        return output
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes:
         """The frames of `feed`'s events."""
@@ -119,7 +119,7 @@ class MessagesWriter:
                 and event["output_index"] == self._head
             ):
                 text = event["delta"]  # the usual event, without detours
-                self._said.append(text)
+                self._block_text.append(text)
                 frames += (self._before_text, orjson.dumps(text), b"}}\n\n")
             else:
                 frames += map(event_frame, self.feed((event,)))
@@ -132,7 +132,7 @@ class MessagesWriter:
         if index is None:
             self._whole_response(event)
         elif index == self._head:
-            self._tell(event)
+            self._dispatch(event)
         elif index in self._hidden:
             self._hide(event)
         elif index in self._waiting:
@@ -147,7 +147,7 @@ class MessagesWriter:
             self._hide(event)
         elif self._head is None:
             self._head = index
-            self._tell(event)
+            self._dispatch(event)
         else:
             self._waiting[index] = [event]
 
@@ -165,11 +165,11 @@ class MessagesWriter:
             return
         done = event["type"] == "response.output_item.done"
         if not self._audience.kind(item):
-            self._signs &= item["type"] != "function_call"
+            self._sends_proofs &= item["type"] != "function_call"
             if done and self._receipts:
                 self._extension(event)
         elif done:
-            self._held.append(item)
+            self._buffered_calls.append(item)
         elif self._announce:
             self._extension(announcement(item))
 
@@ -179,15 +179,15 @@ class MessagesWriter:
         while self._head is None and self._waiting:
             self._head = min(self._waiting)
             for event in self._waiting.pop(self._head):
-                self._tell(event)
+                self._dispatch(event)
 
     # The head
 
-    def _tell(self, event: Event) -> None:
-        if tell := self._TELL.get(event["type"]):
-            tell(self, event)
+    def _dispatch(self, event: Event) -> None:
+        if handler := self._HANDLERS.get(event["type"]):
+            handler(self, event)
 
-    def _added(self, event: Event) -> None:
+    def _on_item_added(self, event: Event) -> None:
         item = event["item"]
         if item["type"] in _CALLS:
             self._arguments = Arguments()
@@ -197,23 +197,23 @@ class MessagesWriter:
         text = event["delta"]
         if self._block != "text":
             self._open({"type": "text", "text": ""})
-        self._said.append(text)
+        self._block_text.append(text)
         self._delta({"type": "text_delta", "text": text})
 
     def _refusal(self, event: Event) -> None:
         self._refused = True
         self._text(event)
 
-    def _annotated(self, event: Event) -> None:
+    def _on_annotation(self, event: Event) -> None:
         self._notes.append(event["annotation"])
 
     def _part_done(self, event: Event) -> None:
         if self._block != "text":
             self._notes = []
             return
-        own = self._own(event["item_id"])
+        own = self._proof_blocks(event["item_id"])
         cited = [c for block in own for c in block.get("citations") or ()]
-        made = () if own else citations_of(self._notes, "".join(self._said))
+        made = () if own else citations_of(self._notes, "".join(self._block_text))
         for citation in (*cited, *made):
             self._delta({"type": "citations_delta", "citation": citation})
         self._close()
@@ -226,7 +226,7 @@ class MessagesWriter:
         elif self._thought_at != (event["type"], number):
             text = f"\n\n{text}"
         self._thought_at = event["type"], number
-        self._said.append(text)
+        self._block_text.append(text)
         self._delta({"type": "thinking_delta", "thinking": text})
 
     def _call_delta(self, event: Event) -> None:
@@ -240,11 +240,11 @@ class MessagesWriter:
     def _input(self, text: str) -> None:
         self._delta({"type": "input_json_delta", "partial_json": text})
 
-    def _done(self, event: Event) -> None:
+    def _on_item_done(self, event: Event) -> None:
         item = event["item"]
         match item["type"]:
             case "reasoning":
-                self._thought(item)
+                self._write_signatures(item)
             case "function_call":
                 self._calls.append(item)
             case "custom_tool_call" if self._audience.kind(item):
@@ -252,20 +252,20 @@ class MessagesWriter:
                 self._input(json_text(free_text(item)))
             case "message":
                 pass
-            case _ if self._signs:
-                self._whole_blocks(self._own(item["id"]))
+            case _ if self._sends_proofs:
+                self._whole_blocks(self._proof_blocks(item["id"]))
         self._close()
         self._next()
 
-    def _thought(self, item: Item) -> None:
-        for block in self._own(item["id"]) if self._signs else ():
+    def _write_signatures(self, item: Item) -> None:
+        for block in self._proof_blocks(item["id"]) if self._sends_proofs else ():
             if block["type"] == "redacted_thinking":
                 self._close()
                 self._open(block)
             elif block["type"] == "thinking" and block.get("signature"):
                 if self._block != "thinking" and not block.get("thinking"):
                     self._open({**block, "signature": ""})
-                if "".join(self._said) == block.get("thinking", ""):
+                if "".join(self._block_text) == block.get("thinking", ""):
                     signature = block["signature"]
                     self._delta({"type": "signature_delta", "signature": signature})
 
@@ -274,17 +274,17 @@ class MessagesWriter:
             self._open(block)
             self._close()
 
-    _TELL: dict[str, Callable[[MessagesWriter, Event], None]] = {
-        "response.output_item.added": _added,
+    _HANDLERS: dict[str, Callable[[MessagesWriter, Event], None]] = {
+        "response.output_item.added": _on_item_added,
         _TEXT: _text,
         "response.refusal.delta": _refusal,
-        "response.output_text.annotation.added": _annotated,
+        "response.output_text.annotation.added": _on_annotation,
         "response.content_part.done": _part_done,
         "response.reasoning.delta": _reasoning,
         "response.reasoning_summary_text.delta": _reasoning,
         "response.function_call_arguments.delta": _call_delta,
         "response.function_call_arguments.done": _call_done,
-        "response.output_item.done": _done,
+        "response.output_item.done": _on_item_done,
     }
 
     # The response
@@ -303,9 +303,11 @@ class MessagesWriter:
     def _end(self, response: Mapping[str, Any]) -> None:
         self.ended = True
         self._start()
-        calls = [*self._calls, *self._held]
+        calls = [*self._calls, *self._buffered_calls]
         why = ending(response, len(calls), sum(map(is_whole, calls)))
-        for call in filter(is_whole, self._held if why == "tool_calls" else ()):
+        for call in filter(
+            is_whole, self._buffered_calls if why == "tool_calls" else ()
+        ):
             self._open(tool_use(call, {}))
             self._input(arguments_of(call))
             self._close()
@@ -328,7 +330,7 @@ class MessagesWriter:
     def _open(self, block: Block) -> None:
         self._start()
         self._close()
-        self._block, self._said = block["type"], []
+        self._block, self._block_text = block["type"], []
         started = {"type": "content_block_start", "index": self._index}
         self._out.append({**started, "content_block": block})
         if self._block == "text":
@@ -345,14 +347,14 @@ class MessagesWriter:
     def _close(self) -> None:
         if self._block:
             self._out.append({"type": "content_block_stop", "index": self._index})
-            self._block, self._said, self._notes = "", [], []
+            self._block, self._block_text, self._notes = "", [], []
             self._index += 1
 
     def _extension(self, event: Event) -> None:
         self._start()
         self._out.append({"type": "ping", "parley": event})
 
-    def _own(self, item_id: str) -> list[Block]:
+    def _proof_blocks(self, item_id: str) -> list[Block]:
         """The proof of an item, as blocks of this API."""
         return own_blocks(self._proofs, item_id)
 
@@ -378,7 +380,7 @@ def message_of(
         content.add(item)
     why = ending(response, len(content.calls), sum(map(is_whole, content.calls)))
     message = {
-        **message_begun(
+        **empty_message(
             id or f"msg_{response['id'].partition('_')[2]}",
             model or response["model"],
             0,
@@ -400,10 +402,10 @@ class _Content:
         self.refused = False
         self._audience = audience
         self._proofs = proofs or {}
-        self._signs = True
+        self._sends_proofs = True
 
     def add(self, item: Item) -> None:
-        own = own_blocks(self._proofs, item["id"]) if self._signs else []
+        own = own_blocks(self._proofs, item["id"]) if self._sends_proofs else []
         match self._audience.kind(item):
             case "message":
                 self.blocks += own or self._texts(item)
@@ -416,12 +418,12 @@ class _Content:
                 self._hide(item, own)
             case _:
                 self.calls.append(item)
-                if (given := input_of(item)) is not None:
+                if (arguments := input_of(item)) is not None:
                     same = any(b.get("id") == item["call_id"] for b in own)
-                    self.blocks += own if same else [tool_use(item, given)]
+                    self.blocks += own if same else [tool_use(item, arguments)]
 
     def _hide(self, item: Item, own: list[Block]) -> None:
-        self._signs &= item["type"] != "function_call"
+        self._sends_proofs &= item["type"] != "function_call"
         if own and item["type"] not in _CALLS:
             self.blocks += own
         else:

@@ -18,30 +18,30 @@ from llm.wire.facades.common_shape import (
     server_tool,
     text_part,
 )
-from llm.wire.facades.shapes import (
+from llm.wire.facades.field_checks import (
     Check,
+    accepts,
     anything,
     array,
     boolean,
     by_type,
     either,
-    filled,
     integer,
-    lets,
     mapping,
+    nonempty,
     or_untyped,
     record,
-    refused,
+    refuse,
     string,
     word,
     wrong,
 )
 
 
-def chosen(choice: Any) -> list[Choice]:
+def tools_in_choice(choice: Any) -> list[Choice]:
     match choice:
         case {"type": "allowed_tools", "tools": tools}:
-            return [named for tool in tools for named in chosen(tool)]
+            return [named for tool in tools for named in tools_in_choice(tool)]
         case {"type": "function" | "custom" as kind}:
             return [(kind, choice["name"])]
         case {"type": str(kind)}:  # a hosted tool
@@ -49,7 +49,7 @@ def chosen(choice: Any) -> list[Choice]:
     return []
 
 
-_by_name = record({"name": filled}, ["name"])
+_by_name = record({"name": nonempty}, ["name"])
 _named: dict[str, Check] = {"function": _by_name, "custom": _by_name}
 _hosted = record({"name": string, "server_label": string})
 _allowed_tools = {
@@ -67,7 +67,7 @@ _responses_tool = by_type(
     },
     anything,
 )
-_heard_parts: dict[str, Check] = {
+_input_part_kinds: dict[str, Check] = {
     "input_text": text_part,
     "output_text": text_part,
     "text": text_part,
@@ -78,8 +78,8 @@ _heard_parts: dict[str, Check] = {
     "input_audio": record({"input_audio": mapping}),
     "refusal": record({"refusal": string}, ["refusal"]),
 }
-_told_parts = array(by_type(_heard_parts))
-_said_parts = array(
+_input_parts = array(by_type(_input_part_kinds))
+_assistant_parts = array(
     by_type(
         {
             "output_text": record(
@@ -91,15 +91,15 @@ _said_parts = array(
         }
     )
 )
-_told_message = record({"content": either(str=string, list=_told_parts)}, ["content"])
+_input_message = record({"content": either(str=string, list=_input_parts)}, ["content"])
 _message = by_type(
     {
-        "user": _told_message,
-        "system": _told_message,
-        "developer": _told_message,
+        "user": _input_message,
+        "system": _input_message,
+        "developer": _input_message,
         "assistant": record(
             {
-                "content": either(str=string, list=_said_parts),
+                "content": either(str=string, list=_assistant_parts),
                 "phase": string,
                 "status": string,
             },
@@ -109,16 +109,16 @@ _message = by_type(
     field="role",
 )
 _thoughts = array(record({"text": string}))
-_output = either(str=string, list=_told_parts)
+_output = either(str=string, list=_input_parts)
 _function_call = record(
-    {"call_id": filled, "name": filled, "arguments": string, "status": string},
+    {"call_id": nonempty, "name": nonempty, "arguments": string, "status": string},
     ["call_id", "name", "arguments"],
 )
 _custom_call = record(
-    {"call_id": filled, "name": filled, "input": string, "status": string},
+    {"call_id": nonempty, "name": nonempty, "input": string, "status": string},
     ["call_id", "name", "input"],
 )
-_an_output = record({"call_id": filled, "output": _output}, ["call_id", "output"])
+_call_output = record({"call_id": nonempty, "output": _output}, ["call_id", "output"])
 _item_kinds = by_type(
     {
         "message": _message,
@@ -126,17 +126,17 @@ _item_kinds = by_type(
             {"summary": _thoughts, "content": _thoughts, "encrypted_content": string}
         ),
         "function_call": _function_call,
-        "function_call_output": _an_output,
+        "function_call_output": _call_output,
         "custom_tool_call": _custom_call,
-        "custom_tool_call_output": _an_output,
+        "custom_tool_call_output": _call_output,
         "compaction": record({"encrypted_content": string}, ["encrypted_content"]),
-        "item_reference": refused("send the item itself.", ()),
+        "item_reference": refuse("send the item itself.", ()),
     },
     record({"call_id": string, "status": string}),
 )
 
 
-@lets(or_untyped(_item_kinds, _message))
+@accepts(or_untyped(_item_kinds, _message))
 def _item(value: Any, where: str) -> None:
     mapping(value, where)
     _item_kinds({"type": "message", **value}, where)
@@ -146,12 +146,12 @@ _form = by_type(
     {
         "text": anything,
         "json_object": anything,
-        "json_schema": record({"name": filled, "schema": mapping, "strict": boolean}),
+        "json_schema": record({"name": nonempty, "schema": mapping, "strict": boolean}),
     }
 )
 
 
-@lets({"type": "string", "not": {"pattern": "\\.logprobs$"}})
+@accepts({"type": "string", "not": {"pattern": "\\.logprobs$"}})
 def _include(value: Any, where: str) -> None:
     string(value, where)
     if value.endswith(".logprobs"):
@@ -161,14 +161,14 @@ def _include(value: Any, where: str) -> None:
 FIELDS: dict[str, Check] = {
     **OPENAI,
     "background": boolean,
-    "conversation": either(str=filled, dict=record({"id": filled}, ["id"])),
+    "conversation": either(str=nonempty, dict=record({"id": nonempty}, ["id"])),
     "include": array(_include),
     "input": either(str=string, list=array(_item)),
     "instructions": string,
     "max_output_tokens": integer(1),
     "max_tool_calls": integer(1),
-    "previous_response_id": filled,
-    "prompt": refused("stored prompts are not supported."),
+    "previous_response_id": nonempty,
+    "prompt": refuse("stored prompts are not supported."),
     "reasoning": record(
         {"effort": EFFORTS, "summary": word("auto", "concise", "detailed")}
     ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from llm.wire.facades.frames import DONE, event_frame
+from llm.wire.facades.sse_frames import DONE, event_frame
 from llm.wire.items import Event, Item
 from llm.wire.response import TERMINAL
 
@@ -44,11 +44,11 @@ class ResponsesWriter:
         self._buffer = buffer_tool_calls
         self._starting_after = starting_after
         self._number = 0
-        self._shown = 0  # items sent
-        self._places: dict[int, int | None] = {}  # output_index to the client's
+        self._shown_count = 0  # items sent
+        self._client_indexes: dict[int, int | None] = {}  # output_index to the client's
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
-        return [told for event in events for told in self._tell(event)]
+        return [output for event in events for output in self._convert(event)]
 
     def feed_bytes(self, events: Iterable[Event]) -> bytes:
         """The frames of `feed`'s events; the last is `[DONE]`."""
@@ -62,28 +62,28 @@ class ResponsesWriter:
         shown = [item for item in response["output"] if self._is_shown(item)]
         return {**response, "output": shown}
 
-    def _tell(self, event: Event) -> list[Event]:
+    def _convert(self, event: Event) -> list[Event]:
         kind = event["type"]
         if kind.startswith(_EXTENSION) and not self._receipts:
             return []
         if (index := event.get("output_index")) is not None:
             if kind == "response.output_item.added":
-                self._place(index, event["item"])
-            if (place := self._places.get(index)) is None:
+                self._assign_index(index, event["item"])
+            if (client_index := self._client_indexes.get(index)) is None:
                 return []
-            if place != index:
-                event = {**event, "output_index": place}
+            if client_index != index:
+                event = {**event, "output_index": client_index}
             if self._buffer and kind.startswith("response.function_call_arguments."):
                 return self._whole_arguments(event)
         elif kind in TERMINAL:
             self.ended = True
             event = {**event, "response": self.whole(event["response"])}
-        return self._numbered(event)
+        return self._renumber(event)
 
-    def _place(self, index: int, item: Item) -> None:
+    def _assign_index(self, index: int, item: Item) -> None:
         shown = self._is_shown(item)
-        self._places[index] = self._shown if shown else None
-        self._shown += shown
+        self._client_indexes[index] = self._shown_count if shown else None
+        self._shown_count += shown
 
     def _is_shown(self, item: Item) -> bool:
         if self._receipts:
@@ -99,9 +99,9 @@ class ResponsesWriter:
         address = {n: event[n] for n in ("item_id", "output_index")}
         delta = {"type": _DELTA, "sequence_number": 0, **address}
         whole = {**delta, "delta": event["arguments"]}
-        return [*self._numbered(whole), *self._numbered(event)]
+        return [*self._renumber(whole), *self._renumber(event)]
 
-    def _numbered(self, event: Event) -> list[Event]:
+    def _renumber(self, event: Event) -> list[Event]:
         number, self._number = self._number, self._number + 1
         if number <= self._starting_after:
             return []

@@ -12,7 +12,7 @@ from django.db import DatabaseError, OperationalError, ProgrammingError
 from django.utils import timezone
 
 from conversations.models import AccessToken
-from conversations.tokens import Scope, usual_scopes
+from conversations.models.access_token import Scope, usual_scopes
 from llm import router
 from llm.errors import LLMError
 from llm.models import LanguageModel
@@ -67,25 +67,25 @@ class Command(BaseCommand):
         except User.DoesNotExist:
             raise CommandError(f"There is no active user {user!r}.") from None
         except (OperationalError, ProgrammingError) as exc:
-            raise CommandError(_reason(exc)) from exc
+            raise CommandError(_explain(exc)) from exc
         self.stderr.write(f"Token {label!r} of {user}, shown only this once:")
         self.stdout.write(token)
 
     def _issue(self, owner: User, label: str, options: dict[str, Any]) -> str:
         """Raises CommandError."""
-        models = [_model(name, owner) for name in options["model"]]
+        models = [_resolve_model(name, owner) for name in options["model"]]
         days = options["days"]
         limits = {
             "scopes": options["scope"] or usual_scopes(),
             "networks": options["network"],
             "requests_per_minute": options["requests_per_minute"],
             "tokens_per_minute": options["tokens_per_minute"],
-            "budget": _amount(options["budget"]),
+            "budget": _parse_amount(options["budget"]),
             "budget_period": options["period"],
             "declares_any_tool": options["declares_any_tool"],
         }
         row = AccessToken(user=owner, label=label, **limits)
-        row.draw()
+        row.generate_token()
         try:
             row.full_clean()
         except ValidationError as exc:
@@ -97,24 +97,24 @@ class Command(BaseCommand):
         return token
 
 
-def _model(name: str, owner: User) -> LanguageModel:
+def _resolve_model(name: str, owner: User) -> LanguageModel:
     try:
-        found = router.resolve(name, user=owner).model_id
+        model_id = router.resolve(name, user=owner).model_id
     except LLMError as exc:
         raise CommandError(str(exc)) from exc
-    assert found is not None, "names lead to rows"
-    return LanguageModel.objects.get(pk=found)
+    assert model_id is not None, "a resolved name has a row"
+    return LanguageModel.objects.get(pk=model_id)
 
 
-def _reason(exc: DatabaseError) -> str:
-    """PostgreSQL and SQLite tell each in its own way that there are no tables."""
+def _explain(exc: DatabaseError) -> str:
+    """Explain the error. PostgreSQL and SQLite report missing tables differently."""
     if isinstance(exc, ProgrammingError) or "no such table" in str(exc):
         return "There are no tables in the database yet; `make run` first."
-    told = str(exc).partition("\n")[0].rstrip(".")
-    return f"The database does not answer: {told}."
+    message = str(exc).partition("\n")[0].rstrip(".")
+    return f"The database does not answer: {message}."
 
 
-def _amount(text: str | None) -> Decimal | None:
+def _parse_amount(text: str | None) -> Decimal | None:
     try:
         return None if text is None else Decimal(text)
     except InvalidOperation as exc:

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from project.config_file import ConfigError, load
-from project.environment import ConfigurationError
-from project.preparation import has_migrations, prepare_database
+from project.environment.variables import ConfigurationError
+from project.startup.preparation import has_pending_migrations, prepare_database
 
 
 class Command(BaseCommand):
@@ -32,11 +32,11 @@ class Command(BaseCommand):
     def handle(
         self, *, file: Path, allow_literal_keys: bool, dry_run: bool, **options: Any
     ) -> None:
-        told = _read(file)
+        document = _read(file)
         _prepare(dry_run)
         try:
             report = load(
-                told,
+                document,
                 os.environ,
                 allow_literal_keys=allow_literal_keys,
                 dry_run=dry_run,
@@ -55,7 +55,7 @@ def _prepare(dry_run: bool) -> None:
     try:
         if not dry_run:
             prepare_database()
-        elif has_migrations():
+        elif has_pending_migrations():
             raise CommandError(
                 "The database is not ready: start the server once, or load the file"
                 " without --dry-run."

@@ -7,16 +7,16 @@ from django.db import connections
 
 
 class Command(migrate.Command):
-    """Django's own, with all the time that it takes."""
+    """Django's `migrate` without PostgreSQL's idle timeout."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _take_time(options["database"])
+        _disable_idle_timeout(options["database"])
         super().handle(*args, **options)
 
 
-def _take_time(alias: str) -> None:
-    """A migration may think for long between two statements, and PostgreSQL ends our
-    connections over that (`project.scaled`)."""
+def _disable_idle_timeout(alias: str) -> None:
+    """Keep PostgreSQL from ending the connection while a migration computes for long
+    between two statements. `project.environment.scaled` sets the timeout."""
     if connections[alias].vendor == "postgresql":
         with connections[alias].cursor() as cursor:
             cursor.execute("SET idle_in_transaction_session_timeout = 0")

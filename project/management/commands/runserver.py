@@ -1,4 +1,4 @@
-"""`runserver` of Daphne with the engine, for development."""
+"""Command `runserver`: Daphne with the engine, for development."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from daphne.management.commands import runserver
 from django.core.management.base import CommandError
 from django.db import connection
 
-from project.daphne_server import Server
-from project.files import InUse
-from project.preparation import alone, prepare
+from project.server.daphne_server import Server
+from project.startup.data_folder import InUse
+from project.startup.preparation import lock_data_folder, prepare
 
 
 class Command(runserver.Command):
@@ -20,10 +20,10 @@ class Command(runserver.Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.set_defaults(use_static_handler=False)  # WhiteNoise serves them
+        parser.set_defaults(use_static_handler=False)  # WhiteNoise serves static files
 
     def inner_run(self, *args: Any, **options: Any) -> None:
-        with alone():
+        with lock_data_folder():
             outcome = prepare()
         self.stdout.write(outcome.login)
         connection.close()  # the server's threads have their own

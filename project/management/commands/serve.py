@@ -10,12 +10,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from project.address import Address
-from project.first_start import Outcome
-from project.preparation import alone, prepare
+from project.environment.address import Address
+from project.startup.first_start import Outcome
+from project.startup.preparation import lock_data_folder, prepare
 
 if TYPE_CHECKING:
-    from project.server import Server
+    from project.server.uvicorn_server import Server
 
 QUESTION = "What is the weather in Paris, and what time is it there?"
 
@@ -27,50 +27,51 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default=settings.HOST, help="instead of HOST")
         parser.add_argument(
-            "--port", type=_port, default=settings.PORT, help="instead of PORT"
+            "--port", type=_parse_port, default=settings.PORT, help="instead of PORT"
         )
 
     def handle(self, *, host: str, port: int, **options: Any) -> None:
-        os.umask(0o077)  # whatever is written from here on is ours alone
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while preparing
+        os.umask(0o077)  # new files are private to this user
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of Ctrl-C
         address = Address(host, port)
-        _settle(address)
-        # What may fail comes before the first start, which shows a password once.
-        with alone(), address.listen() as listening:
-            server = _server()
+        _apply_address(address)
+        # Listen before the first start: if that failed after it, the new password,
+        # which is shown only once, would be lost.
+        with lock_data_folder(), address.listen() as listening:
+            server = _create_server()
             outcome = prepare()
             connection.close()  # the server's threads have their own
-            server.serve_at(listening, lambda: self._tell(address, outcome))
+            server.serve_at(listening, lambda: self._print_address(address, outcome))
 
-    def _tell(self, address: Address, outcome: Outcome) -> None:
-        next_thing = f"add a provider, its key and a model at {address.url}/admin/"
+    def _print_address(self, address: Address, outcome: Outcome) -> None:
+        next_step = f"add a provider, its key and a model at {address.url}/admin/"
         if outcome.has_model:
-            next_thing = f"open it, sign in and ask: {QUESTION}"
+            next_step = f"open it, sign in and ask: {QUESTION}"
         self.stdout.write(f"Parley is running at {address.url}")
         self.stdout.write(outcome.login)
-        self.stdout.write(f"Next: {next_thing}")
+        self.stdout.write(f"Next: {next_step}")
         self.stdout.flush()
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise ArgumentTypeError(f"{text!r} is no port; use 1 to 65535.")
     return int(text)
 
 
-def _settle(address: Address) -> None:
-    """Make --host and --port as good as HOST and PORT."""
+def _apply_address(address: Address) -> None:
+    """Apply --host and --port to the settings that follow from HOST and PORT."""
     settings.SELF_URL = address.url
     if address.host != settings.HOST:
         settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, *address.names()]
 
 
-def _server() -> Server:
-    # Not above: importing these reads the settings.
-    import_module(settings.ROOT_URLCONF)  # or the first request would wait for it
-    from project import lifespan
+def _create_server() -> Server:
+    # Imported here, because these modules read the settings.
+    import_module(settings.ROOT_URLCONF)  # otherwise the first request imports it
     from project.asgi import application
-    from project.server import Hooks, Server
+    from project.server import lifespan
+    from project.server.uvicorn_server import Hooks, Server
 
     return Server(
         application,

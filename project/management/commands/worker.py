@@ -10,9 +10,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import connection
 
-from project.environment import ConfigurationError
-from project.files import allow_many_open
-from project.preparation import prepare
+from project.environment.variables import ConfigurationError
+from project.startup.data_folder import raise_open_file_limit
+from project.startup.preparation import prepare
 
 
 class Command(BaseCommand):
@@ -27,9 +27,9 @@ class Command(BaseCommand):
                 " run `manage.py serve` alone, which runs turns itself.",
             )
         os.umask(0o077)
-        allow_many_open()
+        raise_open_file_limit()
         outcome = prepare()
-        if outcome.has_new_admin:  # no `serve` will tell the password
+        if outcome.has_new_admin:  # `serve` will not show the password again
             self.stdout.write(outcome.login)
         connection.close()  # the engine's threads have their own
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -37,23 +37,23 @@ class Command(BaseCommand):
 
     async def _work(self) -> None:
         from conversations import engine
-        from llm import client
-        from project import memory
-        from project.watchdog import Watchdog
+        from llm.http import client
+        from project.server.watchdog import Watchdog
+        from project.startup import memory
         from tools.mcp import client as mcp
 
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def stop(number: int) -> None:
-            # A second signal ends the process at once; others go on with its turns.
+            # A second signal ends the process; other workers resume its turns.
             for each in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(each, os._exit, 128 + number)
             stopped.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
-        await engine.start(works=True)
-        loop.run_in_executor(None, memory.settle)
+        await engine.start(is_worker=True)
+        loop.run_in_executor(None, memory.freeze_startup_objects)
         watchdog = Watchdog(loop)
         self.stdout.write("Parley works; Ctrl-C stops it.")
         self.stdout.flush()

@@ -17,7 +17,7 @@ ALL = {"type": "parley:tools"}
 CALL = "/tool pay {}"
 _ROWS = """
 from django.contrib.auth.models import User
-from conversations.tokens import AccessToken
+from conversations.models.access_token import AccessToken
 from tools.models import HttpTool, Tool
 user = User.objects.create_user("approver")
 tool = Tool.objects.create(name="pay", kind="http", description="Pay.")

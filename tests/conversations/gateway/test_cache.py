@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from conversations.engine.database import Database
-from conversations.gateway.cache import Cache, forget_on_change
+from conversations.engine.database.executor import Database
+from conversations.gateway.cache import Cache, clear_on_change
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -81,7 +81,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept(database: Database
     look_up = LookUp()
     look_up.go.clear()
     cache = Cache(look_up)
-    changed = forget_on_change(cache)
+    changed = clear_on_change(cache)
     asking = asyncio.ensure_future(cache.get("a", database))
     await asyncio.to_thread(look_up.begun.wait, 60)
     await asyncio.to_thread(changed, sender=None)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llm.wire.mending import mended
+from llm.wire.sanitize import sanitize_text
 from tests.conversations.gateway.programs import FAST, WEATHER, Gateway, text_of
 
 CAPTURED = Path(__file__).parent / "captured"
@@ -162,7 +162,7 @@ def test_an_item_that_there_is_not_is_named_in_the_refusal(gateway: Gateway, id:
     answer = gateway.post("/responses", {"model": FAST, "input": [named(id)]})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "item_not_found"
-    assert repr(mended(id)) in answer.json()["error"]["message"]
+    assert repr(sanitize_text(id)) in answer.json()["error"]["message"]
 
 
 def test_nobody_reads_another_s_items_by_their_names(gateway: Gateway):

@@ -24,7 +24,7 @@ SAID: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 GPT, CLAUDE = "recorded/gpt-5-mini", f"recorded-claude/{claude.OLD}"
 _ROWS = """
 from django.contrib.auth.models import Group, User
-from conversations.tokens import AccessToken
+from conversations.models.access_token import AccessToken
 from llm.models import ApiKey, LanguageModel, Provider
 from tools.models import DeclaredTool
 for kind, name, model in (

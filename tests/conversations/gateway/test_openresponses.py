@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from conversations.gateway.echo import echo_of
-from llm.wire.facades import responses
-from llm.wire.facades.checks import check_responses
+from llm.wire.facades import responses_request
+from llm.wire.facades.body_checks import check_responses
 from llm.wire.response import ResponseBuilder
 from tests import openresponses
 from tests.conversations.gateway.programs import Gateway, events_of, text_of
@@ -404,7 +404,7 @@ async def test_websocket_compact_new_chain(gateway: Gateway):
 def test_whatever_a_request_says_its_echo_is_as_the_standard_has_it(asked: Any):
     body = {"model": "m", "input": "Hi", **asked}
     check_responses(body)
-    request = responses.request_of(body)
+    request = responses_request.request_of(body)
     checked(
         ResponseBuilder(id="resp_1", model="m", echo=echo_of(body, request)).response()
     )

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from conversations.gateway.proofs import ProvingWriter, proven
-from conversations.gateway.sealed import seal, unseal
+from conversations.gateway.encrypted_reasoning import (
+    EncryptedReasoningWriter,
+    restore_proofs,
+)
+from conversations.gateway.sealed_values import seal, unseal
 from llm.wire.deltas import ProofDelta, ReasoningDelta, TextDelta
-from llm.wire.facades import responses
+from llm.wire.facades import responses_request
 from llm.wire.items import Item
 from llm.wire.response import ResponseBuilder
 
@@ -20,7 +23,7 @@ def said(*deltas: Any) -> tuple[list[Item], dict[str, Any]]:
     """The items as a stream has told them, and the response at its end."""
     builder = ResponseBuilder(id="resp_1", model="m")
     answer: Any = SimpleNamespace(builder=builder, issuer=ISSUER)
-    writer = ProvingWriter(answer, 7)
+    writer = EncryptedReasoningWriter(answer, 7)
     builder.begin_call()
     events = [*builder.start(), *builder.feed(list(deltas))]
     told = writer.feed([*events, *builder.end_call(), *builder.complete()])
@@ -35,8 +38,8 @@ def test_a_proof_goes_out_sealed_and_comes_back_as_it_was():
     assert response["output"] == items
     assert "c2ln" not in str(items)
     given = [{"type": "message", "role": "user", "content": "x"}, *items]
-    request = responses.request_of({"model": "m", "input": given})
-    back = proven(request.items, given, 7)
+    request = responses_request.request_of({"model": "m", "input": given})
+    back = restore_proofs(request.items, given, 7)
     assert [item.get("provider_data") for item in back] == [
         None,
         {"issuer": ISSUER, "raw": RAW},
@@ -46,15 +49,15 @@ def test_a_proof_goes_out_sealed_and_comes_back_as_it_was():
 
 def test_one_without_words_comes_back_too():
     items, _ = said(ProofDelta(0, RAW), TextDelta(1, "Hi"))
-    request = responses.request_of({"model": "m", "input": items})
-    assert proven(request.items, items, 7)[0]["provider_data"]["raw"] == RAW
+    request = responses_request.request_of({"model": "m", "input": items})
+    assert restore_proofs(request.items, items, 7)[0]["provider_data"]["raw"] == RAW
 
 
 @pytest.mark.parametrize("user_id", [8, 70])
 def test_nobody_else_can_use_it(user_id: int):
     items, _ = said(ReasoningDelta(0, "Hm."), ProofDelta(0, RAW))
-    request = responses.request_of({"model": "m", "input": items})
-    [item] = proven(request.items, items, user_id)
+    request = responses_request.request_of({"model": "m", "input": items})
+    [item] = restore_proofs(request.items, items, user_id)
     assert "provider_data" not in item
 
 

@@ -5,21 +5,21 @@ from collections.abc import AsyncIterator
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.engine.database import Database
-from conversations.gateway.records import Records
+from conversations.engine.database.executor import Database
+from conversations.gateway.write_behind import WriteBehindQueue
 from llm.models import ModelCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-async def records() -> AsyncIterator[Records]:
+async def records() -> AsyncIterator[WriteBehindQueue]:
     database = Database()
-    yield Records(database)
+    yield WriteBehindQueue(database)
     await database.close()
 
 
-async def test_closing_writes_what_was_not_written_yet(records: Records):
+async def test_closing_writes_what_was_not_written_yet(records: WriteBehindQueue):
     for name in "abc":
         records.add(lambda name=name: User.objects.create(username=name))
     await records.close()
@@ -27,7 +27,7 @@ async def test_closing_writes_what_was_not_written_yet(records: Records):
 
 
 async def test_one_that_cannot_be_written_takes_no_other_with_it(
-    records: Records, caplog: pytest.LogCaptureFixture
+    records: WriteBehindQueue, caplog: pytest.LogCaptureFixture
 ):
     for name in ("a", "a", "b"):
         records.add(lambda name=name: User.objects.create(username=name))
@@ -36,7 +36,7 @@ async def test_one_that_cannot_be_written_takes_no_other_with_it(
     assert "a record of the gateway could not be kept" in caplog.text
 
 
-async def test_rows_of_calls_are_written_in_their_order(records: Records):
+async def test_rows_of_calls_are_written_in_their_order(records: WriteBehindQueue):
     for name in "abc":
         records.add_call(lambda name=name: ModelCall(model_name=name))
     await records.close()
@@ -45,7 +45,7 @@ async def test_rows_of_calls_are_written_in_their_order(records: Records):
 
 
 async def test_a_call_that_cannot_be_written_takes_no_other_with_it(
-    records: Records, caplog: pytest.LogCaptureFixture
+    records: WriteBehindQueue, caplog: pytest.LogCaptureFixture
 ):
     def broken() -> ModelCall:
         raise ValueError("no row")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conversations.gateway.http import HEARTBEAT, PATIENCE, EventStream, Exchange
+from conversations.gateway.http import HEARTBEAT, STATUS_WAIT, EventStream, Exchange
 
 SCOPE = {"method": "POST", "path": "/v1/responses", "headers": []}
 
@@ -35,17 +35,17 @@ async def stream(client: Client) -> EventStream:
 
 async def look(stream: EventStream, after: float) -> None:
     """At a time after it was last looked at or written to."""
-    stream.look(stream._said_at + after)
-    if stream._beating:
-        await stream._beating
+    stream.check_silence(stream._written_at + after)
+    if stream._heartbeat:
+        await stream._heartbeat
 
 
 async def test_a_stream_that_has_not_begun_begins_with_what_is_held(stream, client):
-    stream.hold(b"first")
-    await look(stream, PATIENCE - 0.1)
-    assert not stream.begun
-    await look(stream, PATIENCE)
-    assert stream.begun
+    stream.buffer(b"first")
+    await look(stream, STATUS_WAIT - 0.1)
+    assert not stream.has_begun
+    await look(stream, STATUS_WAIT)
+    assert stream.has_begun
     assert client.heard == b"first: heartbeat\n\n"
 
 
@@ -61,8 +61,8 @@ async def test_a_stream_that_talks_is_left_in_peace(stream, client):
 
 
 async def test_who_takes_no_comment_is_sent_no_second_one(stream, client):
-    stream.look(stream._said_at + PATIENCE)
-    stream.look(stream._said_at + 2 * PATIENCE)
+    stream.check_silence(stream._written_at + STATUS_WAIT)
+    stream.check_silence(stream._written_at + 2 * STATUS_WAIT)
     await stream.write(b"one")
     assert client.heard == b": heartbeat\n\none"
 
@@ -72,14 +72,14 @@ async def test_all_streams_of_a_loop_are_looked_at_together_until_they_stop(clie
         EventStream(Exchange(dict(SCOPE), client.receive, client.send))
         for _ in range(3)
     ]
-    assert len({id(each._silences) for each in streams}) == 1
-    silences = streams[0]._silences
+    assert len({id(each._timer) for each in streams}) == 1
+    silences = streams[0]._timer
     for each in streams:
-        each._said_at -= PATIENCE
-    silences._look()
-    await asyncio.gather(*(each._beating for each in streams if each._beating))
+        each._written_at -= STATUS_WAIT
+    silences._check_streams()
+    await asyncio.gather(*(each._heartbeat for each in streams if each._heartbeat))
     assert client.heard == b": heartbeat\n\n" * 3
     await streams[0].end(b"last")
     for each in streams:
-        each.stop()
+        each.stop_heartbeats()
     assert not silences.streams

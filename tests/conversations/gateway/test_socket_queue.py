@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.gateway import means
-from conversations.gateway.consumer import QUEUED, ResponsesConsumer
+from conversations.gateway import resources
+from conversations.gateway.websocket import MAX_QUEUED_MESSAGES, ResponsesConsumer
 from conversations.models import AccessToken, Conversation
-from conversations.tokens import Scope
+from conversations.models.access_token import Scope
 from llm.wire.deltas import FinishDelta, TextDelta
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,7 +81,7 @@ async def test_no_more_is_read_than_can_wait_and_nothing_is_lost(
             for _ in range(100):  # it would have read all of them by now
                 await asyncio.sleep(0)
             # The first is being answered, two wait, one is about to.
-            assert connection.read <= 1 + 1 + QUEUED + 1
+            assert connection.read <= 1 + 1 + MAX_QUEUED_MESSAGES + 1
             goes_on.set()
             await connection.answered.wait()
         texts = [request.items[-1]["content"] for request in script.requests]
@@ -91,4 +91,4 @@ async def test_no_more_is_read_than_can_wait_and_nothing_is_lost(
     finally:
         connection.closed.set()
         await serving
-        await means.close()
+        await resources.close()

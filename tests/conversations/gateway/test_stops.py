@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.gateway.stops import Stops, stopping
-from llm.client import Call
+from conversations.gateway.stop_sequences import StopSequenceFilter, stop_at_sequences
+from llm.http.client import ProviderCall
 from llm.wire.deltas import Delta, FinishDelta, TextDelta, ToolCallDelta, UsageDelta
 from llm.wire.items import user_message
 from llm.wire.request import Request
@@ -28,7 +28,7 @@ def test_text_ends_before_the_first_stop_wherever_it_is_cut(
 ):
     borders = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
     pieces = [text[a:b] for a, b in pairwise(borders)]
-    stops, told = Stops(sequences), ""
+    stops, told = StopSequenceFilter(sequences), ""
     for piece in pieces:
         told += text_of(stops.feed([TextDelta(0, piece)]))
         if stops.found:
@@ -45,14 +45,14 @@ def test_text_ends_before_the_first_stop_wherever_it_is_cut(
 
 
 def test_what_is_held_back_comes_before_what_follows_it():
-    stops = Stops(["stop"])
+    stops = StopSequenceFilter(["stop"])
     assert stops.feed([TextDelta(0, "do st")]) == [TextDelta(0, "do ")]
     call = ToolCallDelta(1, "call_1", "f")
     assert stops.feed([call]) == [TextDelta(0, "st"), call]
 
 
 def test_after_the_stop_only_the_usage_counts():
-    stops = Stops(["b"])
+    stops = StopSequenceFilter(["b"])
     usage = UsageDelta(3, 4)
     told = stops.feed(
         [TextDelta(0, "ab"), TextDelta(0, "c"), usage, FinishDelta("length")]
@@ -63,7 +63,7 @@ def test_after_the_stop_only_the_usage_counts():
 async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
     closed: list[bool] = []
 
-    async def stream(request: Request, call: Call) -> AsyncGenerator[Any, None]:
+    async def stream(request: Request, call: ProviderCall) -> AsyncGenerator[Any, None]:
         assert request.stop == ()
         try:
             for piece in ("one ", "two ", "three"):
@@ -71,10 +71,10 @@ async def test_the_provider_is_hung_up_on_and_the_usage_estimated():
         finally:
             closed.append(True)
 
-    stops = Stops(["two"])
+    stops = StopSequenceFilter(["two"])
     request = Request(model="m", items=[user_message("count")], stop=["two"])
     told: list[Delta] = []
-    async for deltas in stopping(stream, stops)(request, Call()):
+    async for deltas in stop_at_sequences(stream, stops)(request, ProviderCall()):
         told += deltas
     assert closed == [True]
     assert text_of(told) == "one "

@@ -256,7 +256,8 @@ def test_what_a_killed_server_had_reserved_is_given_back_by_the_sweep(
         with pytest.raises(httpx.HTTPError):
             answer.result()
     assert holder.reserved() > 0
-    entries = "__import__('conversations.ledger').ledger.LedgerEntry.objects"
+    module = "__import__('conversations.access.budget', fromlist=['x'])"
+    entries = f"{module}.LedgerEntry.objects"
     gateway.rows(f"{entries}.update(deadline='2020-01-01T00:00:00Z')")
     server.start()
     while holder.reserved() > 0:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.gateway import means
+from conversations.gateway import resources
 from conversations.gateway.app import Gateway
-from conversations.gateway.consumer import ResponsesConsumer
+from conversations.gateway.websocket import ResponsesConsumer
 from conversations.models import AccessToken, Conversation
-from conversations.tokens import Scope
+from conversations.models.access_token import Scope
 from llm.wire.deltas import FinishDelta, TextDelta
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -121,4 +121,4 @@ async def test_who_does_not_read_holds_the_provider_up(
         reader.reads.set()
         reader.leave()
         await asyncio.gather(serving, return_exceptions=True)
-        await means.close()
+        await resources.close()

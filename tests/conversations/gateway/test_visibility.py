@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.gateway.given import items_of
-from conversations.gateway.history import PreviousNotFound, history_of
-from conversations.gateway.kept_rows import ResponseNotFound, find
+from conversations.access.gateway_visibility import visible_conversations
+from conversations.gateway.input_references import find_items
+from conversations.gateway.previous_responses import PreviousNotFound, load_history
+from conversations.gateway.stored_rows import ResponseNotFound, find
 from conversations.models import AccessToken, Conversation, Turn
 from conversations.tools import get_history
-from conversations.visibility import nameable_conversations
 from llm.wire.items import user_message
 from tools.registry import Context
 
@@ -38,8 +38,8 @@ def token(user: User, *scopes: str) -> AccessToken:
 def sees(token: AccessToken, turn: Turn) -> bool:
     """By each way in which a request may name a turn: all agree."""
     item = turn.items.get().payload["id"]
-    found = [bool(items_of(token, [item]))]
-    for look, missing in ((find, ResponseNotFound), (history_of, PreviousNotFound)):
+    found = [bool(find_items(token, [item]))]
+    for look, missing in ((find, ResponseNotFound), (load_history, PreviousNotFound)):
         try:
             look(token, turn.pk)
             found.append(True)
@@ -69,8 +69,8 @@ def test_a_conversation_with_a_chat_in_it_takes_the_scope_chat(user: User):
     own = Conversation.objects.create(owner=user)
     ask(own, "mine", gateway=True)
     few, more = token(user, "gateway"), token(user, "gateway", "chat")
-    assert set(nameable_conversations(few)) == {own}
-    assert set(nameable_conversations(more)) == {own, chat}
+    assert set(visible_conversations(few)) == {own}
+    assert set(visible_conversations(more)) == {own, chat}
     assert not sees(few, beside)  # to go on from it is to read the chat
     assert sees(more, beside)
 

@@ -25,14 +25,19 @@ from urllib.parse import parse_qs, urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tools.arguments import compiled
 from tools.errors import ToolError
 from tools.guard import fetch
-from tools.http.exchange import Request
-from tools.mcp.client import close_all, session_of, tool_of
+from tools.http.exchange import OutgoingRequest
+from tools.json_schema.arguments import compile_schema
+from tools.mcp.client import build_tool, close_all, get_session
 from tools.mcp.errors import SignInFailed
-from tools.mcp.spec import AuthorizationCode, ClientCredentials, Redirected, Server
-from tools.registry import Answer, Context, Tool
+from tools.mcp.server_spec import (
+    AuthorizationCode,
+    AuthorizationResponse,
+    ClientCredentials,
+    ServerSpec,
+)
+from tools.registry import Context, FormAnswer, RuntimeTool
 
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 REDIRECT_URI = "http://localhost:3000/callback"
@@ -73,9 +78,9 @@ async def main(url: str) -> None:
         await close_all()
 
 
-async def run(scenario: str, known: dict[str, Any], server: Server) -> None:
-    session = session_of(server)
-    tools = {each.name: tool_of(server, each) for each in await session.tools()}
+async def run(scenario: str, known: dict[str, Any], server: ServerSpec) -> None:
+    session = get_session(server)
+    tools = {each.name: build_tool(server, each) for each in await session.tools()}
     match scenario:
         case "json-schema-ref-no-deref":
             for tool in tools.values():
@@ -93,7 +98,7 @@ async def run(scenario: str, known: dict[str, Any], server: Server) -> None:
                 await call(tool, required_of(tool))
 
 
-async def call(tool: Tool, arguments: dict[str, Any]) -> None:
+async def call(tool: RuntimeTool, arguments: dict[str, Any]) -> None:
     try:
         print(tool.name, await tool.call(Context(ask=agree), arguments))
     except SignInFailed:
@@ -102,30 +107,32 @@ async def call(tool: Tool, arguments: dict[str, Any]) -> None:
         print(tool.name, repr(exc))
 
 
-async def agree(context: Context, message: str, schema: Mapping[str, Any]) -> Answer:
+async def agree(
+    context: Context, message: str, schema: Mapping[str, Any]
+) -> FormAnswer:
     """As a person who fills nothing in."""
-    return Answer("accept")
+    return FormAnswer("accept")
 
 
-def use_schema(tool: Tool) -> None:
+def use_schema(tool: RuntimeTool) -> None:
     """As each call does, before it runs."""
     try:
-        compiled(tool.parameters)
+        compile_schema(tool.parameters)
     except ValueError as exc:
         print(tool.name, exc)
 
 
-def required_of(tool: Tool) -> dict[str, Any]:
+def required_of(tool: RuntimeTool) -> dict[str, Any]:
     return dict.fromkeys(tool.parameters.get("required", ()), "x")
 
 
-async def server_of(scenario: str, known: dict[str, Any], url: str) -> Server:
+async def server_of(scenario: str, known: dict[str, Any], url: str) -> ServerSpec:
     oauth: Any = None
     if scenario.startswith("auth/client-credentials"):
         oauth = await machine(known, url)
     elif scenario.startswith("auth/"):
         oauth = person(known)
-    return Server(name="conformance", url=url, oauth=oauth, networks=LOOPBACK)
+    return ServerSpec(name="conformance", url=url, oauth=oauth, networks=LOOPBACK)
 
 
 async def machine(known: dict[str, Any], url: str) -> ClientCredentials:
@@ -144,7 +151,8 @@ async def issuer_of(url: str) -> str:
     parts = urlsplit(url)
     for path in (f"/.well-known/oauth-protected-resource{parts.path}",):
         found = await fetch(
-            Request(url=f"{parts.scheme}://{parts.netloc}{path}"), allow=LOOPBACK
+            OutgoingRequest(url=f"{parts.scheme}://{parts.netloc}{path}"),
+            allow=LOOPBACK,
         )
         if found.status == 200:
             return str(json.loads(found.body)["authorization_servers"][0])
@@ -163,14 +171,14 @@ def person(known: dict[str, Any]) -> AuthorizationCode:
     )
 
 
-async def visit(url: str) -> Redirected:
+async def visit(url: str) -> AuthorizationResponse:
     """As a browser whose owner agrees at once: the redirect is not followed."""
     import httpx
 
     async with httpx.AsyncClient(trust_env=False) as browser:
         answer = await browser.get(url)
     query = parse_qs(urlsplit(answer.headers["location"]).query)
-    return Redirected(
+    return AuthorizationResponse(
         code=query["code"][0],
         state=query.get("state", [None])[0],
         issuer=query.get("iss", [None])[0],

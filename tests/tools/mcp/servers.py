@@ -29,10 +29,10 @@ from starlette.routing import Route
 
 from tests.programs import need_program
 from tests.serving import BASE, Deadline, free_port
-from tools.mcp.spec import Program, Server
+from tools.mcp.server_spec import Program, ServerSpec
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
-TIME = Server(
+TIME = ServerSpec(
     name="time",
     program=Program(command=sys.executable, arguments=("-m", "mcp_server_time")),
 )
@@ -115,9 +115,11 @@ class OnLoopback:
     def app(self) -> Any:
         raise NotImplementedError
 
-    def spec(self, **changes: Any) -> Server:
+    def spec(self, **changes: Any) -> ServerSpec:
         url = f"http://127.0.0.1:{self.port}/mcp"
-        return Server(**{"name": "ours", "url": url, "networks": LOOPBACK, **changes})
+        return ServerSpec(
+            **{"name": "ours", "url": url, "networks": LOOPBACK, **changes}
+        )
 
     async def start(self) -> None:
         config = uvicorn.Config(
@@ -311,7 +313,7 @@ def javascript() -> str:
 
 
 @contextmanager
-def everything() -> Iterator[Server]:
+def everything() -> Iterator[ServerSpec]:
     """`@modelcontextprotocol/server-everything` over streamable HTTP."""
     package = installed("@modelcontextprotocol/server-everything")
     program = package / "@modelcontextprotocol" / "server-everything/dist/index.js"
@@ -324,7 +326,7 @@ def everything() -> Iterator[Server]:
     ) as process:
         with Deadline(process):
             _wait_for(process, port)
-        yield Server(
+        yield ServerSpec(
             name="everything", url=f"http://127.0.0.1:{port}/mcp", networks=LOOPBACK
         )
         process.kill()

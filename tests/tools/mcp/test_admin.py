@@ -12,13 +12,13 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from tools.mcp.definitions import Definition
-from tools.mcp.rows import McpServer, McpTool
+from tools.mcp.tool_definition import ToolDefinition
 from tools.models import Tool
+from tools.models.mcp_server import McpServer, McpTool
 
 pytestmark = pytest.mark.django_db
 ADD = reverse("admin:tools_mcpserver_add")
-EVIL = Definition(name="<b>x</b>", description="<script>alert(1)</script>")
+EVIL = ToolDefinition(name="<b>x</b>", description="<script>alert(1)</script>")
 PLANTED = "planted-secret-0123456789"
 
 
@@ -126,7 +126,7 @@ def test_what_a_session_finds_changed_is_seen_without_anybody_asking(
     connect(admin_client, clock)
     approve(admin_client, clock, "get_current_time")
     clock.refresh_from_db()
-    clock.notice_listing([Definition(name="get_current_time"), EVIL], {})
+    clock.update_listing([ToolDefinition(name="get_current_time"), EVIL], {})
     servers = text_of(admin_client.get(reverse("admin:tools_mcpserver_changelist")))
     assert "1 changed, held back" in servers
     assert "1 new" in servers
@@ -198,7 +198,7 @@ def test_a_server_is_made_and_its_secrets_are_never_shown(admin_client: Client):
     secret = f"Authorization: Bearer {PLANTED}"
     response = admin_client.post(ADD, form(secret=secret), follow=True)
     row = McpServer.objects.get()
-    assert row.revealed_headers() == {"Authorization": f"Bearer {PLANTED}"}
+    assert row.get_secret_headers() == {"Authorization": f"Bearer {PLANTED}"}
     told = text_of(response) + text_of(admin_client.get(page(row, "change")))
     assert "Set now: Authorization." in told
     assert PLANTED not in told

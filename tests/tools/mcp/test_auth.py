@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tools.mcp.auth import auth_of
 from tools.mcp.errors import SignInFailed
-from tools.mcp.spec import AuthorizationCode, Server
+from tools.mcp.oauth import build_auth
+from tools.mcp.server_spec import AuthorizationCode, ServerSpec
 
 URL = "https://host/mcp"
 ISSUER = "https://login.host"
@@ -52,7 +52,7 @@ def stored(expires_in: float) -> Store:
 def flow(store: Store) -> Any:
     """The requests that are made for one request of ours."""
     oauth = AuthorizationCode(redirect_uri="https://us/back", store=store)
-    auth = auth_of(Server(name="x", url=URL, oauth=oauth))
+    auth = build_auth(ServerSpec(name="x", url=URL, oauth=oauth))
     assert auth
     return auth.async_auth_flow(httpx2.Request("POST", URL))
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.mcp.definitions import Definition, namespaced
-from tools.mcp.spec import MAX_SERVER_NAME
+from tools.mcp.server_spec import MAX_SERVER_NAME
+from tools.mcp.tool_definition import ToolDefinition, build_tool_name
 from tools.registry import NAME
 
 SERVERS = st.from_regex(r"\A[a-z][a-z0-9-]{0,29}\Z")
@@ -16,24 +16,24 @@ SERVERS = st.from_regex(r"\A[a-z][a-z0-9-]{0,29}\Z")
 @given(SERVERS, st.text(min_size=1, max_size=200))
 def test_every_name_of_a_tool_fits_every_provider(server: str, tool: str):
     assert len(server) <= MAX_SERVER_NAME
-    assert NAME.match(namespaced(server, tool))
+    assert NAME.match(build_tool_name(server, tool))
 
 
 @given(SERVERS, SERVERS, st.text(min_size=1), st.text(min_size=1))
 def test_two_tools_never_get_one_name(one: str, other: str, a: str, b: str):
     if (one, a) != (other, b):
-        assert namespaced(one, a) != namespaced(other, b)
+        assert build_tool_name(one, a) != build_tool_name(other, b)
 
 
 def test_a_plain_name_is_kept_and_an_odd_one_mended():
-    assert namespaced("docs", "search") == "docs__search"
-    assert namespaced("docs", "search.all").startswith("docs__search_all_")
+    assert build_tool_name("docs", "search") == "docs__search"
+    assert build_tool_name("docs", "search.all").startswith("docs__search_all_")
 
 
 def test_what_is_stored_is_read_again():
-    definition = Definition(name="x", annotations={"readOnlyHint": True})
-    assert Definition.read(definition.stored) == definition
-    assert Definition.read(definition.stored).digest == definition.digest
+    definition = ToolDefinition(name="x", annotations={"readOnlyHint": True})
+    assert ToolDefinition.from_dict(definition.as_dict) == definition
+    assert ToolDefinition.from_dict(definition.as_dict).digest == definition.digest
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_what_is_stored_is_read_again():
     ],
 )
 def test_the_replay_class_is_what_the_server_hints(annotations: Any, replay: str):
-    assert Definition(name="x", annotations=annotations).replay == replay
+    assert ToolDefinition(name="x", annotations=annotations).replay == replay

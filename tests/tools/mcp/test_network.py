@@ -6,9 +6,9 @@ import pytest
 from tests.tools.mcp.servers import LOOPBACK
 from tests.tools.servers import answer, ok, redirect, serving
 from tools.errors import AddressRefused, AnswerTooLarge, BrokenAnswer, Unreachable
-from tools.mcp import network
-from tools.mcp.network import Health, http_client
-from tools.mcp.spec import Server
+from tools.mcp import http_transport
+from tools.mcp.http_transport import SessionHealth, http_client
+from tools.mcp.server_spec import ServerSpec
 
 
 async def public(host: str, port: int) -> list[str]:
@@ -20,8 +20,8 @@ async def loopback(host: str, port: int) -> list[str]:
 
 
 def client(networks=LOOPBACK, resolve=loopback, **values) -> httpx2.AsyncClient:
-    server = Server(name="x", url="http://x/", networks=networks, **values)
-    return http_client(server, Health(), resolve=resolve)
+    server = ServerSpec(name="x", url="http://x/", networks=networks, **values)
+    return http_client(server, SessionHealth(), resolve=resolve)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_a_redirect_is_not_followed():
 async def test_an_endless_answer_is_cut_off_unless_it_is_a_stream_of_events(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(network, "MAX_MESSAGE", 100)
+    monkeypatch.setattr(http_transport, "MAX_MESSAGE", 100)
     async with serving(ok(b"x" * 101)) as server, client() as http:
         with pytest.raises(AnswerTooLarge):
             await http.get(server.url())
@@ -90,7 +90,7 @@ async def test_an_endless_answer_is_cut_off_unless_it_is_a_stream_of_events(
 
 
 async def test_an_endless_event_is_cut_off(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(network, "MAX_MESSAGE", 100)
+    monkeypatch.setattr(http_transport, "MAX_MESSAGE", 100)
     event = b"data: " + b"x" * 100
     async with serving(ok(event, "text/event-stream")) as server, client() as http:
         with pytest.raises(AnswerTooLarge):
@@ -116,7 +116,10 @@ async def test_what_cannot_be_reached_or_read_is_told_without_an_address():
 
 
 async def test_a_lost_session_shows_in_the_health():
-    server, health = Server(name="x", url="http://x/", networks=LOOPBACK), Health()
+    server, health = (
+        ServerSpec(name="x", url="http://x/", networks=LOOPBACK),
+        SessionHealth(),
+    )
     async with (
         serving(answer("404 Not Found")) as web,
         http_client(server, health) as http,

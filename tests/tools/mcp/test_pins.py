@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from tools.mcp.definitions import Definition
-from tools.mcp.pins import compare
+from tools.mcp.tool_comparison import compare
+from tools.mcp.tool_definition import ToolDefinition
 
-OLD = Definition(
+OLD = ToolDefinition(
     name="add",
     description="Add two numbers.\nFast.",
     parameters={"type": "object", "properties": {"a": {"type": "integer"}}},
 )
 
 
-def changed(**values: Any) -> Definition:
-    return Definition.read({**OLD.stored, **values})
+def changed(**values: Any) -> ToolDefinition:
+    return ToolDefinition.from_dict({**OLD.as_dict, **values})
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_a_title_or_the_order_of_keys_is_no_change():
 
 
 def test_new_tools_and_those_that_are_gone_are_told():
-    new = Definition(name="new")
+    new = ToolDefinition(name="new")
     comparison = compare({"add": OLD}, [new])
     assert (comparison.new, comparison.gone) == ((new,), (OLD,))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tools.errors import AnswerTooLarge
-from tools.mcp import pipes
-from tools.mcp.client import short_session
+from tools.mcp import stdio_transport
+from tools.mcp.client import temporary_session
+from tools.mcp.server_spec import Program, ServerSpec
 from tools.mcp.session import Session
-from tools.mcp.spec import Program, Server
 from tools.registry import Context
 
 #: Answers what a session asks; calls as `answer` says, which is given its id.
@@ -57,7 +57,7 @@ async def talking(folder: Path, answer: str) -> AsyncGenerator[Session, None]:
     path = folder / "server.py"
     path.write_text(SERVER.format(answer=SAY + answer))
     program = Program(command=sys.executable, arguments=(str(path),))
-    async with short_session(Server(name="local", program=program)) as session:
+    async with temporary_session(ServerSpec(name="local", program=program)) as session:
         yield session
 
 
@@ -87,7 +87,7 @@ def answer(number):
 async def test_a_line_without_end_is_cut_off_and_its_program_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pipes, "MAX_MESSAGE", 1_000_000)
+    monkeypatch.setattr(stdio_transport, "MAX_MESSAGE", 1_000_000)
     answer = """
 def answer(number):
     while True:
@@ -103,7 +103,7 @@ def answer(number):
 async def test_a_whole_line_that_is_too_long_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pipes, "MAX_MESSAGE", 1_000)
+    monkeypatch.setattr(stdio_transport, "MAX_MESSAGE", 1_000)
     answer = 'def answer(number):\n    say(number, "x" * 1_000)\n'
     async with talking(tmp_path, answer) as session:
         with pytest.raises(AnswerTooLarge, match="larger than"):
@@ -133,7 +133,7 @@ def answer(number):
 async def test_a_program_that_does_not_heed_its_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pipes, "END_GRACE", 0.05)
+    monkeypatch.setattr(stdio_transport, "END_GRACE", 0.05)
     answer = """
 import atexit, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

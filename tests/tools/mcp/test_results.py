@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tools.errors import ToolError
+from tools.execution.output import render_output
 from tools.mcp.results import result_of
-from tools.output import rendered
 
 
 def said(*content: Mapping[str, Any], **more: Any) -> Any:
@@ -92,7 +92,7 @@ def test_resources_are_told_with_their_address():
     pdf = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": DATA}
     [_, file] = said({"type": "resource", "resource": pdf})
     assert file["filename"] == "a.pdf"
-    assert rendered([file]).output == [file]
+    assert render_output([file]).output == [file]
 
 
 def test_content_of_a_kind_yet_to_come_is_said_to_be_there():

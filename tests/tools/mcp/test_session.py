@@ -20,15 +20,20 @@ from tests.tools.mcp.servers import (
 )
 from tools.errors import AddressRefused, AnswerTooLarge, ToolError
 from tools.mcp import session as sessions
-from tools.mcp.client import close_all, session_of, short_session, tool_of
-from tools.mcp.definitions import Definition
-from tools.mcp.errors import ConnectionLost, HeldBack, NotConnected, SignInFailed
-from tools.mcp.look import look
-from tools.mcp.rows import McpServer
+from tools.mcp.client import build_tool, close_all, get_session, temporary_session
+from tools.mcp.connection_check import check_connection
+from tools.mcp.errors import (
+    ConnectionLost,
+    McpConnectFailed,
+    SignInFailed,
+    ToolNotApproved,
+)
+from tools.mcp.server_spec import Program, ServerSpec
 from tools.mcp.session import Session
-from tools.mcp.spec import Program, Server
+from tools.mcp.tool_definition import ToolDefinition
 from tools.models import Tool as Tools
-from tools.registry import Answer, Context, Tool
+from tools.models.mcp_server import McpServer
+from tools.registry import Context, FormAnswer, RuntimeTool
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +53,16 @@ async def in_thread(act: Any, *given: Any) -> Any:
     return await sync_to_async(act)(*given)
 
 
-async def tools_of(server: Server) -> dict[str, Tool]:
+async def tools_of(server: ServerSpec) -> dict[str, RuntimeTool]:
     return {
-        each.name: tool_of(server, each) for each in await session_of(server).tools()
+        each.name: build_tool(server, each)
+        for each in await get_session(server).tools()
     }
 
 
-async def call(server: Server, name: str, context: Context | None = None, **given: Any):
+async def call(
+    server: ServerSpec, name: str, context: Context | None = None, **given: Any
+):
     tool = (await tools_of(server))[name]
     return await tool.call(context or Context(), given)
 
@@ -105,15 +113,15 @@ async def test_tools_that_staff_do_not_allow_are_neither_listed_nor_called(
 ):
     server = ours.spec(allowed_tools=frozenset({"add"}))
     assert set(await tools_of(server)) == {"add"}
-    with pytest.raises(HeldBack):
-        await session_of(server).call("draw", {}, Context())
+    with pytest.raises(ToolNotApproved):
+        await get_session(server).call("draw", {}, Context())
 
 
 async def test_a_listing_is_kept_until_the_server_says_that_its_tools_changed(
     ours: Running,
 ):
     server = ours.spec()
-    session = session_of(server)
+    session = get_session(server)
     first = await session.tools()
     assert await session.tools() is first
     await call(server, "learn")
@@ -128,17 +136,17 @@ class Heard:
         self.listings: asyncio.Queue[set[str]] = asyncio.Queue()
         self.failures: list[ToolError] = []
 
-    async def listed(self, found: Sequence[Definition], about: Any) -> None:
+    async def report_listing(self, found: Sequence[ToolDefinition], about: Any) -> None:
         assert about["name"] == "ours"
         await self.listings.put({definition.name for definition in found})
 
-    async def failed(self, failure: ToolError) -> None:
+    async def report_failure(self, failure: ToolError) -> None:
         self.failures.append(failure)
 
 
 async def test_what_a_server_changes_is_noticed_before_anybody_calls(ours: Running):
     heard = Heard()
-    session = session_of(ours.spec(notice=heard))
+    session = get_session(ours.spec(notice=heard))
     await session.tools()
     assert "learned" not in await heard.listings.get()
     await session.call("learn", {}, Context())
@@ -149,9 +157,9 @@ async def test_what_a_server_changes_is_noticed_before_anybody_calls(ours: Runni
 
 async def test_why_no_session_can_be_opened_is_noticed():
     heard = Heard()
-    server = Server(name="shut", url="http://127.0.0.1:1/mcp", notice=heard)
+    server = ServerSpec(name="shut", url="http://127.0.0.1:1/mcp", notice=heard)
     with pytest.raises(AddressRefused):
-        await session_of(server).tools()
+        await get_session(server).tools()
     assert [type(each) for each in heard.failures] == [AddressRefused]
 
 
@@ -160,7 +168,7 @@ async def test_a_session_writes_what_it_finds_into_its_row(ours: Running):
     row = await McpServer.objects.acreate(
         name="ours", url=ours.spec().url, networks="127.0.0.0/8"
     )
-    session = session_of(row.spec)
+    session = get_session(row.spec)
     await session.tools()
     await row.arefresh_from_db()
     assert "add" in {each["name"] for each in row.listing}
@@ -168,10 +176,10 @@ async def test_a_session_writes_what_it_finds_into_its_row(ours: Running):
 
 
 async def test_a_tool_that_changed_is_held_back(ours: Running):
-    session = session_of(ours.spec())
-    with pytest.raises(HeldBack, match="waits for the staff's approval"):
+    session = get_session(ours.spec())
+    with pytest.raises(ToolNotApproved, match="waits for the staff's approval"):
         await session.call("add", {"a": 1, "b": 2}, Context(), digest="another")
-    with pytest.raises(HeldBack, match="no longer offers this tool"):
+    with pytest.raises(ToolNotApproved, match="no longer offers this tool"):
         await session.call("gone", {}, Context(), digest="any")
 
 
@@ -181,31 +189,31 @@ async def test_a_change_that_another_process_saw_holds_the_tool_back_at_once():
         row = await McpServer.objects.acreate(
             name="ours", url=server.spec().url, networks="127.0.0.0/8"
         )
-        await in_thread(look, row)
+        await in_thread(check_connection, row)
         await in_thread(row.approve, ["pay"], None)
 
-        async def used() -> Tool:
+        async def used() -> RuntimeTool:
             return (await in_thread(Tools.objects.available, None))["ours__pay"]
 
         tool = await used()
         assert await tool.call(Context(), {}) == "version 1"
 
         server.version = 2  # and it tells nobody
-        await in_thread(look, row)  # as staff do, in any other process
-        with pytest.raises(HeldBack, match="waits for the staff's approval"):
+        await in_thread(check_connection, row)  # as staff do, in any other process
+        with pytest.raises(ToolNotApproved, match="waits for the staff's approval"):
             await tool.call(Context(), {})
-        with pytest.raises(HeldBack):
+        with pytest.raises(ToolNotApproved):
             await (await used()).call(Context(), {})
         assert server.calls == 1
 
         await in_thread(row.approve, ["pay"], None)
-        with pytest.raises(HeldBack):  # of a turn that began before the approval
+        with pytest.raises(ToolNotApproved):  # of a turn that began before the approval
             await tool.call(Context(), {})
         # This session listed version 1 a moment ago, and asks again.
         assert await (await used()).call(Context(), {}) == "version 2"
 
         await in_thread(Tools.objects.filter(name="ours__pay").delete)
-        with pytest.raises(HeldBack, match="no longer allow this tool"):
+        with pytest.raises(ToolNotApproved, match="no longer allow this tool"):
             await tool.call(Context(), {})
         assert server.calls == 2
 
@@ -221,7 +229,7 @@ async def test_a_call_opens_no_connection_to_the_database():
         row = await McpServer.objects.acreate(
             name="ours", url=server.spec().url, networks="127.0.0.0/8"
         )
-        await in_thread(look, row)
+        await in_thread(check_connection, row)
         await in_thread(row.approve, ["pay"], None)
         tool = (await in_thread(Tools.objects.available, None))["ours__pay"]
         await tool.call(Context(), {})
@@ -241,17 +249,17 @@ async def test_a_call_opens_no_connection_to_the_database():
 async def test_calls_side_by_side_share_one_session(ours: Running):
     server = ours.spec(name="one")
     calls = [
-        session_of(server).call("add", {"a": n, "b": 0}, Context()) for n in range(9)
+        get_session(server).call("add", {"a": n, "b": 0}, Context()) for n in range(9)
     ]
     results = await asyncio.gather(*calls)
     assert [text.partition("\n")[0] for text in results] == [str(n) for n in range(9)]
-    assert session_of(server) is session_of(ours.spec(name="one"))
+    assert get_session(server) is get_session(ours.spec(name="one"))
 
 
 async def test_another_spec_of_the_same_name_gets_a_session_of_its_own(ours: Running):
-    old = session_of(ours.spec())
+    old = get_session(ours.spec())
     await old.tools()
-    new = session_of(ours.spec(headers={"X-Tenant": "b"}))
+    new = get_session(ours.spec(headers={"X-Tenant": "b"}))
     await new.tools()
     assert new is not old
     assert ours.seen.headers[-1]["x-tenant"] == "b"
@@ -265,7 +273,7 @@ async def test_headers_secret_ones_too_are_sent_and_are_in_no_repr(ours: Running
             return '{"Authorization": "Bearer hush"}'
 
     server = ours.spec(headers={"X-Plain": "1"}, secret_headers=Sealed())
-    await session_of(server).tools()
+    await get_session(server).tools()
     assert ours.seen.headers[-1]["authorization"] == "Bearer hush"
     assert ours.seen.headers[-1]["x-plain"] == "1"
     assert "hush" not in repr(server) + repr(await tools_of(server))
@@ -283,7 +291,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew_for_the_same_call
 
 async def test_a_call_whose_server_dies_fails_and_the_next_one_connects_again():
     async with running(Running()) as ours:
-        session = session_of(ours.spec())
+        session = get_session(ours.spec())
         task = asyncio.create_task(session.call("wait", {}, Context()))
         await ours.seen.started.wait()
         await ours.stop()
@@ -301,7 +309,7 @@ async def test_a_server_that_cannot_be_reached_is_left_in_peace_for_a_growing_wh
         for pause in (1, 2, 4):
             with pytest.raises(ToolError, match="cannot be reached"):
                 await session.tools()
-            with pytest.raises(NotConnected, match=f"again in {pause} seconds"):
+            with pytest.raises(McpConnectFailed, match=f"again in {pause} seconds"):
                 await session.tools()
             now[0] += pause
         await ours.start()
@@ -312,8 +320,8 @@ async def test_a_server_that_cannot_be_reached_is_left_in_peace_for_a_growing_wh
 async def test_an_idle_session_is_closed_and_opened_again(
     ours: Running, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sessions, "IDLE", 0)
-    session = session_of(ours.spec())
+    monkeypatch.setattr(sessions, "IDLE_TIMEOUT", 0)
+    session = get_session(ours.spec())
     await session.tools()
     while session.is_open:
         await asyncio.sleep(0)
@@ -321,16 +329,16 @@ async def test_an_idle_session_is_closed_and_opened_again(
 
 
 async def test_a_closed_session_opens_no_more(ours: Running):
-    async with short_session(ours.spec()) as session:
+    async with temporary_session(ours.spec()) as session:
         assert await session.tools()
         assert (await session.about())["name"] == "ours"
     assert not session.is_open
-    with pytest.raises(NotConnected, match="about to stop"):
+    with pytest.raises(McpConnectFailed, match="about to stop"):
         await session.tools()
 
 
 async def test_closing_ends_the_calls_that_run(ours: Running):
-    session = session_of(ours.spec())
+    session = get_session(ours.spec())
     task = asyncio.create_task(session.call("wait", {}, Context()))
     await ours.seen.started.wait()
     await close_all()
@@ -339,7 +347,7 @@ async def test_closing_ends_the_calls_that_run(ours: Running):
 
 
 async def test_a_caller_that_gives_up_leaves_the_connecting_to_others(ours: Running):
-    session = session_of(ours.spec())
+    session = get_session(ours.spec())
     first, second = (asyncio.create_task(session.tools()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -353,14 +361,14 @@ async def test_a_private_address_is_refused_unless_staff_allow_its_network(
     ours: Running,
 ):
     with pytest.raises(AddressRefused):
-        await session_of(ours.spec(networks=())).tools()
+        await get_session(ours.spec(networks=())).tools()
     assert not ours.seen.headers
 
 
 async def test_a_program_that_cannot_be_started_is_said_so():
-    server = Server(name="none", program=Program(command="/no/such/program"))
-    with pytest.raises(NotConnected, match="could not be started"):
-        await session_of(server).tools()
+    server = ServerSpec(name="none", program=Program(command="/no/such/program"))
+    with pytest.raises(McpConnectFailed, match="could not be started"):
+        await get_session(server).tools()
 
 
 # Others' servers
@@ -375,7 +383,7 @@ async def test_a_program_of_others_is_spoken_to_over_its_pipes():
 
 async def test_everything_that_the_reference_server_returns_is_read():
     with everything() as server:
-        assert (await session_of(server).about())["protocol"] == "2025-11-25"
+        assert (await get_session(server).about())["protocol"] == "2025-11-25"
         assert await call(server, "echo", message="hi") == "Echo: hi"
         kinds = [part["type"] for part in await call(server, "get-tiny-image")]
         assert kinds == ["input_text", "input_image", "input_text"]
@@ -393,11 +401,13 @@ async def test_everything_that_the_reference_server_returns_is_read():
 async def test_a_question_of_the_server_is_put_to_the_person_whose_call_it_is():
     asked: list[int | None] = []
 
-    async def ask(context: Context, message: str, schema: Mapping[str, Any]) -> Answer:
+    async def ask(
+        context: Context, message: str, schema: Mapping[str, Any]
+    ) -> FormAnswer:
         assert message.startswith("everything asks: ")
         assert "name" in schema["properties"]
         asked.append(context.user_id)
-        return Answer("accept", {"name": f"user {context.user_id}"})
+        return FormAnswer("accept", {"name": f"user {context.user_id}"})
 
     with everything() as server:
         first, second, nobody = await asyncio.gather(
@@ -415,9 +425,9 @@ async def test_a_server_that_lets_nobody_in_is_said_so():
     from tests.tools.servers import answer, serving
 
     async with serving(answer("401 Unauthorized")) as web:
-        server = Server(name="shut", url=web.url("/mcp"), networks=LOOPBACK)
+        server = ServerSpec(name="shut", url=web.url("/mcp"), networks=LOOPBACK)
         with pytest.raises(SignInFailed, match="HTTP 401"):
-            await session_of(server).tools()
+            await get_session(server).tools()
 
 
 @pytest.mark.parametrize("in_events", [False, True])

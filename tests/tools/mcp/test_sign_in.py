@@ -20,10 +20,10 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
 from tests.tools.mcp.oauth_server import SignInServer, sign_in_server
-from tools.mcp.auth import revocations
-from tools.mcp.look import look, seen
-from tools.mcp.rows import McpServer
-from tools.mcp.sign_in_rows import McpSignIn
+from tools.mcp.connection_check import check_connection, list_server
+from tools.mcp.oauth import build_revocations
+from tools.models.mcp_server import McpServer
+from tools.models.mcp_sign_in import McpSignIn
 
 #: Sessions write from threads of their own.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -102,12 +102,12 @@ def expire(row: McpServer) -> None:
 def test_somebody_signs_in_and_the_tools_are_listed(
     admin_client: Client, row: McpServer, server: SignInServer
 ):
-    assert "must sign in" in look(row)
+    assert "must sign in" in check_connection(row)
     told = sign_in(admin_client, row)
     assert "Signed in at signed." in told
     assert "Say who is signed in." in told
     assert row.signed_in_by == User.objects.get()
-    assert (row.error, look(row)) == ("", "")
+    assert (row.error, check_connection(row)) == ("", "")
     told = text_of(admin_client.get(page(row)))
     assert "Signed in by admin" in told
     assert "renewed by itself" in told
@@ -146,7 +146,7 @@ def test_a_client_that_staff_entered_is_used(
     row = row_for_known(server)
     assert "Signed in at signed." in sign_in(admin_client, row)
     expire(row)
-    assert look(row) == ""
+    assert check_connection(row) == ""
     assert set(server.accounts.clients) == {"ours"}
 
 
@@ -183,11 +183,11 @@ def test_a_token_that_ran_out_is_renewed_once_for_all(
 ):
     sign_in(admin_client, row)
     expire(row)
-    assert look(row) == ""
+    assert check_connection(row) == ""
     assert server.accounts.renewals == 1
     row.refresh_from_db()
     assert row.signed_in_until > timezone.now()
-    assert look(row) == ""
+    assert check_connection(row) == ""
     assert server.accounts.renewals == 1
 
 
@@ -196,7 +196,7 @@ def test_a_token_that_the_server_takes_no_more_is_renewed(
 ):
     sign_in(admin_client, row)
     server.accounts.access.clear()
-    assert look(row) == ""
+    assert check_connection(row) == ""
     assert server.accounts.renewals == 1
 
 
@@ -220,7 +220,7 @@ def test_where_tokens_cannot_be_renewed_it_is_said_when_to_sign_in_again(
     McpServer.objects.update(signed_in_until=timezone.now() - timedelta(hours=1))
     assert "It ran out" in text_of(admin_client.get(page(row)))
     server.accounts.access.clear()
-    assert "must sign in" in look(row)
+    assert "must sign in" in check_connection(row)
 
 
 def test_signing_out_forgets_the_tokens_everywhere(
@@ -232,7 +232,7 @@ def test_signing_out_forgets_the_tokens_everywhere(
     assert "Nobody is signed in." in told
     row.refresh_from_db()
     assert row.spec != before  # so that sessions with the tokens are used no more
-    assert "must sign in" in look(row)
+    assert "must sign in" in check_connection(row)
     assert before.oauth.store._load() == {}
 
 
@@ -253,7 +253,7 @@ def test_a_client_that_staff_entered_shows_its_secret_to_revoke(admin_client: Cl
     with sign_in_server(revokes=True) as server:
         row = row_for_known(server)
         sign_in(admin_client, row)
-    requests = async_to_sync(revocations)(row.spec)
+    requests = async_to_sync(build_revocations)(row.spec)
     assert {str(request.url) for request in requests} == {f"{server.origin}/revoke"}
     secret = b64encode(b"ours:hush-hush-hush-hush").decode()
     assert {request.headers["authorization"] for request in requests} == {
@@ -335,7 +335,7 @@ def test_a_sign_in_that_fails_leaves_the_one_before(
 ):
     sign_in(admin_client, row)
     sign_in(admin_client, row, "Refuse")
-    assert look(row) == ""
+    assert check_connection(row) == ""
 
 
 def test_a_server_that_registers_nobody_says_so(admin_client: Client):
@@ -390,6 +390,6 @@ def test_all_that_is_seen_of_a_signed_in_server_is_its_own(
     admin_client: Client, row: McpServer
 ):
     sign_in(admin_client, row)
-    found, about = seen(row.spec)
+    found, about = list_server(row.spec)
     assert [each.name for each in found] == ["whoami"]
     assert about["name"] == "signed"

@@ -1,0 +1,213 @@
+"""Spending of access tokens: reserved before a provider call, settled after it.
+
+A *balance* is the amount that one token has spent and reserved in one period. It
+changes by conditional updates only, so that concurrent calls, in any number of
+processes, never reserve more than the budget together. An *entry* is one request to a
+provider: first its maximum cost, then its real cost. If its process died, the sweep
+releases the entry once its deadline has passed.
+
+Money is in billionths of a US dollar, whole numbers, so that sums are exact in every
+database. Synchronous; a token without a budget has no rows here.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+from django.conf import settings
+from django.db import models, transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.access.errors import BudgetExhausted, Unauthorized
+from conversations.models.access_token import NANOS_PER_DOLLAR, AccessToken
+from llm.wire.items import new_id
+
+logger = logging.getLogger(__name__)
+
+MARGIN = 60.0  # seconds added to the longest possible call
+_MAX_NANOS = 10**9 * NANOS_PER_DOLLAR  # the column can store nine times as much
+MAX_RELEASED = 500  # most entries that one sweep releases
+
+
+def entry_id() -> str:
+    return new_id("led")
+
+
+class Balance(models.Model):
+    """The amounts that a token has spent and reserved in a period."""
+
+    token = models.ForeignKey(AccessToken, models.CASCADE, related_name="balances")
+    period = models.CharField(max_length=10)  # "total", "2026-11" or "2026-11-21"
+    spent = models.BigIntegerField(default=0, help_text=_("Billionths of a USD."))
+    reserved = models.BigIntegerField(default=0, help_text=_("Billionths of a USD."))
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(
+                fields=["token", "period"], name="conversations_balance_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(spent__gte=0, reserved__gte=0),
+                name="conversations_balance_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.period}: {dollars(self.spent)} USD"
+
+
+class LedgerEntry(models.Model):
+    """One request to a provider: reserved, then settled or released."""
+
+    class State(models.TextChoices):
+        RESERVED = "reserved", _("reserved")
+        SETTLED = "settled", _("settled")
+        RELEASED = "released", _("released")
+
+    id = models.CharField(
+        primary_key=True, max_length=64, default=entry_id, editable=False
+    )
+    balance = models.ForeignKey(Balance, models.CASCADE, related_name="entries")
+    state = models.CharField(
+        max_length=8, choices=State.choices, default=State.RESERVED
+    )
+    amount = models.BigIntegerField(help_text=_("Reserved, in billionths of a USD."))
+    cost = models.BigIntegerField(
+        null=True, help_text=_("What it came to, in billionths of a USD.")
+    )
+    deadline = models.DateTimeField(help_text=_("When its process counts as dead."))
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        default_permissions = ()
+        indexes = [
+            models.Index(
+                fields=["deadline"],
+                condition=models.Q(state="reserved"),
+                name="conversations_ledger_open",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+def nanos(amount: Decimal) -> int:
+    """USD in billionths, rounded up; at most a billion USD."""
+    return min(
+        _MAX_NANOS, int((amount * NANOS_PER_DOLLAR).to_integral_value(ROUND_CEILING))
+    )
+
+
+def dollars(amount: int) -> Decimal:
+    return Decimal(amount) / NANOS_PER_DOLLAR
+
+
+@transaction.atomic
+def reserve(entry: str, token_id: int, amount: int) -> None:
+    """Reserve `amount` for a new `entry`.
+
+    Raises BudgetExhausted, and Unauthorized where the token was deleted; then nothing
+    has changed.
+    """
+    tokens = AccessToken.objects.filter(pk=token_id)
+    if (token := tokens.only("budget", "budget_period").first()) is None:
+        raise Unauthorized
+    budget = token.budget_nanos
+    if budget is None:  # the budget was removed after the call began
+        return
+    balance, _ = Balance.objects.get_or_create(token=token, period=token.period())
+    fitting = Balance.objects.filter(
+        pk=balance.pk, reserved__lte=budget - amount - F("spent")
+    )
+    if not fitting.update(reserved=F("reserved") + amount):
+        raise budget_error(token)
+    LedgerEntry.objects.create(
+        pk=entry, balance=balance, amount=amount, deadline=_deadline()
+    )
+
+
+@transaction.atomic
+def settle(entry: str, cost: int) -> None:
+    """Record the real cost of `entry`. Idempotent; an unknown entry is ignored."""
+    entries = LedgerEntry.objects.filter(pk=entry).select_related("balance")
+    if (row := entries.first()) is None:
+        return
+    balance = Balance.objects.filter(pk=row.balance_id)
+    if _close(row, LedgerEntry.State.SETTLED, cost):
+        balance.update(reserved=F("reserved") - row.amount, spent=F("spent") + cost)
+        if cost > row.amount:
+            logger.warning(
+                "ledger entry %s cost %d billionths of a USD more than was reserved",
+                entry,
+                cost - row.amount,
+            )
+    elif _settle_late(entry, cost):
+        balance.update(spent=F("spent") + cost)
+
+
+def release_expired() -> int:
+    """Release reservations of processes that died; returns how many entries."""
+    expired = LedgerEntry.objects.filter(
+        state=LedgerEntry.State.RESERVED, deadline__lt=timezone.now()
+    )
+    return sum(_release(row) for row in expired.order_by("deadline")[:MAX_RELEASED])
+
+
+@transaction.atomic
+def _release(row: LedgerEntry) -> bool:
+    if not _close(row, LedgerEntry.State.RELEASED, 0):
+        return False
+    balance = Balance.objects.filter(pk=row.balance_id)
+    balance.update(reserved=F("reserved") - row.amount)
+    logger.warning("ledger entry %s was never settled, and is released", row.pk)
+    return True
+
+
+def _close(row: LedgerEntry, state: str, cost: int) -> bool:
+    """False where another process closed the entry first."""
+    open_ones = LedgerEntry.objects.filter(pk=row.pk, state=LedgerEntry.State.RESERVED)
+    return bool(open_ones.update(state=state, cost=cost))
+
+
+def _settle_late(entry: str, cost: int) -> bool:
+    """Settle an entry that was released because its call outlasted the deadline."""
+    released = LedgerEntry.objects.filter(pk=entry, state=LedgerEntry.State.RELEASED)
+    return bool(released.update(state=LedgerEntry.State.SETTLED, cost=cost))
+
+
+def check_budget(token: AccessToken) -> None:
+    """Check the budget for a turn that will run later. Raises BudgetExhausted."""
+    budget = token.budget_nanos
+    if budget is None:
+        return
+    spent, reserved = balance_of(token)
+    if spent + reserved >= budget:
+        raise budget_error(token)
+
+
+def balance_of(token: AccessToken) -> tuple[int, int]:
+    """Spent and reserved in the current period, in billionths of a USD."""
+    rows = Balance.objects.filter(token=token, period=token.period())
+    found: Any = rows.values_list("spent", "reserved").first()
+    return found or (0, 0)
+
+
+def budget_error(token: AccessToken) -> BudgetExhausted:
+    when = {"day": " for today", "month": " for this month"}
+    return BudgetExhausted(
+        f"What is left of this access token's budget"
+        f"{when.get(token.budget_period, '')} is not enough for this call;"
+        " ask for less, or have the budget raised."
+    )
+
+
+def _deadline() -> Any:
+    lifetime = settings.LLM_TOTAL_TIMEOUT + MARGIN
+    return timezone.now() + timedelta(seconds=lifetime)

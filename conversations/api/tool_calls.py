@@ -1,0 +1,282 @@
+"""API views of tool calls: questions to users, background calls, and the callback that
+receives results from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core import signing
+from django.core.exceptions import ValidationError as Misfit
+from django.db.models import QuerySet
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import generics, serializers, status
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations import engine
+from conversations.api import schema
+from conversations.api.errors import InvalidInput
+from conversations.api.pagination import OldestFirst
+from conversations.api.serializers import StrictSerializer, TextField
+from conversations.api.views import ApiView
+from conversations.engine import background_store
+from conversations.models import (
+    AlreadyDecided,
+    Conversation,
+    Question,
+    QuestionQuerySet,
+    ToolCall,
+)
+from conversations.models.access_token import Scope
+from conversations.turns.input_checks import InputError
+from tools.errors import ToolError
+from tools.execution.output import render_output
+
+NOTE_LENGTH = 500  # characters
+
+
+#: A token needs one of these scopes.
+_TOOLS = (Scope.CHAT, Scope.TOOLS)
+
+
+class QuestionAlreadyDecided(APIException):
+    status_code = status.HTTP_409_CONFLICT
+    default_detail = "This question has been decided already, or has expired."
+    default_code = "already_decided"
+
+
+class CallAlreadyOver(APIException):
+    status_code = status.HTTP_410_GONE
+    default_detail = "This call is over; its result is not used any more."
+    default_code = "call_over"
+
+
+class QuestionSerializer(serializers.ModelSerializer[Any]):
+    """What a call of a tool asks a person."""
+
+    conversation = serializers.CharField(
+        source="tool_call.turn.conversation_id", read_only=True
+    )
+    turn = serializers.CharField(source="tool_call.turn_id", read_only=True)
+    call_id = serializers.CharField(source="tool_call.call_id", read_only=True)
+    name = serializers.CharField(source="tool_call.name", read_only=True)
+    decided_by = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Question
+        fields = [
+            "id",
+            "kind",
+            "conversation",
+            "turn",
+            "call_id",
+            "name",
+            "message",
+            "schema",
+            "arguments",
+            "answer",
+            "state",
+            "note",
+            "asked_at",
+            "expires_at",
+            "decided_at",
+            "decided_by",
+        ]
+
+    @extend_schema_field({"type": ["string", "null"]})
+    def get_decided_by(self, question: Question) -> str | None:
+        return str(question.decided_by) if question.decided_by else None
+
+
+class AnswerSerializer(StrictSerializer):
+    action = serializers.ChoiceField(choices=["accept", "decline", "cancel"])
+    arguments = serializers.DictField(
+        required=False, help_text="Of an approval: what the call is to run with."
+    )
+    content = serializers.DictField(
+        required=False, help_text="Of a form: what was filled in."
+    )
+    note = TextField(required=False, allow_blank=True, max_length=NOTE_LENGTH)
+
+
+class CallSerializer(serializers.ModelSerializer[Any]):
+    """A call of a tool, and what has become of it."""
+
+    turn = serializers.CharField(source="turn_id", read_only=True)
+    delivered_in = serializers.CharField(
+        source="delivered_in_id", read_only=True, allow_null=True
+    )
+    seconds = serializers.FloatField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = ToolCall
+        fields = [
+            "id",
+            "turn",
+            "call_id",
+            "name",
+            "state",
+            "blocking",
+            "attempts",
+            "progress",
+            "seconds",
+            "error",
+            "started_at",
+            "accepted_at",
+            "deadline_at",
+            "ended_at",
+            "late_at",
+            "delivered_in",
+        ]
+
+
+class QuestionsView(ApiView, generics.ListAPIView[Question]):
+    token_scopes = _TOOLS
+    serializer_class = QuestionSerializer
+    pagination_class = None
+
+    def get_queryset(self) -> QuerySet[Question]:
+        return _questions(self.request).open()
+
+    @schema.describe(responses={200: QuestionSerializer(many=True), **schema.errors()})
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The open questions that this user may answer, oldest first."""
+        return super().get(request, *args, **kwargs)
+
+
+class QuestionView(ApiView, generics.RetrieveAPIView[Question]):
+    token_scopes = _TOOLS
+    serializer_class = QuestionSerializer
+
+    def get_queryset(self) -> QuerySet[Question]:
+        return _questions(self.request)
+
+    @schema.describe(responses={200: QuestionSerializer, **schema.errors(404)})
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+
+class AnswerView(ApiView):
+    token_scopes = _TOOLS
+    serializer_class = AnswerSerializer
+
+    @schema.describe(
+        request=AnswerSerializer,
+        responses={200: QuestionSerializer, **schema.errors(404, 409, *schema.BODY)},
+    )
+    def post(self, request: Request, pk: str) -> Response:
+        """Agree or not; who is first decides."""
+        question = get_object_or_404(_questions(request), pk=pk)
+        serializer = AnswerSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        answer_question(question, request.user, **serializer.validated_data)
+        return Response(QuestionSerializer(_questions(request).get(pk=pk)).data)
+
+
+def answer_question(
+    question: Question, user: Any, action: Any, **decision: Any
+) -> None:
+    """Record a user's decision and resume the turn.
+
+    Raises QuestionAlreadyDecided, InvalidInput.
+    """
+    try:
+        goes_on = question.decide(user, action, **decision)
+    except AlreadyDecided as exc:
+        raise QuestionAlreadyDecided from exc
+    except Misfit as exc:
+        (param, problems), *_ = exc.message_dict.items()
+        raise InvalidInput(InputError(param, problems[0])) from exc
+    if goes_on:
+        call = question.tool_call
+        engine.submit(call.turn_id, call.turn.conversation_id)
+    engine.notify_decision(question)
+
+
+class CallsView(ApiView, generics.ListAPIView[ToolCall]):
+    token_scopes = _TOOLS
+    serializer_class = CallSerializer
+    pagination_class = OldestFirst
+
+    def get_queryset(self) -> QuerySet[ToolCall]:
+        conversations = Conversation.objects.of(self.request.user)
+        conversation = get_object_or_404(conversations, pk=self.kwargs["pk"])
+        return ToolCall.objects.filter(turn__conversation=conversation)
+
+    @schema.describe(responses={200: CallSerializer, **schema.errors(400, 404)})
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """All calls of the conversation's tools, oldest first."""
+        return super().get(request, *args, **kwargs)
+
+
+class CallCancelView(ApiView):
+    token_scopes = _TOOLS
+    serializer_class = CallSerializer
+
+    @schema.describe(
+        request=None, responses={202: CallSerializer, **schema.errors(404)}
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """Cancel a call in the background; harmless where it is over."""
+        call = get_object_or_404(ToolCall.objects.of(request.user), pk=pk)
+        engine.cancel_call(call)
+        return Response(CallSerializer(call).data, status=status.HTTP_202_ACCEPTED)
+
+
+class ResultSerializer(StrictSerializer):
+    output = serializers.JSONField(required=False)
+    error = TextField(required=False, max_length=2000)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("output" in attrs) == ("error" in attrs):
+            raise serializers.ValidationError({"output": "Give 'output' or 'error'."})
+        return attrs
+
+
+class CallbackView(ApiView):
+    """Whoever has the address may post the result; nothing else is let in by it."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    serializer_class = ResultSerializer
+
+    @schema.describe(
+        request=ResultSerializer,
+        responses={204: None, **schema.errors(404, 410, *schema.BODY, public=True)},
+        auth=[],
+    )
+    def post(self, request: Request, token: str) -> Response:
+        """The result of a call that was accepted before. The first one counts."""
+        call = _find_call(token)
+        serializer = ResultSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        result = serializer.validated_data
+        error = result.get("error", "")
+        try:
+            output = render_output(f"Error: {error}" if error else result.get("output"))
+            engine.dispatch_result(
+                background_store.deliver(call.pk, output.output, error=error)
+            )
+        except ToolError as exc:
+            raise InvalidInput(InputError("output", str(exc))) from exc
+        except background_store.TooLate as exc:
+            raise CallAlreadyOver from exc
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _find_call(token: str) -> ToolCall:
+    try:
+        return get_object_or_404(ToolCall, pk=background_store.call_of(token))
+    except signing.BadSignature as exc:
+        raise Http404 from exc
+
+
+def _questions(request: Request) -> QuestionQuerySet:
+    return (
+        Question.objects.answerable_by(request.user)
+        .select_related("tool_call__turn", "decided_by")
+        .distinct()
+    )

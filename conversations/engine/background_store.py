@@ -1,0 +1,377 @@
+"""Database reads and writes for calls whose results the model does not wait for.
+
+Such a call has its own claim, lease and epoch, so it outlives its turn and the process.
+Its result starts the model once: in the turn that is open in its conversation, or in a
+new one. Synchronous; each function is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.core import signing
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Greatest
+from django.utils import timezone
+
+from conversations.engine import message_bounds
+from conversations.engine.database import sql
+from conversations.engine.database.durable_commit import sync_on_commit
+from conversations.engine.database.sql import LAPSED, Moment
+from conversations.models import Conversation, Item, Question, ToolCall, Turn
+from llm.wire.items import Item as ItemPayload
+from llm.wire.items import message
+from tools.execute import CallOutcome
+from tools.execution.output import Output
+from tools.models import Tool as ToolRow
+from tools.registry import Accepted, Context, RuntimeTool
+
+#: A call is claimed at most this many times. The number is lower than for turns, so
+#: that turns running beside a call that crashes the process outlast it.
+MAX_CLAIMS = 3
+CALL_ID_KEY = "parley:call_id"  # on a message that carries a result to the model
+_UNKNOWN = (
+    "Error: this call was interrupted and may or may not have taken effect. It is not"
+    " repeated."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallClaim:
+    """This process may run the call until the lease expires."""
+
+    pk: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWork:
+    """A background call with all that is needed to run it."""
+
+    call: ItemPayload
+    tools: Mapping[str, RuntimeTool]
+    context: Context
+    conversation_id: str
+    seconds_left: float
+    token: str | None  # the id of work that goes on elsewhere, for polling
+    outcome: CallOutcome | None = None  # set if the call must not run any more
+
+
+@dataclass(frozen=True, slots=True)
+class ConcludedCall:
+    """A call whose result is stored, and the turn that delivers it."""
+
+    conversation_id: str
+    new_turn: str | None = None  # opened for it; None: an open turn delivers it
+
+
+_SALT = "parley.callback"
+
+
+def callback_url(pk: int) -> str:
+    """The URL to which the call's result may be posted; "" if PUBLIC_URL is not set."""
+    if not settings.PUBLIC_URL:
+        return ""
+    token = signing.dumps(pk, salt=_SALT)
+    return f"{settings.PUBLIC_URL.rstrip('/')}/api/callbacks/{token}/"
+
+
+def call_of(token: str) -> int:
+    """Raises signing.BadSignature."""
+    pk: int = signing.loads(token, salt=_SALT)
+    return pk
+
+
+def find_due(limit: int) -> list[int]:
+    """Ids of calls that a process should take up."""
+    now = timezone.now()
+    unattended = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
+    to_do = (
+        Q(accepted_at=None)
+        | Q(poll_at__lt=now)
+        | Q(deadline_at__lt=now)
+        | Q(cancel_requested=True)
+    )
+    calls = ToolCall.objects.in_background().filter(unattended).filter(to_do)
+    return list(calls.order_by("pk").values_list("pk", flat=True)[:limit])
+
+
+def _lease() -> Any:
+    return Moment(settings.TURN_LEASE).expression
+
+
+@transaction.atomic
+def claim(pk: int) -> CallClaim | None:
+    free = Q(lease_until=None) | Q(lease_until__lt=Moment().expression)
+    claimable = ToolCall.objects.in_background().filter(free, pk=pk)
+    if not claimable.update(
+        epoch=F("epoch") + 1, claims=F("claims") + 1, lease_until=_lease()
+    ):
+        return None
+    return CallClaim(pk, ToolCall.objects.values_list("epoch", flat=True).get(pk=pk))
+
+
+def load(call_claim: CallClaim) -> CallWork:
+    rows = ToolCall.objects.select_related(
+        "turn__caused_by", "turn__conversation__owner"
+    )
+    row = rows.get(pk=call_claim.pk)
+    turn, conversation = row.turn, row.turn.conversation
+    tools = ToolRow.objects.available(conversation.owner)
+    tool = tools.get(row.name)
+    if row.deadline_at is None:
+        row.deadline_at = _deadline(row, tool)
+        ToolCall.objects.filter(pk=row.pk).update(deadline_at=row.deadline_at)
+    return CallWork(
+        call=_call(row),
+        tools=tools,
+        context=Context(
+            user_id=conversation.owner_id,
+            conversation_id=conversation.pk,
+            turn_id=turn.pk,
+            callback_url=callback_url(row.pk),
+            may_read_chats=turn.may_read_chats,
+        ),
+        conversation_id=conversation.pk,
+        seconds_left=(row.deadline_at - timezone.now()).total_seconds(),
+        token=row.token if row.accepted_at else None,
+        outcome=_final_outcome(row, call_claim, tool),
+    )
+
+
+def _deadline(row: ToolCall, tool: RuntimeTool | None) -> Any:
+    seconds = settings.BACKGROUND_TOOL_TIMEOUT
+    if tool is not None and tool.timeout is not None:
+        seconds = tool.timeout
+    return (row.started_at or timezone.now()) + timedelta(seconds=seconds)
+
+
+def _final_outcome(
+    row: ToolCall, call_claim: CallClaim, tool: RuntimeTool | None
+) -> CallOutcome | None:
+    if row.cancel_requested or message_bounds.is_halted(row.turn):
+        return _outcome(row, "cancelled", "Error: a person cancelled this call.")
+    if row.deadline_at and row.deadline_at <= timezone.now():
+        return _outcome(row, "timed_out", "Error: no result came in time.")
+    if row.claims > MAX_CLAIMS:
+        return _outcome(row, "unknown", _UNKNOWN)
+    if tool is None:
+        text = f"Error: the tool {row.name!r} is not available any more."
+        return _outcome(row, "failed", text)
+    is_repeated = call_claim.epoch > 1 and row.accepted_at is None
+    if is_repeated and tool.replay not in ("safe", "idempotent"):
+        return _outcome(row, "unknown", _UNKNOWN)
+    return None
+
+
+def _outcome(row: ToolCall, state: str, text: str) -> CallOutcome:
+    error = text.removeprefix("Error: ")
+    return CallOutcome(row.call_id, state, text, error[:1].upper() + error[1:], 0.0)
+
+
+def _call(row: ToolCall) -> ItemPayload:
+    """The model's call, with a person's edited arguments if there are any."""
+    items = Item.objects.filter(turn_id=row.turn_id, type="function_call")
+    payloads = items.values_list("payload", flat=True)
+    call: ItemPayload = next(p for p in payloads if p["call_id"] == row.call_id)
+    approved = row.questions.filter(state=Question.State.ACCEPTED, kind="approval")
+    for question in approved:
+        if question.is_edited:
+            return {**call, "arguments": orjson.dumps(question.answer).decode()}
+    return call
+
+
+def _call_query(call_claim: CallClaim) -> QuerySet[ToolCall]:
+    calls = ToolCall.objects.in_background()
+    return calls.filter(pk=call_claim.pk, epoch=call_claim.epoch)
+
+
+@transaction.atomic
+def renew(
+    beats: Mapping[CallClaim, str],
+) -> tuple[list[CallClaim], list[CallClaim]]:
+    """Renew our leases and save the latest progress. Returns the calls that another
+    process has claimed, and those to be cancelled."""
+    lost = []
+    for call_claim, progress in beats.items():
+        if not _call_query(call_claim).update(lease_until=_lease(), progress=progress):
+            lost.append(call_claim)
+    pks = ToolCall.objects.filter(
+        pk__in=[call_claim.pk for call_claim in beats], cancel_requested=True
+    ).values_list("pk", flat=True)
+    stopped = set(pks)
+    return lost, [call_claim for call_claim in beats if call_claim.pk in stopped]
+
+
+def accept(calls: QuerySet[ToolCall], accepted: Accepted) -> None:
+    """Mark the work as going on elsewhere; no process here runs it."""
+    now = timezone.now()
+    after = accepted.poll_after
+    calls.filter(state=ToolCall.State.EXECUTING).update(
+        blocking=False,
+        accepted_at=now,
+        lease_until=None,
+        claims=0,
+        token=accepted.token,
+        poll_after=after,
+        poll_at=None if after is None else now + timedelta(seconds=after),
+    )
+
+
+@transaction.atomic
+def record_accepted(call_claim: CallClaim, accepted: Accepted) -> None:
+    accept(_call_query(call_claim), accepted)
+
+
+@transaction.atomic
+def release(claims: Sequence[CallClaim]) -> None:
+    """Let another process continue the calls at once."""
+    for call_claim in claims:
+        # A release during a deploy is not a crash, so it does not count as a claim.
+        _call_query(call_claim).update(
+            lease_until=LAPSED.expression, claims=Greatest(F("claims") - 1, 0)
+        )
+
+
+def release_all() -> int:
+    """Release all calls. Called at the start of the only process: the process that ran
+    them is gone."""
+    running = ToolCall.objects.in_background().exclude(lease_until=None)
+    return running.update(lease_until=LAPSED.expression)
+
+
+def conclude(call_claim: CallClaim, outcome: CallOutcome) -> ConcludedCall | None:
+    """Store the result. None if the call is over or another process has claimed it."""
+    return _conclude(_call_query(call_claim), call_claim.pk, outcome)
+
+
+class TooLate(Exception):
+    """The call is over; its late result is not used."""
+
+
+def deliver(pk: int, output: Output, *, error: str = "") -> ConcludedCall:
+    """Store a result that was posted from outside. Raises TooLate, and DoesNotExist."""
+    call_id = ToolCall.objects.values_list("call_id", flat=True).get(pk=pk)
+    state = "failed" if error else "completed"
+    outcome = CallOutcome(call_id, state, output, error, 0.0)
+    calls = ToolCall.objects.in_background().filter(pk=pk)
+    if (concluded := _conclude(calls, pk, outcome)) is None:
+        ToolCall.objects.filter(pk=pk, late_at=None).update(late_at=timezone.now())
+        raise TooLate
+    return concluded
+
+
+@transaction.atomic
+def _conclude(
+    calls: QuerySet[ToolCall], pk: int, outcome: CallOutcome
+) -> ConcludedCall | None:
+    conversation = Conversation.objects.get(turns__tool_calls=pk)
+    late = None
+    if conversation.deleted_at and outcome.state in ("completed", "failed"):
+        text = "The conversation was deleted before the result came."
+        outcome = CallOutcome(outcome.call_id, "cancelled", f"Error: {text}", text, 0.0)
+        late = timezone.now()
+    changed = calls.update(
+        late_at=late,
+        state=outcome.state,
+        output=outcome.output,
+        error=outcome.error[:500],
+        ended_at=timezone.now(),
+        lease_until=None,
+        poll_at=None,
+    )
+    if not changed:
+        return None
+    sync_on_commit()
+    if outcome.full_text is not None:
+        from conversations.engine.turn_store import store_full_output
+
+        store_full_output(conversation.pk, outcome)
+    return ConcludedCall(conversation.pk, open_turn_for_results(conversation.pk))
+
+
+def open_turn_for_results(conversation_id: str) -> str | None:
+    """Open a turn that delivers new results to the model, if none is open and the
+    message that caused them may cause one more.
+
+    Returns the id of the new turn. Runs in the caller's transaction.
+    """
+    # Results of cancelled calls can wait until the person's next message.
+    if sql.first(sql.HAS_WAKING_RESULTS, [conversation_id]) is None:
+        return None
+    results = ToolCall.objects.opening_turns().filter(
+        turn__conversation_id=conversation_id
+    )
+    if not results.exists():
+        return None
+    open_turns = Turn.objects.not_finished().filter(conversation_id=conversation_id)
+    # A turn that is ending at this moment holds its row's lock, so this waits for it
+    # and then finds no open turn. Turns are locked before conversations, as everywhere.
+    if list(open_turns.select_for_update(no_key=True).values_list("pk", flat=True)):
+        return None
+    root_id = next(filter(message_bounds.may_cause_another, _roots(results)), None)
+    if root_id is None:
+        return None
+    Conversation.objects.select_for_update(no_key=True).only("pk").get(
+        pk=conversation_id
+    )
+    if open_turns.exists():
+        return None
+    root = Turn.objects.select_related("conversation").get(pk=root_id)
+    return message_bounds.open_turn(root).pk
+
+
+def _roots(results: QuerySet[ToolCall]) -> list[str]:
+    """The root turns of the messages that caused the results, newest result first."""
+    turns = results.order_by("-turn__created_at", "-turn").values_list(
+        "turn", "turn__caused_by"
+    )
+    return list(dict.fromkeys(root or turn for turn, root in turns))
+
+
+def find_conversations_to_wake(limit: int) -> list[str]:
+    """Conversations with undelivered results and no turn to deliver them: a process
+    died after it stored a result."""
+    results = ToolCall.objects.opening_turns()
+    ids = results.values_list("turn__conversation_id", flat=True).distinct()
+    return list(ids[:limit])
+
+
+@transaction.atomic
+def open_turns_for_results(limit: int) -> list[tuple[str, str]]:
+    """Open turns for such conversations. Returns pairs of turn and conversation id."""
+    turns = []
+    for conversation_id in find_conversations_to_wake(limit):
+        if turn_id := open_turn_for_results(conversation_id):
+            turns.append((turn_id, conversation_id))
+    return turns
+
+
+def has_undelivered_results(conversation_id: str) -> bool:
+    return sql.first(sql.HAS_UNDELIVERED, [conversation_id]) is not None
+
+
+def load_results(conversation_id: str) -> list[tuple[int, ItemPayload]]:
+    """Undelivered results as messages to the model, in the order in which the calls
+    ended."""
+    rows = ToolCall.objects.awaiting_delivery().filter(
+        turn__conversation_id=conversation_id
+    )
+    return [(row.pk, _result_message(row)) for row in rows.order_by("ended_at", "pk")]
+
+
+def _result_message(row: ToolCall) -> ItemPayload:
+    heading = f"Result of the call {row.call_id} of {row.name} in the background"
+    output: Output = row.output if row.output is not None else ""
+    payload = message("user", f"{heading}:")
+    if isinstance(output, str):
+        payload["content"][0]["text"] += f"\n\n{output}"
+    else:
+        payload["content"] += output
+    return {**payload, CALL_ID_KEY: row.call_id}

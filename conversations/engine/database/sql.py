@@ -1,0 +1,273 @@
+"""The turn protocol's most frequent statements, as SQL for SQLite and PostgreSQL.
+
+Every turn executes each of them several times, and building such a query with the ORM
+costs ten times the time that the database needs for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.db import connection
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from llm.db import raw_sql
+from llm.db.raw_sql import adapt_value
+from llm.wire.sanitize import replace_nul, sanitize_json
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time so many seconds from now by the database's clock, as the value of a
+    `_MOMENT`.
+
+    Leases use it because the clocks of several machines differ, and one that is ahead
+    would claim what others still run. With SQLite there is one process, whose clock is
+    used.
+    """
+
+    seconds: float = 0.0
+
+    @property
+    def value(self) -> Any:
+        if connection.vendor == "postgresql":
+            return float(self.seconds)
+        return adapt_value(timezone.now() + timedelta(seconds=self.seconds))
+
+    @property
+    def expression(self) -> Any:
+        """The time as an expression for Django's queries."""
+        if connection.vendor == "postgresql":
+            return Now() + timedelta(seconds=self.seconds)
+        return timezone.now() + timedelta(seconds=self.seconds)
+
+
+LAPSED = Moment(-1.0)  # the end of a released lease
+_MOMENT = "/* by the clock of all */ %s"
+_ON_POSTGRESQL = "(statement_timestamp() + make_interval(secs => %s))"
+
+_UNFINISHED = "('queued', 'in_progress', 'waiting')"
+
+#: The number of claims without progress after which a turn becomes a suspect: the
+#: process ended that often while it ran. From then on it runs alone, as one of the
+#: turns that were running has ended the process.
+TRUSTED = 2
+_FRUITLESS = "t.claims - t.claims_until_progress"
+_SUSPECT = f"""
+(NOT t.cancel_requested
+ AND {_FRUITLESS} BETWEEN {TRUSTED} AND {settings.TURN_MAX_CLAIMS - 1})
+"""
+
+#: Claimable turns `t`: queued ones whose predecessors are over, and running ones whose
+#: lease has expired. A cancelled one waits for no other turn. Takes the current time.
+_CLAIMABLE = f"""
+(t.status = 'queued'
+ OR (t.status = 'in_progress' AND t.lease_until < {_MOMENT})
+ OR (t.status = 'waiting' AND t.cancel_requested))
+AND (t.cancel_requested OR NOT EXISTS (
+    SELECT 1 FROM conversations_turn e
+    WHERE e.conversation_id = t.conversation_id AND e.status IN {_UNFINISHED}
+    AND (e.created_at < t.created_at OR (e.created_at = t.created_at AND e.id < t.id))
+))
+"""
+
+
+def _claim(condition: str) -> str:
+    return f"""
+    UPDATE conversations_turn AS t
+    SET epoch = epoch + 1, claims = claims + 1, status = 'in_progress',
+        last_sequence = NULL, lease_until = {_MOMENT},
+        started_at = COALESCE(started_at, %s),
+        deadline_at = COALESCE(deadline_at, {_MOMENT})
+    WHERE t.id = %s AND {condition}
+    RETURNING conversation_id, epoch, claims, claims - claims_until_progress,
+        seconds_left, deadline_at, {_MOMENT}
+    """
+
+
+#: A turn that runs alone may be a suspect.
+CLAIM_ALONE = _claim(_CLAIMABLE)
+CLAIM = _claim(f"{_CLAIMABLE} AND NOT {_SUSPECT}")
+
+CLAIMABLE_IN = f"""
+SELECT t.id FROM conversations_turn t
+WHERE t.conversation_id = %s AND {_CLAIMABLE} AND NOT {_SUSPECT}
+ORDER BY t.created_at, t.id LIMIT 1
+"""
+
+_TO_SWEEP = f"""
+SELECT t.id FROM conversations_turn t
+WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND NOT {_SUSPECT}
+ORDER BY t.created_at, t.id LIMIT %s
+"""
+#: Turns with fewer dead processes first: most of them were only running beside the
+#: cause.
+_SUSPECTS = f"""
+SELECT t.id, {_FRUITLESS} > {TRUSTED} FROM conversations_turn t
+WHERE t.status IN {_UNFINISHED} AND {_CLAIMABLE} AND {_SUSPECT}
+ORDER BY {_FRUITLESS}, t.created_at, t.id LIMIT %s
+"""
+
+
+def to_sweep(limit: int) -> list[str]:
+    """Skips turns whose row is locked: a claim would wait for it."""
+    return column(f"{_TO_SWEEP} {_skip_locked()}", [Moment(), limit])
+
+
+def suspects(limit: int) -> list[tuple[str, bool]]:
+    """Turns that must run alone, and whether they have ended a process again since they
+    became suspects."""
+    found = rows(f"{_SUSPECTS} {_skip_locked()}", [Moment(), limit])
+    return [(turn_id, bool(again)) for turn_id, again in found]
+
+
+def _skip_locked() -> str:
+    is_postgres = connection.vendor == "postgresql"
+    return "FOR NO KEY UPDATE OF t SKIP LOCKED" if is_postgres else ""
+
+
+#: Results of background calls that were not delivered to the model.
+_UNDELIVERED = """
+FROM conversations_toolcall c JOIN conversations_turn t ON t.id = c.turn_id
+WHERE t.conversation_id = %s AND NOT c.blocking AND c.delivered_in_id IS NULL
+AND c.state IN ('completed', 'failed', 'timed_out', 'cancelled', 'unknown', 'abandoned')
+"""
+
+HAS_UNDELIVERED = f"SELECT 1 {_UNDELIVERED} LIMIT 1"
+HAS_WAKING_RESULTS = f"""
+SELECT 1 {_UNDELIVERED} AND c.state NOT IN ('cancelled', 'abandoned') LIMIT 1
+"""
+
+
+#: A turn and its epoch; if there is a new snapshot, its items as JSON and its last
+#: sequence number; if the turn has progressed, its number of claims; as JSON, the
+#: response that its provider continues in the background.
+Beat = tuple[str, int, str | None, int | None, int | None, str | None]
+#: Columns of a turn that hold JSON.
+_JSON = frozenset({"partial", "provider_response", "usage", "error"})
+
+
+def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool | None:
+    """Write columns of a turn if it is running in this epoch.
+
+    Returns whether it is to be stopped; None if another run has claimed it.
+    """
+    columns = ", ".join(
+        f"{name} = {_MOMENT if isinstance(value, Moment) else '%s'}"
+        for name, value in changed.items()
+    )
+    found = rows(
+        f"UPDATE conversations_turn SET {columns}"
+        " WHERE id = %s AND epoch = %s AND status = 'in_progress'"
+        " RETURNING cancel_requested",
+        [*(_column(name, changed[name]) for name in changed), turn_id, epoch],
+    )
+    return bool(found[0][0]) if found else None
+
+
+def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
+    """Renew the leases of the turns that still run in the given epoch, and store their
+    snapshots.
+
+    Returns the turns that are to be stopped, with True, and those that other runs have
+    claimed, with False. Executes two statements for any number of turns: a thread gives
+    up the interpreter at each statement and at each row that it reads.
+
+    A turn whose row is locked is skipped: nearly always its own run is writing it, and
+    the other turns must not wait for that. A snapshot that ends before the last stored
+    event is older than the row, and is not stored.
+    """
+    if not beats:
+        return []
+    json_type = "jsonb" if connection.vendor == "postgresql" else "text"
+    number = "CAST(%s AS integer)"
+    json_value = f"CAST(%s AS {json_type})"
+    row_placeholder = f"(%s, {number}, {json_value}, {number}, {number}, {json_value})"
+    values = ", ".join([row_placeholder] * len(beats))
+    beat_values = [value for beat in beats for value in beat]
+    free, ids = "", []
+    if connection.vendor == "postgresql":
+        free = f"AND t.id IN ({_FREE} ({', '.join(['%s'] * len(beats))}) {_SKIPPING})"
+        ids = [turn_id for turn_id, *_ in beats]
+    raw_sql.execute(
+        _with_clock(f"""
+        UPDATE conversations_turn AS t
+        SET lease_until = {_MOMENT},
+            partial = CASE WHEN {_NEWER} THEN v.column3 ELSE t.partial END,
+            last_sequence = CASE WHEN {_NEWER} THEN v.column4 ELSE t.last_sequence END,
+            claims_until_progress = COALESCE(v.column5, t.claims_until_progress),
+            provider_response = COALESCE(v.column6, t.provider_response)
+        FROM (VALUES {values}) AS v WHERE t.id = v.column1 AND {_RUN} {free}
+        """),
+        [lease_until.value, *beat_values, *ids],
+    )
+    # The snapshots, which may be long, are not sent a second time.
+    values = ", ".join(["(%s, CAST(%s AS integer))"] * len(beats))
+    found = raw_sql.fetch_rows(
+        f"""
+        SELECT v.column1, t.id IS NOT NULL FROM (VALUES {values}) AS v
+        LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
+        WHERE t.id IS NULL OR t.cancel_requested
+        """,
+        [value for turn_id, epoch, *_ in beats for value in (turn_id, epoch)],
+    )
+    return [(turn_id, bool(is_ours)) for turn_id, is_ours in found]
+
+
+_NEWER = "v.column4 > COALESCE(t.last_sequence, -1)"
+_FREE = "SELECT f.id FROM conversations_turn f WHERE f.id IN"
+_SKIPPING = "FOR NO KEY UPDATE SKIP LOCKED"
+_RUN = "t.epoch = v.column2 AND t.status = 'in_progress'"
+
+
+def allow_long_idle() -> None:
+    """Let the current transaction idle longer. All others keep the few seconds of
+    `project.environment.scaled`, after which PostgreSQL frees the locks of a process
+    that hangs."""
+    raw_sql.execute("SET LOCAL idle_in_transaction_session_timeout = '60s'", [])
+
+
+def to_json(value: Any) -> str:
+    """JSON that PostgreSQL accepts: one rejected beat would fail all of them."""
+    try:
+        return replace_nul(orjson.dumps(value)).decode()
+    except orjson.JSONEncodeError:  # an unpaired surrogate, or too large a number
+        return json.dumps(sanitize_json(value))
+
+
+def _column(name: str, value: Any) -> Any:
+    if name in _JSON and value is not None:
+        return connection.ops.adapt_json_value(value, None)
+    return value
+
+
+def first(sql: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """The first row; None if there is none."""
+    found = rows(sql, values)
+    return found[0] if found else None
+
+
+def rows(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """JSON is returned as text by both databases."""
+    return raw_sql.fetch_rows(_with_clock(sql), [_value(value) for value in values])
+
+
+def _with_clock(sql: str) -> str:
+    on_postgresql = connection.vendor == "postgresql"
+    return sql.replace(_MOMENT, _ON_POSTGRESQL) if on_postgresql else sql
+
+
+def _value(value: Any) -> Any:
+    return value.value if isinstance(value, Moment) else adapt_value(value)
+
+
+def column(sql: str, values: Sequence[Any]) -> list[Any]:
+    """The first column of all rows."""
+    return [row[0] for row in rows(sql, values)]

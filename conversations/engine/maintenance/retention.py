@@ -1,0 +1,110 @@
+"""Erase expired rows and files, in small batches that hold locks only briefly.
+
+Deleted conversations and memories are erased after `DELETED_RETENTION_DAYS`, records
+of provider calls after `RETENTION_DAYS`. The work may be interrupted at any moment and
+repeated, also by two processes at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from axes.models import AccessFailureLog, AccessLog
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from conversations.access.budget import LedgerEntry
+from conversations.access.sessions import SignedInSession
+from conversations.models import Attachment, Conversation, IdempotencyKey, Turn
+from conversations.models.memory import Memory
+from llm.models import ModelCall
+
+IDEMPOTENCY_DAYS = 7  # that an Idempotency-Key is remembered
+LEDGER_DAYS = 30  # that closed ledger entries are kept
+SIGN_IN_DAYS = 90  # that attempts to sign in are kept
+BATCH = 500  # rows without dependents, per transaction
+TURNS, CONVERSATIONS = 25, 25  # per transaction; their dependent rows go with them
+
+
+def clean_up() -> Iterator[Counter[str]]:
+    """Erase everything that has expired, one transaction per step.
+
+    Yields the number of erased rows by kind. Synchronous.
+    """
+    while erased := _erase_conversation_batch():
+        yield erased
+    for name, expired in _expired_rows():
+        while count := _erase_batch(expired):
+            yield Counter({name: count})
+
+
+@transaction.atomic
+def _erase_conversation_batch() -> Counter[str]:
+    """Erase files first, then turns, then conversations, so that an interruption leaves
+    no row without its conversation."""
+    if (before := _cutoff(settings.DELETED_RETENTION_DAYS)) is None:
+        return Counter()
+    rows = Conversation.objects.filter(deleted_at__lt=before).order_by("deleted_at")
+    deleted = list(rows.values_list("pk", flat=True)[:CONVERSATIONS])
+    if files := list(Attachment.objects.filter(conversation__in=deleted)[:BATCH]):
+        return Counter({"files": _erase_files(files)})
+    turns = Turn.objects.filter(conversation__in=deleted).order_by()
+    if pks := list(turns.values_list("pk", flat=True)[:TURNS]):
+        return Counter({"turns": _erase_turns(pks)})
+    Conversation.objects.filter(pk__in=deleted).delete()
+    return Counter({"conversations": len(deleted)} if deleted else {})
+
+
+def _erase_files(rows: list[Attachment]) -> int:
+    # Files before rows: after a crash in between, the rows still name the files.
+    for row in rows:
+        if row.file.name:
+            row.file.storage.delete(row.file.name)
+    Attachment.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    return len(rows)
+
+
+def _erase_turns(pks: list[str]) -> int:
+    # The figures stay for accounting; an error detail may quote the conversation.
+    calls = ModelCall.objects.filter(turn_id__in=pks).exclude(error_detail="")
+    calls.update(error_detail="")
+    Turn.objects.filter(pk__in=pks).delete()
+    return len(pks)
+
+
+def _expired_rows() -> Iterator[tuple[str, QuerySet[Any]]]:
+    """Querysets of expired rows that have no dependent files or turns, by name."""
+    keys_before = _cutoff(IDEMPOTENCY_DAYS)
+    yield "idempotency keys", IdempotencyKey.objects.filter(created_at__lt=keys_before)
+    # `Balance` rows hold the sums, so closed entries can go.
+    closed = LedgerEntry.objects.exclude(state=LedgerEntry.State.RESERVED)
+    yield "ledger entries", closed.filter(deadline__lt=_cutoff(LEDGER_DAYS))
+    for attempts in (AccessLog, AccessFailureLog):
+        old = attempts.objects.filter(attempt_time__lt=_cutoff(SIGN_IN_DAYS))
+        yield "sign-in attempts", old
+    unused = timezone.now() - timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    yield "session records", SignedInSession.objects.filter(last_used_at__lt=unused)
+    yield "sessions", Session.objects.filter(expire_date__lt=timezone.now())
+    if before := _cutoff(settings.DELETED_RETENTION_DAYS):
+        yield "memories", Memory.objects.filter(deleted_at__lt=before)
+    if before := _cutoff(settings.RETENTION_DAYS):
+        yield "model calls", ModelCall.objects.filter(created_at__lt=before)
+
+
+@transaction.atomic
+def _erase_batch(expired: QuerySet[Any]) -> int:
+    pks = list(expired.order_by().values_list("pk", flat=True)[:BATCH])
+    if pks:
+        expired.model._default_manager.filter(pk__in=pks).delete()
+    return len(pks)
+
+
+def _cutoff(days: int) -> datetime | None:
+    """The time before which rows are erased; None if `days` is 0 (never)."""
+    return timezone.now() - timedelta(days=days) if days else None

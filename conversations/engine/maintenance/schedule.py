@@ -1,0 +1,133 @@
+"""Periodic jobs, each of which runs in one of the processes that run turns.
+
+An interval of a job, a day for example, is claimed with a row before the job runs. The
+row is in procrastinate's table of periodic jobs. In the embedded engine there is one
+process and no claim, so a job runs at each start too. A job that fails waits for its
+next interval: no job is urgent, and each also does what an earlier run has missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import connection
+
+from conversations.engine.database.executor import Database
+from tools.execute import format_trace
+
+logger = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 60.0  # seconds between checks for due jobs
+DAY = 24 * 3600.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    name: str
+    seconds: float  # from one run to the next
+    #: Runs the job in steps, on a thread; each step yields counts of what it has done.
+    steps: Callable[[], Iterator[Mapping[str, int]]]
+    is_on: Callable[[], bool] = lambda: True
+    is_slow: bool = False  # a step takes long before it writes
+    is_frequent: bool = False  # its runs are not logged
+
+
+def _clean_up() -> Iterator[Mapping[str, int]]:
+    from conversations.engine.maintenance.retention import clean_up
+
+    yield from clean_up()
+
+
+def _sync_models() -> Iterator[Mapping[str, int]]:
+    from conversations.engine.maintenance.model_sync import sync_models
+
+    yield from sync_models()
+
+
+def _index_messages() -> Iterator[Mapping[str, int]]:
+    from conversations.search.index import index_pending
+
+    yield from index_pending()
+
+
+#: All periodic jobs.
+JOBS = (
+    Job(name="clean_up", seconds=DAY, steps=_clean_up),
+    Job(
+        name="sync_models",
+        seconds=DAY,
+        steps=_sync_models,
+        is_on=lambda: settings.SYNC_MODELS,
+        is_slow=True,
+    ),
+    Job(
+        name="index_messages",
+        seconds=CHECK_INTERVAL,
+        steps=_index_messages,
+        is_slow=True,
+        is_frequent=True,
+    ),
+)
+
+
+class Schedule:
+    def __init__(self, database: Database, jobs: Sequence[Job] = JOBS) -> None:
+        self._database = database
+        self._jobs = jobs
+        self._claimed: dict[str, int] = {}  # the last interval claimed by any process
+
+    async def run_due(self) -> None:
+        for job in self._jobs:
+            interval = int(time.time() // job.seconds)
+            if not job.is_on() or self._claimed.get(job.name) == interval:
+                continue
+            is_ours = await self._database.write(claim, job.name, interval)
+            self._claimed[job.name] = interval
+            if is_ours:
+                await self._run(job)
+
+    async def _run(self, job: Job) -> None:
+        done: Counter[str] = Counter()
+        # A slow step would block the one writing thread for the writes of turns.
+        do = self._database.read if job.is_slow else self._database.write
+        steps = iter(job.steps())
+        try:
+            # Turns can write between two steps.
+            while (step := await do(_next, steps)) is not None:
+                done.update(step)
+        except Exception as exc:
+            logger.error("%s failed: %s", job.name, format_trace(exc))
+        summary = ", ".join(f"{name}: {count}" for name, count in sorted(done.items()))
+        if not job.is_frequent:
+            logger.info("%s: %s", job.name, summary or "nothing to do")
+
+
+def _next(steps: Iterator[Mapping[str, int]]) -> Mapping[str, int] | None:
+    return next(steps, None)
+
+
+def claim(name: str, interval: int) -> bool:
+    """True for one process per interval."""
+    if not settings.REDIS_URL:
+        return True
+    key: tuple[str, str, int] = (f"parley.{name}", "parley", interval)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO procrastinate_periodic_defers"
+            " (task_name, periodic_id, defer_timestamp) VALUES (%s, %s, %s)"
+            " ON CONFLICT DO NOTHING RETURNING id",
+            key,
+        )
+        if cursor.fetchone() is None:
+            return False
+        cursor.execute(
+            "DELETE FROM procrastinate_periodic_defers"
+            " WHERE task_name = %s AND periodic_id = %s AND defer_timestamp < %s",
+            key,
+        )
+    return True

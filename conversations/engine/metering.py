@@ -1,0 +1,235 @@
+"""Charge an access token for provider calls: reserve before each, settle after it.
+
+A `Meter` wraps the stream between the tool loop and `llm.policy`. A token with neither
+a budget nor a token rate limit has no meter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.conf import settings
+
+from conversations.access import budget, rate_limits
+from conversations.access.admission import token_bucket_owner
+from conversations.access.errors import PriceUnknown
+from conversations.access.rate_limits import Charge
+from conversations.engine.database.executor import Database
+from conversations.models.access_token import AccessToken
+from conversations.turns.history import BYTES_A_TOKEN, estimate_tokens
+from conversations.turns.loop import Stream
+from llm.adapt import merge_usage
+from llm.capabilities import Capabilities
+from llm.generation.result import cost_of
+from llm.http.client import ProviderCall
+from llm.models import MAX_COST
+from llm.policy import calls_made
+from llm.provider import Route
+from llm.wire.deltas import (
+    Delta,
+    FinishDelta,
+    StartDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.request import Request
+
+logger = logging.getLogger(__name__)
+
+#: Tokens of an answer where the caller sets no limit.
+DEFAULT_MAX_OUTPUT = 16_384
+#: Factor by which a prompt may be longer than our estimate.
+PROMPT_SAFETY_FACTOR = 2
+
+
+class Meter:
+    """Meter of one answer. `database` must be set before use."""
+
+    database: Database
+
+    def __init__(self, token: AccessToken, route: Route, *, taken: int = 0) -> None:
+        """`taken`: tokens already charged to the rate limit on admission."""
+        self._token = token
+        self._taken = taken
+        capabilities = Capabilities.from_dict(route.capabilities)
+        self._max_output_tokens = min(
+            DEFAULT_MAX_OUTPUT, capabilities.max_output_tokens or DEFAULT_MAX_OUTPUT
+        )
+        self._entries: list[tuple[str, int]] = []  # id and reserved amount
+
+    @classmethod
+    def of(
+        cls, token: AccessToken | None, route: Route, *, taken: int = 0
+    ) -> Meter | None:
+        if token is None:
+            return None
+        if token.budget is None and not token.tokens_per_minute:
+            return None
+        return cls(token, route, taken=taken)
+
+    async def admit(self, request: Request, route: Route) -> None:
+        """Reserve the maximum cost; called before each request to a provider.
+
+        Raises BudgetExhausted, PriceUnknown, Unauthorized.
+        """
+        if self._token.budget is None:
+            return
+        amount = max_cost(request, route)
+        if amount is None:
+            raise PriceUnknown(
+                f"Nobody knows what the model {route.name!r} costs, so a token with a"
+                " budget may not ask it; the staff can enter its prices."
+            )
+        entry = budget.entry_id()
+        self._entries.append((entry, amount))
+        # All writes go through one thread, so that the entry is settled after it is
+        # reserved, even if this coroutine is cancelled here.
+        await self.database.write(budget.reserve, entry, self._token.pk, amount)
+
+    def meter_stream(self, stream: Stream) -> Stream:
+        """`stream`, with its calls settled when it ends, in whatever way it ends."""
+
+        async def stream_and_settle(
+            request: Request, call: ProviderCall
+        ) -> AsyncGenerator[list[Delta], None]:
+            self._entries = []
+            request = self._with_output_limit(request)
+            totals = _StreamTotals()
+            try:
+                async with aclosing(stream(request, call)) as batches:
+                    async for deltas in batches:
+                        totals.add(deltas)
+                        yield deltas
+            finally:
+                self._settle(request, call, totals)
+
+        return stream_and_settle
+
+    def _with_output_limit(self, request: Request) -> Request:
+        """With a budget every request has an output limit, so that its cost has one."""
+        if self._token.budget is None or request.max_output_tokens is not None:
+            return request
+        return replace(request, max_output_tokens=self._max_output_tokens)
+
+    def _settle(
+        self, request: Request, call: ProviderCall, totals: _StreamTotals
+    ) -> None:
+        calls = [c for c in totals.calls(call) if c.started_at]
+        whole = [_with_usage(each, request, totals) for each in calls]
+        costs = [_cost(each) for each in whole]
+        for number, (entry, amount) in enumerate(self._entries):
+            cost = costs[number] if number < len(costs) else 0
+            charged = amount if cost is None else cost
+            self._run_in_background(self.database.write(budget.settle, entry, charged))
+        if limit := self._token.tokens_per_minute:
+            used = sum(map(_tokens, whole)) - self._taken
+            self._taken = 0
+            charge = Charge("tokens", limit, used)
+            owner = token_bucket_owner(self._token)
+            if settings.REDIS_URL:
+                self._run_in_background(
+                    self.database.read(rate_limits.charge, owner, charge)
+                )
+            else:
+                rate_limits.charge(owner, charge)
+
+    def _run_in_background(self, write: Awaitable[Any]) -> None:
+        asyncio.ensure_future(write).add_done_callback(_log_failure)
+
+
+@dataclass(slots=True)
+class _StreamTotals:
+    """Usage and size of the streamed deltas, for providers that report no usage."""
+
+    start: StartDelta | None = None
+    usage: UsageDelta | None = None
+    finish: FinishDelta | None = None
+    size: int = 0  # bytes
+
+    def add(self, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            match delta:
+                case StartDelta():
+                    self.start = delta
+                case UsageDelta():
+                    self.usage = merge_usage(self.usage, delta)
+                case FinishDelta():
+                    self.finish = delta
+                case ToolCallDelta():
+                    self.size += len(delta.arguments.encode(errors="replace"))
+                case _:
+                    text: str = getattr(delta, "text", "")
+                    self.size += len(text.encode(errors="replace"))
+
+    def calls(self, call: ProviderCall) -> list[ProviderCall]:
+        return calls_made(
+            call,
+            start=self.start or StartDelta(),
+            usage=self.usage or UsageDelta(),
+            finish=self.finish,
+        )
+
+
+def max_cost(request: Request, route: Route) -> int | None:
+    """The maximum cost of a request in billionths of a USD; None without prices.
+
+    Assumes the estimated prompt times a safety factor, and the longest answer allowed.
+    """
+    tokens = PROMPT_SAFETY_FACTOR * estimate_tokens(
+        request.instructions, request.items, request.tools
+    )
+    answer = request.max_output_tokens or DEFAULT_MAX_OUTPUT
+    plain = UsageDelta(tokens, answer)
+    # Writing a prompt to the provider's cache costs more than not caching it.
+    cached = UsageDelta(tokens, answer, cache_write_tokens=tokens)
+    costs = [cost_of(ProviderCall(usage=usage), route) for usage in (plain, cached)]
+    known = [cost for cost in costs if cost is not None]
+    return budget.nanos(max(known)) if known else None
+
+
+def _with_usage(
+    call: ProviderCall, request: Request, totals: _StreamTotals
+) -> ProviderCall:
+    """`call`, with our estimate for the usage that its provider did not report.
+
+    After a cut-off stream the reported usage is too low, or missing.
+    """
+    usage = call.usage or UsageDelta()
+    if call.error is not None and (call.http_status or 0) >= 400:
+        return replace(call, usage=UsageDelta(0, 0))  # rejected, and not billed
+    if call.error is not None and call.http_status is None:
+        return replace(call, usage=UsageDelta(0, 0))  # never reached the provider
+    estimated = totals.size // BYTES_A_TOKEN
+    answer = usage.output_tokens
+    if answer is None or call.finish is None:
+        answer = max(answer or 0, estimated)
+    prompt = usage.input_tokens
+    if prompt is None:
+        prompt = estimate_tokens(request.instructions, request.items, request.tools)
+    return replace(
+        call, usage=replace(usage, input_tokens=prompt, output_tokens=answer)
+    )
+
+
+def _cost(call: ProviderCall) -> int | None:
+    """Billionths of a USD."""
+    assert call.route is not None, "llm.policy says whom it asks"
+    cost = cost_of(call, call.route)
+    # An impossible cost comes from wrong data and is not charged.
+    return None if cost is None or cost >= MAX_COST else budget.nanos(cost)
+
+
+def _tokens(call: ProviderCall) -> int:
+    usage = call.usage or UsageDelta()
+    return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+
+
+def _log_failure(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (exc := done.exception()):
+        # The sweep releases the reservation after its deadline.
+        logger.error("a call could not be settled: %s", type(exc).__name__)

@@ -1,0 +1,63 @@
+"""Notifications for open pages, through the channel layer, and for the caches of other
+processes, through the engine. Any of them may be lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from channels.layers import get_channel_layer
+
+#: Open pages of this process, by conversation.
+open_pages: Counter[str] = Counter()
+
+
+def remove_open_page(conversation_id: str) -> None:
+    """Count one open page less."""
+    open_pages[conversation_id] -= 1
+    if not open_pages[conversation_id]:
+        del open_pages[conversation_id]
+
+
+def group_of(conversation_id: str) -> str:
+    """The channel-layer group for notifications about a conversation."""
+    return f"conversation.{conversation_id}"
+
+
+def group_of_user(user_id: int) -> str:
+    """The channel-layer group for notifications about a user's list of
+    conversations."""
+    return f"user.{user_id}"
+
+
+async def announce_title(user_id: int, conversation_id: str) -> None:
+    """Tell the user's open pages that a conversation has a new title."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(
+            group_of_user(user_id),
+            {"type": "conversation.renamed", "conversation": conversation_id},
+        )
+
+
+async def announce_turn(conversation_id: str, turn_id: str) -> None:
+    """Tell the conversation's open pages that a turn was opened."""
+    layer = get_channel_layer()
+    if layer is not None:
+        await layer.group_send(
+            group_of(conversation_id), {"type": "turn.queued", "turn": turn_id}
+        )
+
+
+_callbacks: dict[str, list[Callable[[], None]]] = {}
+
+
+def on(kind: str, act: Callable[[], None]) -> None:
+    """Call `act` when another process publishes `kind`; see
+    `engine.publish_notification`."""
+    _callbacks.setdefault(kind, []).append(act)
+
+
+def dispatch(kind: str) -> None:
+    for act in _callbacks.get(kind, ()):
+        act()

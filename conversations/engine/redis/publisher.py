@@ -1,0 +1,433 @@
+"""Redis Streams publisher for the events of this process's runs.
+
+Runs append and continue. One task sends what all of them have appended since its last
+write, in one write, and does not wait for the reply. After each write it pauses for
+twice the CPU time that this thread has used, so batches grow when this process is busy.
+A machine busy with other processes or a slow Redis does not lengthen the pause, until
+too many writes are in flight. Redis may become unavailable and come back empty, so the
+events of a run are kept until its end and can be sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import orjson
+from redis.exceptions import ConnectionError as Lost
+from redis.exceptions import ResponseError
+
+from conversations.engine.event_log import Position, StaleEpoch, find_earlier_position
+from conversations.engine.process import crash_points
+from conversations.engine.process.task_shutdown import cancel_and_wait
+from conversations.engine.redis.encoding import (
+    CHUNK_SIZE,
+    FIELD,
+    LARGE,
+    STORED_SEPARATELY,
+    Batch,
+    encode_line,
+    large_event_key,
+    pack,
+    stream_key,
+)
+from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
+from conversations.engine.redis.resp import Command, Reply
+from conversations.throttled_warning import ThrottledWarning
+from llm.wire.items import Event
+from llm.wire.response import TERMINAL
+
+logger = logging.getLogger(__name__)
+
+SHORTEST, LONGEST = 0.005, 0.05  # seconds of pause between two writes
+MAX_IN_FLIGHT = 16  # unanswered writes at most
+FIRST_PAUSE, BACKOFF = 0.1, 1.0  # seconds between two attempts, at first and at most
+UNFINISHED_EXPIRY = 24 * 3600  # seconds after which an open turn expires in Redis
+FINISHED_EXPIRY = 300  # seconds for a finished one; it is read from rows later
+MAX_LOG_SIZE = 64 * 1024 * 1024  # bytes of one turn; a longer one is read from its rows
+MAX_TOTAL_SIZE = 256 * 1024 * 1024  # bytes of all turns in memory; beyond, those ...
+SHORT_LOG_SIZE = 1024 * 1024  # ... that are longer than this are read from rows as well
+UNSENT_RETENTION = 60.0  # seconds for which a finished log waits for Redis
+
+_REFUSED = "equal or smaller"
+#: Append a batch and publish it to subscribers; a refused batch is not published.
+_APPEND_SCRIPT = """
+redis.call('XADD', KEYS[1], ARGV[2], ARGV[3], ARGV[4])
+redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
+"""
+#: Write a whole log again, unless a later epoch has begun.
+_RESTORE_SCRIPT = """
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+if last[1] and tonumber(string.match(last[1][1], '^%d+')) > tonumber(ARGV[1]) then
+  return 0
+end
+redis.call('DEL', KEYS[1])
+for i = 4, #ARGV, 2 do
+  redis.call('XADD', KEYS[1], ARGV[1] .. '-' .. ARGV[i], ARGV[3], ARGV[i + 1])
+end
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+
+
+class RunLog:
+    """The events of one run and how much of them Redis has."""
+
+    def __init__(
+        self,
+        turn_id: str,
+        on_change: Callable[[RunLog], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self.turn_id = turn_id
+        self.epoch = 0
+        self.ended = False  # the turn is over
+        self.closed = False  # the run is over
+        self.is_fenced = False
+        self.is_full = False  # no memory left for more of it
+        self.is_verified = True  # Redis holds exactly what `sent` says
+        self.sent = 0  # batches that Redis has
+        self.written = 0  # batches; those beyond `sent` are in flight
+        self.batches: list[Batch] = []
+        self.large: list[tuple[Position, bytes]] = []  # events to be stored separately
+        self.stored: list[str] = []  # their keys
+        self.size = 0  # bytes
+        self._lines: list[bytes] = []
+        self._next = 0  # number of the first line
+        self._on_change = on_change
+        self._on_fenced = on_fenced
+
+    def append(
+        self,
+        epoch: int,
+        events: Iterable[Event],
+        earlier_positions: Mapping[int, Position] | None = None,
+    ) -> None:
+        """See `event_log.Publisher`."""
+        if self.is_fenced:
+            raise StaleEpoch
+        self.epoch = epoch
+        for event in events:
+            self._add(
+                event,
+                find_earlier_position(event, earlier_positions)
+                if earlier_positions is not None
+                else None,
+            )
+        self._on_change(self)
+
+    def freeze(self) -> None:
+        """Turn the events since the last batch into a batch, which is the same if it is
+        sent again.
+
+        A log that is too long ends with an empty batch.
+        """
+        if not self._lines or self.large:
+            return
+        if self.size <= MAX_LOG_SIZE and not self.is_full:
+            self.batches.append(pack(self._next, self._lines))
+        elif self.batches[-1].data:
+            self.batches.append(Batch(self._next, b""))
+        self.size += len(self.batches[-1].data)
+        self._lines = []
+
+    def fence(self) -> None:
+        self.is_fenced = True
+        self._on_fenced()
+
+    @property
+    def is_sent(self) -> bool:
+        return self.is_fenced or (self.sent == len(self.batches) and not self._lines)
+
+    def _add(self, event: Event, earlier: Position | None) -> None:
+        data = orjson.dumps(event)
+        if len(data) > LARGE:
+            position = Position(self.epoch, event["sequence_number"])
+            self.large.append((position, data))
+            data = STORED_SEPARATELY
+        if not self._lines:
+            self._next = event["sequence_number"]
+        self._lines.append(encode_line(event["type"], earlier, data))
+        self.ended = self.ended or event["type"] in TERMINAL
+
+
+class RedisPublisher:
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._logs: dict[str, RunLog] = {}
+        self._changed: set[RunLog] = set()
+        self._work = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._storing: dict[RunLog, asyncio.Task[None]] = {}
+        self._connected = 0
+        self._in_flight: set[asyncio.Future[list[Reply]]] = set()
+        self._failed: BaseException | None = None  # the failure of one of them
+        self._pause = FIRST_PAUSE
+        #: Redis answers but refuses writes: it is full, read-only, or cannot save.
+        self._is_refused = False
+        self._warning = ThrottledWarning(logger, "Redis takes no events: %s")
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def close(self) -> None:
+        """Send what is left, if Redis is available."""
+        if self._task is None:
+            return
+        await cancel_and_wait([self._task, *self._storing.values()])
+        self._mark_unverified(self._logs.values())
+        try:
+            await self._flush()
+            await self._wait_for_replies(0)
+        except REDIS_ERRORS as exc:
+            logger.warning("Redis did not take the last events: %s", type(exc).__name__)
+
+    def open(self, turn_id: str, on_fenced: Callable[[], None]) -> RunLog:
+        log = self._logs[turn_id] = RunLog(turn_id, self._on_change, on_fenced)
+        return log
+
+    def end(self, turn_id: str) -> None:
+        """The run is over; its remaining events are still sent."""
+        if log := self._logs.get(turn_id):
+            log.closed = True
+            self._on_change(log)
+            asyncio.get_running_loop().call_later(UNSENT_RETENTION, self._forget, log)
+
+    def _forget(self, log: RunLog) -> None:
+        self._changed.discard(log)
+        log.large.clear()
+        if self._logs.get(log.turn_id) is log:
+            del self._logs[log.turn_id]
+
+    def _on_change(self, log: RunLog) -> None:
+        self._changed.add(log)
+        if log.large and log not in self._storing:
+            task = asyncio.ensure_future(self._store(log))
+            self._storing[log] = task
+            task.add_done_callback(lambda _: self._storing.pop(log))
+        self._work.set()
+
+    # Sending
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            began = time.thread_time()
+            try:
+                await self._flush()
+                rest = 2 * (time.thread_time() - began)
+                await asyncio.sleep(min(max(rest, SHORTEST), LONGEST))
+            except REDIS_ERRORS as exc:
+                self._warning.log(_reason(exc))
+                self._mark_unverified(self._logs.values())
+                await asyncio.sleep(self._pause)
+                self._pause = min(2 * self._pause, BACKOFF)
+
+    def _mark_unverified(self, logs: Iterable[RunLog]) -> None:
+        """Check what Redis holds before sending more."""
+        for log in logs:
+            log.is_verified = False
+            self._on_change(log)
+
+    async def _flush(self) -> None:
+        await self._bus.connect()
+        if self._connected != self._bus.connection_count:
+            self._connected = self._bus.connection_count
+            self._mark_unverified(self._logs.values())
+        changed, self._changed = self._changed, set()
+        try:
+            await self._verify_all([log for log in changed if not log.is_verified])
+            self._send([log for log in changed if not log.is_fenced])
+        except BaseException:
+            self._changed |= changed
+            raise
+        await self._wait_for_replies(MAX_IN_FLIGHT - 1)
+
+    async def _wait_for_replies(self, left: int) -> None:
+        """Returns once at most `left` writes are in flight. Raises the failure of a
+        write."""
+        while len(self._in_flight) > left:
+            await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _limit_memory(self, changed: list[RunLog]) -> None:
+        """Limit the memory for events, which are kept until the end of their run in
+        case Redis loses them."""
+        long = [log for log in changed if log.size > SHORT_LOG_SIZE and not log.is_full]
+        if long and sum(log.size for log in self._logs.values()) > MAX_TOTAL_SIZE:
+            for log in long:
+                log.is_full = True
+
+    def _send(self, logs: list[RunLog]) -> None:
+        self._limit_memory(logs)
+        commands: list[Command] = []
+        sent_batches: list[tuple[RunLog, int]] = []  # one for each command
+        for log in logs:
+            log.freeze()
+            self._write(commands, log, sent_batches)
+        if not sent_batches:
+            self._forget_sent(logs)
+            return
+        crash_points.reach("outbox.send:before")
+        answers = self._bus.execute(commands)
+        for log, sent in sent_batches:
+            log.written = max(log.written, sent)
+        self._in_flight.add(answers)
+        answers.add_done_callback(partial(self._handle_replies, logs, sent_batches))
+
+    def _handle_replies(
+        self,
+        logs: list[RunLog],
+        sent_batches: list[tuple[RunLog, int]],
+        done: asyncio.Future[list[Reply]],
+    ) -> None:
+        self._in_flight.discard(done)
+        if failed := done.exception():
+            self._fail(failed)
+            return
+        crash_points.reach("outbox.send:after")
+        refused: Exception | None = None
+        for (log, sent), answer in zip(sent_batches, done.result(), strict=True):
+            if not isinstance(answer, Exception):
+                log.sent = max(log.sent, sent)
+                if log.written < len(log.batches):
+                    self._on_change(log)
+                continue
+            self._mark_unverified([log])
+            if not (isinstance(answer, ResponseError) and _REFUSED in str(answer)):
+                refused = answer
+        self._is_refused = refused is not None
+        if refused is None:
+            self._pause = FIRST_PAUSE
+        else:
+            self._fail(refused)
+        self._forget_sent(logs)
+
+    def _fail(self, exc: BaseException) -> None:
+        self._failed = exc
+        self._work.set()
+
+    def _write(
+        self,
+        commands: list[Command],
+        log: RunLog,
+        sent_batches: list[tuple[RunLog, int]],
+    ) -> None:
+        key = stream_key(log.turn_id)
+        if not log.is_verified or log.written == len(log.batches):
+            return
+        channel = self._bus.channel_of(log.turn_id)
+        # While writes are refused, one batch tests whether they still are; otherwise
+        # everything would be sent again with each attempt.
+        last = log.written + 1 if self._is_refused else len(log.batches)
+        for number in range(log.written, last):
+            first, data = log.batches[number]
+            position = f"{log.epoch}-{first}"
+            commands.append(
+                ("EVAL", _APPEND_SCRIPT, 1, key, channel, position, FIELD, data)
+            )
+            sent_batches.append((log, number + 1))
+        if log.written == 0:
+            commands.append(("EXPIRE", key, UNFINISHED_EXPIRY))
+            # Earlier epochs are not needed: the epoch's log is complete by itself.
+            commands.append(("XTRIM", key, "MINID", f"{log.epoch}-0"))
+        if log.ended and last == len(log.batches):
+            keys = [key, *log.stored]
+            commands += [("EXPIRE", name, FINISHED_EXPIRY) for name in keys]
+        sent_batches += [(log, 0)] * (len(commands) - len(sent_batches))
+
+    def _forget_sent(self, logs: Iterable[RunLog]) -> None:
+        for log in logs:
+            if log.closed and log.is_sent:
+                self._forget(log)
+
+    async def _verify_all(self, logs: list[RunLog]) -> None:
+        if logs:
+            await self._wait_for_replies(0)
+        for log in logs:
+            await self._verify(log)
+
+    async def _verify(self, log: RunLog) -> None:
+        """Make Redis hold all batches up to `sent`, and none of another epoch."""
+        key = stream_key(log.turn_id)
+        async with self._bus.redis.pipeline(transaction=False) as pipeline:
+            pipeline.xlen(key)
+            pipeline.xrevrange(key, count=1)
+            length, newest = await pipeline.execute()
+        epoch, first = _newest_position(newest)
+        if epoch > log.epoch:
+            log.fence()
+            return
+        log.freeze()
+        known = length <= len(log.batches) and epoch == log.epoch
+        if known and length and log.batches[length - 1].first == first:
+            log.sent = length
+        elif log.sent or length:
+            await self._restore(key, log)
+        log.written = log.sent
+        log.is_verified = True
+
+    async def _restore(self, key: str, log: RunLog) -> None:
+        whole = [part for batch in log.batches for part in batch]
+        expiry = FINISHED_EXPIRY if log.ended else UNFINISHED_EXPIRY
+        done: Any = self._bus.redis.eval(
+            _RESTORE_SCRIPT, 1, key, log.epoch, expiry, FIELD, *whole
+        )
+        if await done:
+            log.sent = len(log.batches)
+            channel = self._bus.channel_of(log.turn_id)
+            await self._bus.redis.publish(channel, b"")
+        else:
+            log.fence()
+
+    async def _store(self, log: RunLog) -> None:
+        """Store large events before a batch refers to them; other turns continue."""
+        pause = 0.1
+        while log.large:
+            position, data = log.large[0]
+            key = large_event_key(log.turn_id, position)
+            try:
+                await self._store_one(key, data)
+                log.stored.append(key)
+                del log.large[:1]
+            except REDIS_ERRORS:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, BACKOFF)
+        self._changed.add(log)
+        self._work.set()
+
+    async def _store_one(self, key: str, data: bytes) -> None:
+        """Write in chunks, so that Redis replies in time to this command and to others.
+
+        Raises RedisConnectionError if Redis has lost the earlier chunks.
+        """
+        for first in range(0, len(data), CHUNK_SIZE):
+            piece = data[first : first + CHUNK_SIZE]
+            async with self._bus.redis.pipeline(transaction=False) as pipeline:
+                pipeline.strlen(key)
+                pipeline.setrange(key, first, piece)
+                pipeline.expire(key, UNFINISHED_EXPIRY)
+                known, *_ = await pipeline.execute()
+            if known < first:
+                raise Lost("it has begun anew")
+
+
+def _reason(exc: BaseException) -> str:
+    """Redis' error code (`OOM`, `READONLY`, `MISCONF`), never the rest of the message,
+    which may quote what was written."""
+    word = str(exc).partition(" ")[0] if isinstance(exc, ResponseError) else ""
+    name = type(exc).__name__
+    return f"{name} ({word})" if word.isupper() and word.isalpha() else name
+
+
+def _newest_position(newest: list[Any]) -> Position:
+    if not newest:
+        return Position(0, 0)
+    return Position.parse(newest[0][0].decode())

@@ -1,0 +1,215 @@
+"""The engine of many processes: rows in PostgreSQL, events in Redis.
+
+Worker processes run turns; all processes subscribe to them. A worker is woken by a job
+in the same transaction as the change, or by a notification; the workers' sweep makes up
+for lost ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from conversations.engine import notifications
+from conversations.engine.database.executor import Database
+from conversations.engine.engine import SWEEP_LIMIT, UNREACHABLE, Engine
+from conversations.engine.notifications import announce_turn
+from conversations.engine.redis import database_fallback
+from conversations.engine.redis.encoding import stream_key
+from conversations.engine.redis.event_log import RedisLog
+from conversations.engine.redis.jobs import Jobs, clean_up, enqueue
+from conversations.engine.redis.pubsub import REDIS_ERRORS, Bus
+from tools.execute import format_trace
+
+if TYPE_CHECKING:
+    from conversations.models import Turn
+
+logger = logging.getLogger(__name__)
+
+WATCH = 0.5  # seconds between checks of our own leases
+POLL_INTERVAL = 1.0  # seconds between reads of rows for subscribers of silent logs
+CLEAN_UP = 6 * 3600  # seconds between deletions of jobs of dead workers
+MARGIN = 1.0  # seconds before the end of a lease at which its run stops
+THREADS = 2  # of each kind; each thread has a connection
+
+
+class ScaledEngine(Engine):
+    def __init__(self, *, is_worker: bool) -> None:
+        self._bus = Bus(settings.REDIS_URL, self._receive_notification)
+        self._redis_log = RedisLog(self._bus)
+        database = Database(
+            writers=THREADS, readers=THREADS, patience=settings.TURN_LEASE - 2
+        )
+        super().__init__(self._redis_log, database)
+        self._is_worker = is_worker
+        self._jobs = Jobs(
+            self.admit, concurrency=max(2, settings.TURN_CONCURRENCY // 50)
+        )
+        self._renewed: dict[str, float] = {}  # when the lease was last renewed for sure
+        self._watched = self._watch_paused_until = self.loop.time()
+
+    async def start(self) -> None:
+        self._bus.start()
+        self._redis_log.start()
+        self._create_task(
+            self._every(POLL_INTERVAL, self._poll_fallback), name="heartbeat"
+        )
+        if self._is_worker:
+            self._create_task(self._every(WATCH, self._watch), name="heartbeat")
+            self._create_task(self._every(CLEAN_UP, self._clean_up), name="heartbeat")
+            self._jobs.start()
+            with suppress(*UNREACHABLE):
+                await super().start()
+
+    async def drain(self, grace: float) -> None:
+        self.draining = True
+        await self._jobs.stop()
+        await super().drain(grace)
+        await self._redis_log.aclose()
+        await self._bus.close()
+
+    # Queue
+
+    def submit(
+        self, turn_id: str, conversation_id: str, opened: Turn | None = None
+    ) -> None:
+        """The turn's job was committed with it; only the open pages need a
+        notification."""
+        if conversation_id:
+            self._create_task(announce_turn(conversation_id, turn_id), name="hint")
+
+    def put(self, turn_id: str, opened: Turn | None = None) -> None:
+        if self._is_worker:
+            super().put(turn_id)
+        elif not self.draining:
+            self._create_task(self._enqueue(turn_id), name="hint")
+
+    async def _enqueue(self, turn_id: str) -> None:
+        try:
+            await self._database.write(enqueue, turn_id)
+        except UNREACHABLE as exc:
+            logger.warning(
+                "turn %s is left to the sweep: %s", turn_id, format_trace(exc)
+            )
+
+    def cancel(self, turn_id: str) -> None:
+        if not self.stop(turn_id):
+            self._send_notification("cancel", turn_id)
+            self.put(turn_id)  # if no process runs it, a run ends it in order
+
+    def notify_result(self, conversation_id: str) -> None:
+        super().notify_result(conversation_id)
+        self._send_notification("news", conversation_id)
+
+    def notify_decision(self, turn_id: str, question_id: str) -> None:
+        super().notify_decision(turn_id, question_id)
+        self._send_notification("decided", turn_id, question_id)
+
+    def wake_background(self) -> None:
+        if self._is_worker:
+            super().wake_background()
+        self._send_notification("background")
+
+    def forget(self, turn_id: str) -> None:
+        super().forget(turn_id)
+        self._create_task(self._forget(turn_id), name="hint")
+
+    async def _forget(self, turn_id: str) -> None:
+        with suppress(*REDIS_ERRORS):
+            await self._bus.redis.delete(stream_key(turn_id))
+        await self._bus.publish_notification("forget", turn_id)
+
+    # Hints
+
+    def publish_notification(self, kind: str) -> None:
+        self._send_notification(kind)
+
+    def _send_notification(self, kind: str, *ids: str) -> None:
+        if not self._stopped.is_set():
+            self._create_task(self._bus.publish_notification(kind, *ids), name="hint")
+
+    def _receive_notification(self, kind: str, ids: list[str]) -> None:
+        match kind, ids:
+            case "cancel", [turn_id]:
+                self.stop(turn_id)
+            case "news", [conversation_id]:
+                super().notify_result(conversation_id)
+            case "decided", [turn_id, question_id]:
+                super().notify_decision(turn_id, question_id)
+            case "background", _ if self._is_worker:
+                super().wake_background()
+            case "forget", [turn_id]:
+                super().forget(turn_id)
+            case _:
+                notifications.dispatch(kind)
+
+    # Beats
+
+    async def _beat(self) -> None:
+        now = self.loop.time()
+        turn_ids = list(self.runs)
+        await super()._beat()
+        self._renewed.update(dict.fromkeys(turn_ids, now))
+
+    async def _watch(self) -> None:
+        """Stop the runs whose lease may have expired and been claimed elsewhere.
+
+        After this process itself has stood still, a heartbeat comes first, which knows
+        which leases are lost.
+        """
+        now = self.loop.time()
+        if now - self._watched > MARGIN:
+            self._watch_paused_until = now + settings.TURN_LEASE / 2
+        self._watched = now
+        if now < self._watch_paused_until:
+            return
+        self._renewed = {
+            turn_id: self._renewed.get(turn_id, now) for turn_id in self.runs
+        }
+        for turn_id, renewed in self._renewed.items():
+            if now - renewed > settings.TURN_LEASE - MARGIN:
+                logger.warning("turn %s: its lease cannot be renewed", turn_id)
+                self._fence(turn_id)
+                self._renewed[turn_id] = math.inf  # logged once
+
+    async def _clean_up(self) -> None:
+        await self._database.write(clean_up)
+
+    def _room(self) -> int:
+        """A worker takes only as many turns as it has room for, and leaves the rest to
+        others."""
+        return min(SWEEP_LIMIT, settings.TURN_CONCURRENCY - len(self._active_turns))
+
+    async def _poll_fallback(self) -> None:
+        """Serve subscribers from rows where these are ahead of a silent log: Redis may
+        be unavailable, refuse writes, or have lost events."""
+        quiet = self.loop.time() - POLL_INTERVAL
+        logs = self._redis_log.subscriber.active_logs()
+        waiting = {m.turn_id: m for m in logs if m.received_at < quiet}
+        if not waiting:
+            return
+        known = {
+            id: database_fallback.last_position(log) for id, log in waiting.items()
+        }
+        known_questions = frozenset(
+            chain.from_iterable(
+                map(database_fallback.recent_question_ids, waiting.values())
+            )
+        )
+        found = await self._database.read(
+            database_fallback.load_turns, known, known_questions
+        )
+        for turn_id in found.over:
+            waiting[turn_id].is_over = True
+            waiting[turn_id].wake()
+        for turn_id, standing in found.turns.items():
+            log = waiting[turn_id]
+            if log.received_at < quiet and database_fallback.extend_fallback(
+                log, standing
+            ):
+                log.wake()

@@ -1,0 +1,85 @@
+"""`POST /v1/responses/compact`: a model's summary of a long conversation.
+
+The summary is returned as an encrypted `compaction` item, which replaces all earlier
+items in the input of a later response.
+
+Source: https://platform.openai.com/docs/api-reference/responses/compact
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from dataclasses import replace
+
+from conversations.gateway import token_access
+from conversations.gateway.input_references import resolve_references
+from conversations.gateway.previous_responses import load_history, with_history
+from conversations.gateway.request import read_request
+from conversations.gateway.request_context import RequestContext
+from conversations.gateway.sealed_values import seal
+from conversations.gateway.stateless import StatelessResponse
+from llm.errors import BadRequest, BadResponse
+from llm.wire.items import new_id, output_text, user_message
+
+_INSTRUCTIONS = (
+    "Summarise this conversation for an assistant that will go on with it and sees"
+    " nothing else of it. Keep every fact, name, number, decision, open question and"
+    " wish of the user, and what tools have found out. Write plain text without a"
+    " preamble."
+)
+_NO_USAGE = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}
+
+
+async def compact(context: RequestContext) -> None:
+    body, user_id = context.body, context.token.user_id
+    if not body.get("model"):
+        raise BadRequest("Say which 'model' is to write the summary.", param="model")
+    database = context.resources.database
+    model_input = await resolve_references(
+        body.get("input") or [], context.token, database
+    )
+    if before := body.get("previous_response_id"):
+        items = await database.read(load_history, context.token, before)
+        model_input = with_history(items, model_input)
+    if not model_input:
+        raise BadRequest("There is nothing to compact.", param="input")
+    gateway_request = await read_request(
+        {"model": body["model"], "input": model_input, "store": False},
+        context.dialect,
+        context.token,
+        database,
+    )
+    gateway_request = await token_access.apply_limits(gateway_request, database)
+    context.exchange.response_headers |= gateway_request.headers
+    prompt = user_message(_INSTRUCTIONS)
+    request = replace(
+        gateway_request.request, items=[*gateway_request.request.items, prompt]
+    )
+    answer = StatelessResponse(
+        replace(gateway_request, request=request), context.resources.write_queue
+    )
+    async with aclosing(answer.events()) as batches:
+        async for _ in batches:
+            pass
+    if answer.builder.error:
+        raise answer.builder.error
+    summary = output_text(answer.builder.output)
+    if not summary.strip():
+        raise BadResponse("The model has written no summary; try again.")
+    sealed = seal("compaction", user_id, summary)
+    item = {"type": "compaction", "id": new_id("cmp"), "encrypted_content": sealed}
+    compacted = {
+        "id": new_id("resp"),
+        "object": "response.compaction",
+        "created_at": int(time.time()),
+        "output": [item],
+        "usage": answer.builder.usage or _NO_USAGE,
+    }
+    await context.exchange.answer(200, compacted)

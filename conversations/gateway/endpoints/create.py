@@ -1,0 +1,59 @@
+"""POST handlers of Chat Completions, Messages and Responses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from conversations.gateway import stateless, stored, token_access
+from conversations.gateway.input_references import resolve_input
+from conversations.gateway.previous_responses import (
+    check_outputs,
+    load_history,
+    with_history,
+)
+from conversations.gateway.request import read_request
+from conversations.gateway.request_context import RequestContext
+from llm.errors import BadRequest
+
+
+async def answer(context: RequestContext) -> None:
+    """Answer without storing anything but the usage."""
+    database, headers = context.resources.database, context.exchange.headers
+    gateway_request = await read_request(
+        context.body, context.dialect, context.token, database, headers
+    )
+    if gateway_request.dialect.is_open_responses:
+        check_outputs(gateway_request.request.items)
+    gateway_request = await token_access.apply_limits(gateway_request, database)
+    context.exchange.response_headers |= gateway_request.headers
+    await stateless.answer(
+        context.exchange, gateway_request, context.resources.write_queue
+    )
+
+
+async def respond(context: RequestContext) -> None:
+    """Answer a Responses request.
+
+    It is stored as a conversation of the token's user unless `store` is false.
+    """
+    body, database = {**context.body}, context.resources.database
+    body["input"] = await resolve_input(body, context.token, database)
+    if body.get("store") is not False:
+        await stored.create(replace(context, body=body))
+        return
+    check_stateless(body)
+    if (before := body.get("previous_response_id")) is not None:
+        items = await database.read(load_history, context.token, before)
+        body["input"] = with_history(items, body["input"])
+    await answer(replace(context, body=body))
+
+
+def check_stateless(body: dict[str, Any]) -> None:
+    """Raises BadRequest for fields that need a stored response."""
+    for name in ("background", "conversation"):
+        if body.get(name):
+            raise BadRequest(
+                f"{name!r} needs a response that is kept; leave out 'store: false'.",
+                param=name,
+            )

@@ -1,0 +1,112 @@
+"""`GET /v1/models`: the models that a token may use, in the shape of the caller's API.
+
+Source: https://platform.openai.com/docs/api-reference/models
+Source: https://platform.claude.com/docs/en/api/models-list
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+from django.contrib.auth import get_user_model
+
+from conversations.access.admission import check_model
+from conversations.gateway.cache import Cache
+from conversations.gateway.dialects import MESSAGES
+from conversations.gateway.model_resolution import clear_with_models
+from conversations.gateway.request_context import RequestContext
+from llm import router
+from llm.errors import ModelNotAvailable
+from llm.models import LanguageModel
+
+Shape = Callable[[str, LanguageModel], dict[str, Any]]
+
+
+async def list_models(context: RequestContext) -> None:
+    available = await _listed.get(context.token.user_id, context.resources.database)
+    found = {
+        n: row for n, row in available.items() if context.token.may_use_model(row.pk)
+    }
+    shape = _shape(context)
+    data = [shape(name, model) for name, model in found.items()]
+    if context.dialect is MESSAGES:
+        page = {
+            "data": data,
+            "has_more": False,
+            "first_id": data[0]["id"] if data else None,
+            "last_id": data[-1]["id"] if data else None,
+        }
+        await context.exchange.answer(200, page)
+    else:
+        await context.exchange.answer(200, {"object": "list", "data": data})
+
+
+async def get_model(context: RequestContext) -> None:
+    """One model, by any name that a request may use for it."""
+    name = unquote(context.path_params["name"])
+    key = context.token.user_id, name
+    found = await _named.get(key, context.resources.database)
+    check_model(context.token, found.pk, name)
+    await context.exchange.answer(200, _shape(context)(name, found))
+
+
+def _shape(context: RequestContext) -> Shape:
+    return _anthropic if context.dialect is MESSAGES else _openai
+
+
+def _openai(name: str, model: LanguageModel) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(model.created_at.timestamp()),
+        "owned_by": model.provider.name,
+        "display_name": model.public_name,
+        "capabilities": router.capabilities(model).to_dict(),
+    }
+
+
+def _anthropic(name: str, model: LanguageModel) -> dict[str, Any]:
+    capabilities = router.capabilities(model).to_dict()
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": model.public_name,
+        "created_at": model.created_at.isoformat().replace("+00:00", "Z"),
+        "max_input_tokens": capabilities.get("context_window"),
+        "max_tokens": capabilities.get("max_output_tokens"),
+        "capabilities": capabilities,
+    }
+
+
+def _list(user_id: int) -> dict[str, LanguageModel]:
+    """Models by alias, by `provider/model`, and by bare name if that is unique."""
+    user = get_user_model()._default_manager.get(pk=user_id)
+    available = list(router.available(user).order_by("provider__name", "name"))
+    names = [model.name for model in available]
+    found = {}
+    for model in available:
+        found[model.public_name] = model
+    for model in available:
+        found.setdefault(model.full_name, model)
+        if names.count(model.name) == 1:
+            found.setdefault(model.name, model)
+    return found
+
+
+def _find(key: tuple[int, str]) -> LanguageModel:
+    user_id, name = key
+    user = get_user_model()._default_manager.get(pk=user_id)
+    route = router.resolve(name, user=user)
+    assert route.model_id is not None, "names lead to rows"
+    found = router.available(user).filter(pk=route.model_id).first()
+    if found is None:
+        raise ModelNotAvailable(
+            f"There is no model {name!r}; choose another one.", param="model"
+        )
+    return found
+
+
+_listed: Cache[int, dict[str, LanguageModel]] = clear_with_models(Cache(_list))
+_named: Cache[tuple[int, str], LanguageModel] = clear_with_models(Cache(_find))

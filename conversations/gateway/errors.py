@@ -1,0 +1,75 @@
+"""Errors of the gateway's own endpoints, in addition to `llm.errors`."""
+
+from __future__ import annotations
+
+from conversations.engine.database import disk_space
+from conversations.engine.database.executor import is_database_unavailable
+from llm.errors import BadRequest, LLMError, TryAgain
+
+
+class NotFound(BadRequest):
+    """There is nothing at this address."""
+
+    code, status = "E_NOT_FOUND", 404
+    openai_code = "unknown_url"
+
+
+class NotAllowed(BadRequest):
+    """This address does not know this method."""
+
+    code, status = "E_METHOD_NOT_ALLOWED", 405
+    openai_code = "method_not_allowed"
+
+
+class InputTooLarge(BadRequest):
+    """A message with the files inside it is too large."""
+
+    code, status = "E_INPUT_TOO_LARGE", 413
+    openai_code = "input_too_large"
+
+
+class UploadQuotaExceeded(BadRequest):
+    """There is no room for the files inside the message."""
+
+    code, status = "E_UPLOAD_QUOTA", 413
+    openai_code = "quota_exceeded"
+
+
+class ShuttingDown(TryAgain):
+    """The server is going down; try again in a moment."""
+
+    code, status = "E_NOT_RUNNING", 503
+    openai_code = "not_running"
+
+
+class DatabaseUnavailable(TryAgain):
+    """The database cannot be reached; nothing was lost. Try again in a moment."""
+
+    code, status = "E_DATABASE_UNAVAILABLE", 503
+    openai_code = "database_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__(retry_after=2.0)
+
+
+class StorageFull(TryAgain):
+    """The server's storage is full; nothing was saved. Try again later."""
+
+    code, status = "E_STORAGE_FULL", 507
+    openai_code = disk_space.CODE
+
+    def __init__(self) -> None:
+        super().__init__(retry_after=float(disk_space.RETRY_AFTER))
+
+
+def unavailable_error(exc: BaseException) -> LLMError | None:
+    """The error for a full disk or an unreachable database, None for others."""
+    if disk_space.report_full(exc):
+        return StorageFull()
+    return DatabaseUnavailable() if is_database_unavailable(exc) else None
+
+
+class InternalServerError(LLMError):
+    """Something went wrong on our side; it is on record for the staff."""
+
+    code, status = "E_INTERNAL", 500

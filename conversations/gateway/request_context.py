@@ -1,0 +1,29 @@
+"""`RequestContext`: what an endpoint's handler gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from conversations.gateway.dialects import Dialect
+from conversations.gateway.http import Exchange
+from conversations.gateway.resources import Resources
+from conversations.models import AccessToken
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """An authenticated request."""
+
+    exchange: Exchange
+    resources: Resources
+    token: AccessToken
+    dialect: Dialect
+    body: dict[str, Any]  # {} if the method has no body
+    path_params: Mapping[str, str] = field(
+        default_factory=dict
+    )  # parameters of the path
+
+
+Handler = Callable[[RequestContext], Coroutine[Any, Any, None]]

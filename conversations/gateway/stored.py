@@ -1,0 +1,248 @@
+"""Handlers for stored responses: turns of a conversation, run by the engine.
+
+Any process can stream, cancel, retrieve and continue them. A disconnect cancels a
+response in the foreground; one in the `background` goes on.
+
+Source: https://platform.openai.com/docs/api-reference/responses
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from conversations import engine
+from conversations.gateway import stored_rows, token_access
+from conversations.gateway.dialects import RESPONSES
+from conversations.gateway.errors import ShuttingDown
+from conversations.gateway.http import (
+    RETRY_WAIT,
+    STATUS_WAIT,
+    EventStream,
+    queued_status_wait,
+)
+from conversations.gateway.request import GatewayRequest, read_request
+from conversations.gateway.request_context import RequestContext
+from conversations.gateway.resources import Resources
+from conversations.gateway.stored_rows import StoredResponse
+from llm.errors import BadRequest, LLMError
+from llm.wire.facades.errors import openai_error_of, restore_error, retry_after
+from llm.wire.items import Event
+from llm.wire.response import TERMINAL
+
+_STOP_TIMEOUT = 5.0  # seconds that a cancelled turn gets to end in order
+_PAGE_SIZE = 20  # items
+_MAX_DIGITS = 15  # of an event's sequence number
+
+
+async def create(context: RequestContext) -> None:
+    body, resources = context.body, context.resources
+    if body.get("stream") and body.get("starting_after") is not None:
+        raise BadRequest("'starting_after' is for GET.", param="starting_after")
+    gateway_request = await read_request(
+        body, context.dialect, context.token, resources.database
+    )
+    gateway_request = await token_access.apply_limits(
+        gateway_request, resources.database, is_stored=True
+    )
+    context.exchange.response_headers |= gateway_request.headers
+    turn = await open_turn(gateway_request, resources)
+    if gateway_request.request.stream:
+        answering = _send_stream(context, turn)
+    elif body.get("background"):
+        await context.exchange.answer(200, turn.unstarted_response("queued"))
+        return
+    else:
+        answering = _send_whole(context, turn)
+    try:
+        await answering
+    except asyncio.CancelledError:
+        if not turn.background:
+            stored_rows.stop_soon(turn.id, resources.write_queue)
+        raise
+
+
+async def open_turn(
+    gateway_request: GatewayRequest, resources: Resources
+) -> StoredResponse:
+    """Store the request as a turn and queue it. Raises LLMError."""
+    turn = await resources.database.write(stored_rows.open_turn, gateway_request)
+    engine.submit(turn.id, turn.conversation_id)
+    return turn
+
+
+async def retrieve(context: RequestContext) -> None:
+    query = context.exchange.query
+    starting_after = query.get("starting_after", "-1")
+    if starting_after != "-1" and not (
+        starting_after.isdecimal() and len(starting_after) <= _MAX_DIGITS
+    ):
+        raise BadRequest(
+            "'starting_after' must be the number of an event.", param="starting_after"
+        )
+    if (stream := query.get("stream", "false")) not in ("true", "false"):
+        raise BadRequest("'stream' must be true or false.", param="stream")
+    turn = await _find(context)
+    if stream == "true":
+        await _send_stream(context, turn, int(starting_after))
+    else:
+        await context.exchange.answer(200, turn.to_dict())
+
+
+async def cancel(context: RequestContext) -> None:
+    """Cancel a response and answer once it has stopped; no effect if it is over."""
+    turn = await _find(context)
+    if not turn.is_over:
+        await context.resources.database.write(stored_rows.stop, turn.id)
+        async with asyncio.timeout(_STOP_TIMEOUT):
+            await engine.response_of(turn.id)
+        turn = await _find(context)
+    await context.exchange.answer(200, turn.to_dict())
+
+
+async def delete(context: RequestContext) -> None:
+    turn = await _find(context)
+    await context.resources.database.write(stored_rows.delete, turn.id)
+    engine.forget(turn.id)
+    body = {"id": turn.id, "object": "response", "deleted": True}
+    await context.exchange.answer(200, body)
+
+
+async def list_input_items(context: RequestContext) -> None:
+    turn = await _find(context)
+    query = context.exchange.query
+    limit = query.get("limit", str(_PAGE_SIZE))
+    if not (limit.isdecimal() and len(limit) < 4 and 1 <= int(limit) <= 100):
+        raise BadRequest("'limit' must be a number from 1 to 100.", param="limit")
+    if (order := query.get("order", "desc")) not in ("asc", "desc"):
+        raise BadRequest("'order' must be asc or desc.", param="order")
+    items = list(turn.inputs)
+    if order == "desc":
+        items.reverse()
+    if after := query.get("after"):
+        indexes = [n for n, item in enumerate(items) if item["id"] == after]
+        items = items[indexes[0] + 1 :] if indexes else []
+    page = items[: int(limit)]
+    body = {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(items) > len(page),
+    }
+    await context.exchange.answer(200, body)
+
+
+async def _find(context: RequestContext) -> StoredResponse:
+    key = context.token, context.path_params["id"]
+    return await context.resources.database.read(stored_rows.find, *key)
+
+
+# Streaming
+
+#: The epoch of a turn's first run. Later runs and streams rebuilt from rows cut the
+#: same text into other events, so their sequence numbers differ.
+FIRST_EPOCH = 1
+
+
+class StreamExpired(BadRequest):
+    """The events of this response are no longer kept as they were sent."""
+
+    code = "E_STREAM_GONE"
+
+
+async def _send_whole(context: RequestContext, turn: StoredResponse) -> None:
+    error: Mapping[str, Any] | None = None
+    response: dict[str, Any] = {}
+    async with aclosing(events_of(turn)) as batches:
+        async for events in batches:
+            for event in events:
+                if event["type"] == "error":
+                    error = event["error"]
+            if events[-1]["type"] in TERMINAL:
+                response = events[-1]["response"]
+    if not response:
+        raise ShuttingDown
+    body = turn.writer().whole(response)
+    if response["status"] == "failed" and not body["output"]:
+        raise error_of_response(response, error)
+    await context.exchange.answer(200, body)
+
+
+def _status_wait(turn: StoredResponse) -> float:
+    """The longest wait, because another process may run the turn."""
+    return (
+        STATUS_WAIT
+        if turn.is_over
+        else max(STATUS_WAIT + RETRY_WAIT, queued_status_wait())
+    )
+
+
+async def _send_stream(
+    context: RequestContext, turn: StoredResponse, starting_after: int = -1
+) -> None:
+    writer = turn.writer(starting_after)
+    stream = EventStream(context.exchange, partial(_status_wait, turn))
+    error: Mapping[str, Any] | None = None
+    try:
+        async with aclosing(events_of(turn, starting_after)) as batches:
+            async for events in batches:
+                if not stream.has_begun and events[-1]["type"] == "response.failed":
+                    error = next((e["error"] for e in events if "error" in e), None)
+                    if not events[-1]["response"]["output"] and starting_after < 0:
+                        raise error_of_response(events[-1]["response"], error)
+                frames = writer.feed_bytes(events)
+                if stream.has_begun or any(map(_has_output, events)):
+                    await stream.write(frames)
+                else:
+                    stream.buffer(frames)
+        if not writer.ended and not stream.has_begun:
+            raise ShuttingDown
+        if not writer.ended:
+            # Another process continues the turn; `starting_after` streams the rest.
+            error = RESPONSES.error(ShuttingDown(), "")["error"]
+            event = {"type": "error", "sequence_number": 0, "error": error}
+            await stream.write(writer.feed_bytes([event]))
+        await stream.end(b"")
+    finally:
+        stream.stop_heartbeats()
+
+
+async def events_of(
+    turn: StoredResponse, starting_after: int = -1
+) -> AsyncGenerator[list[Event], None]:
+    """All events from the beginning, with the request's fields echoed.
+
+    Raises StreamExpired if `starting_after` is set but the numbering has changed.
+    """
+    must_match_numbers = starting_after >= 0
+    async with aclosing(engine.subscribe(turn.id)) as batches:
+        async for entries in batches:
+            if must_match_numbers and entries[0].log_position.epoch > FIRST_EPOCH:
+                raise StreamExpired(
+                    "The events of this response are no longer kept as they were sent."
+                    " Leave out 'starting_after' to be sent it all.",
+                    param="starting_after",
+                )
+            must_match_numbers = False
+            yield [turn.add_echo(entry.event) for entry in entries]
+
+
+def _has_output(event: Event) -> bool:
+    kind = event["type"]
+    return kind.startswith("response.output") or kind in TERMINAL
+
+
+def error_of_response(
+    response: Mapping[str, Any], recorded_error: Mapping[str, Any] | None
+) -> LLMError:
+    """The exception for a failed turn, with the status of the same error elsewhere."""
+    error = openai_error_of(response, recorded_error)
+    code = str((response.get("error") or {}).get("code"))
+    wait = retry_after(recorded_error or {})
+    raised = restore_error(code, error["message"], error["param"], wait)
+    raised.type, raised.openai_code = error["type"], error["code"]
+    return raised

@@ -1,0 +1,292 @@
+"""Database access for stored responses. Synchronous, for the database's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from conversations import engine
+from conversations.access import budget
+from conversations.access.gateway_visibility import visible_conversations, visible_turns
+from conversations.engine.replay import replay
+from conversations.engine.turn_loader import REQUEST_OPTIONS
+from conversations.gateway.errors import UploadQuotaExceeded
+from conversations.gateway.input_references import InputMissing
+from conversations.gateway.previous_responses import (
+    check_outputs,
+    find_missing_call,
+    find_turn,
+    load_items_up_to,
+)
+from conversations.gateway.request import GatewayRequest
+from conversations.gateway.write_behind import WriteBehindQueue
+from conversations.models import AccessToken, Conversation, Item, Turn
+from conversations.models.access_token import Scope
+from conversations.turns.attachments import UploadRefused, check_inline_quota
+from conversations.turns.name_sets import AllExcept
+from conversations.turns.steps import is_allowed, is_limited
+from llm.errors import BadRequest
+from llm.models import LanguageModel
+from llm.wire.facades.responses_writer import ResponsesWriter
+from llm.wire.items import Event, message, new_id
+from llm.wire.items import Item as ItemPayload
+from llm.wire.request import Request
+from llm.wire.response import ResponseBuilder
+
+_UNSET: tuple[Any, ...] = (None, (), [], {})
+
+
+class ResponseNotFound(BadRequest):
+    """There is no such response; it may have been deleted, or never kept."""
+
+    code, status = "E_RESPONSE_NOT_FOUND", 404
+    openai_code = "response_not_found"
+
+
+class ConversationNotFound(BadRequest):
+    """There is no such conversation of yours."""
+
+    code, status = "E_CONVERSATION_NOT_FOUND", 404
+    openai_code = "conversation_not_found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """A stored response, as its endpoints need it."""
+
+    id: str
+    conversation_id: str
+    echo: Mapping[str, Any]
+    server_tools: Collection[str]
+    receipts: bool = False
+    created_at: int = 0
+    is_over: bool = False
+    background: bool = False
+    inputs: Sequence[ItemPayload] = ()
+    #: The response as rows have it; recent events may be only in the event log.
+    current_response: Mapping[str, Any] = field(default_factory=dict)
+
+    def writer(self, starting_after: int = -1) -> ResponsesWriter:
+        return ResponsesWriter(
+            server_tools=self.server_tools,
+            receipts=self.receipts,
+            starting_after=starting_after,
+        )
+
+    def add_echo(self, event: Event) -> Event:
+        """Replace the engine's values in the event's response by the request's own."""
+        if "response" in event:
+            return {**event, "response": {**event["response"], **self.echo}}
+        return event
+
+    def unstarted_response(self, status: str) -> dict[str, Any]:
+        """The response object of a turn that has not started."""
+        builder = ResponseBuilder(
+            id=self.id, model="", echo=self.echo, created_at=self.created_at
+        )
+        return {**builder.response([]), "status": status}
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.writer().whole({**self.current_response, **self.echo})
+
+
+@transaction.atomic
+def open_turn(gateway_request: GatewayRequest) -> StoredResponse:
+    """Raises BadRequest, PreviousNotFound, ConversationNotFound, BudgetExhausted,
+    UploadQuotaExceeded."""
+    budget.check_budget(gateway_request.token)
+    try:
+        check_inline_quota(gateway_request.token.user_id, gateway_request.request.items)
+    except UploadRefused as exc:
+        raise UploadQuotaExceeded(str(exc), param="input") from exc
+    conversation, parent = _find_conversation(gateway_request)
+    model = _model(gateway_request)
+    if conversation is None:
+        conversation = Conversation.objects.create(
+            owner_id=gateway_request.token.user_id, language_model=model
+        )
+    echo = {
+        **gateway_request.dialect.echo(gateway_request.body, gateway_request.request)
+    }
+    echo |= {"model": gateway_request.body["model"], "store": True}
+    own_tools = gateway_request.own_tools
+    turn = conversation.open_turn(
+        [_to_stored_item(item) for item in gateway_request.request.items],
+        language_model=model,
+        parent=parent,
+        access_token=gateway_request.token,
+        options={
+            **_options(gateway_request.request),
+            "tools": [
+                t
+                for t in gateway_request.request.tools
+                if t.get("name") not in own_tools
+            ],
+            "server_tools": sorted(own_tools),
+            "instructions": gateway_request.request.instructions,
+            "ignore_invalid_options": (
+                gateway_request.parley_options.ignore_invalid_options
+            ),
+            "max_tool_calls": gateway_request.max_tool_calls,
+            "gateway": {
+                "echo": echo,
+                "receipts": gateway_request.parley_options.receipts,
+                # The request names a conversation, and its token may read chats.
+                "chats": gateway_request.body.get("conversation") is not None
+                and gateway_request.token.has_scope(Scope.CHAT),
+            },
+        },
+    )
+    _check_input(gateway_request.request.items, turn)
+    return _response_of(turn)
+
+
+def _check_input(items: Sequence[ItemPayload], turn: Turn) -> None:
+    """Raises BadRequest for an output without a call, InputMissing if the conversation
+    is empty."""
+    if items and not find_missing_call(items):
+        return
+    items_so_far = load_items_up_to(turn)
+    if not items_so_far:
+        raise InputMissing(param="input")
+    check_outputs(items_so_far)
+
+
+def find(token: AccessToken, response_id: str) -> StoredResponse:
+    """Raises ResponseNotFound."""
+    turns = visible_turns(token).select_related("language_model__provider")
+    turn = turns.filter(pk=response_id)
+    if (found := turn.first()) is None:
+        raise ResponseNotFound(f"There is no response {response_id[:80]!r}.")
+    return _response_of(found, with_items=True)
+
+
+def stop(response_id: str) -> None:
+    engine.cancel(Turn(pk=response_id))
+
+
+def stop_soon(response_id: str, records: WriteBehindQueue) -> None:
+    """Queue `stop`, for a caller that cannot wait because it was cancelled."""
+    records.add(partial(stop, response_id))
+
+
+@transaction.atomic
+def delete(response_id: str) -> None:
+    """Delete a turn; turns that continue it are attached to its parent."""
+    turn = Turn.objects.select_related("conversation").get(pk=response_id)
+    if not turn.is_finished:
+        engine.cancel(turn)
+    if turn.conversation.turns.count() == 1:
+        turn.conversation.delete_softly()
+        return
+    turn.children.update(parent=turn.parent)
+    turn.delete()
+
+
+def _response_of(turn: Turn, *, with_items: bool = False) -> StoredResponse:
+    options = turn.options.get("gateway") or {}
+    echo = options.get("echo") or {"model": _model_name(turn)}
+    rows = (
+        list(Item.objects.filter(turn=turn).order_by("position")) if with_items else []
+    )
+    return StoredResponse(
+        id=turn.pk,
+        conversation_id=turn.conversation_id,
+        echo={**echo, "conversation": {"id": turn.conversation_id}},
+        server_tools=_server_tools(turn),
+        receipts=options.get("receipts") is True,
+        created_at=int(turn.created_at.timestamp()),
+        is_over=turn.is_finished,
+        background=echo.get("background") is True,
+        inputs=[row.payload for row in rows if row.origin == Item.Origin.INPUT],
+        current_response=_current_response(turn, rows) if with_items else {},
+    )
+
+
+def _server_tools(turn: Turn) -> Collection[str]:
+    """A turn from the chat page has no list, so it may call all server tools."""
+    named, choice = turn.options.get("server_tools"), turn.options.get("tool_choice")
+    if named is not None and not is_limited(choice):
+        return frozenset(named)
+    declared = [str(tool.get("name")) for tool in turn.options.get("tools") or ()]
+    return AllExcept([name for name in declared if is_allowed(name, choice)])
+
+
+def _model(gateway_request: GatewayRequest) -> LanguageModel:
+    assert gateway_request.route.model_id is not None, "names lead to rows"
+    return LanguageModel.objects.get(pk=gateway_request.route.model_id)
+
+
+def _model_name(turn: Turn) -> str:
+    return turn.language_model.public_name if turn.language_model else ""
+
+
+def _current_response(turn: Turn, rows: Sequence[Item]) -> dict[str, Any]:
+    if replayed := replay(turn.pk):
+        response: dict[str, Any] = replayed.entries[-1].event["response"]
+        if turn.status == Turn.Status.CANCELLED:
+            response["status"] = "cancelled"
+        return response
+    builder = ResponseBuilder(
+        id=turn.pk, model="", created_at=int(turn.created_at.timestamp())
+    )
+    output = [row.payload for row in rows if row.origin == Item.Origin.OUTPUT]
+    builder.restore(output, turn.usage)
+    waits = turn.status == Turn.Status.QUEUED
+    return {**builder.response(), "status": "queued" if waits else "in_progress"}
+
+
+def _find_conversation(
+    gateway_request: GatewayRequest,
+) -> tuple[Conversation | None, Turn | None]:
+    """The conversation of the request, and the turn that it continues."""
+    token, body = gateway_request.token, gateway_request.body
+    before, conversation_field = (
+        body.get("previous_response_id"),
+        body.get("conversation"),
+    )
+    if before is not None and conversation_field is not None:
+        raise BadRequest(
+            "Send 'previous_response_id' or 'conversation', not both.",
+            param="conversation",
+        )
+    if before is not None:
+        parent = find_turn(token, before)
+        return parent.conversation, parent
+    if conversation_field is None:
+        return None, None
+    id = (
+        conversation_field.get("id")
+        if isinstance(conversation_field, dict)
+        else conversation_field
+    )
+    conversation = visible_conversations(token).filter(pk=str(id)).first()
+    if conversation is None:
+        raise ConversationNotFound(param="conversation")
+    return conversation, None
+
+
+def _options(request: Request) -> dict[str, Any]:
+    values = {name: getattr(request, name) for name in REQUEST_OPTIONS}
+    return {name: value for name, value in values.items() if value not in _UNSET}
+
+
+def _to_stored_item(item: ItemPayload) -> ItemPayload:
+    """A request's item as it is stored: with an id and parts, without proofs."""
+    kind = item.get("type", "message")
+    plain = {name: value for name, value in item.items() if name != "provider_data"}
+    if kind == "message" and isinstance(item.get("content"), str):
+        plain = message(item["role"], item["content"]) | (
+            {"id": item["id"]} if item.get("id") else {}
+        )
+    prefix = {"message": "msg", "function_call_output": "fco"}.get(kind, "item")
+    return {
+        **plain,
+        "type": kind,
+        "id": plain.get("id") or new_id(prefix),
+        "status": plain.get("status") or "completed",
+    }

@@ -1,0 +1,144 @@
+"""Authenticate access tokens, and apply their permissions and limits to requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models.signals import m2m_changed, post_delete, post_save
+from django.utils import timezone
+
+from conversations import engine
+from conversations.access import admission
+from conversations.access.client_address import client_address
+from conversations.access.errors import Unauthorized as Unauthorized
+from conversations.engine import notifications
+from conversations.engine.database.executor import Database
+from conversations.engine.metering import Meter
+from conversations.gateway.cache import Cache, clear_on_change
+from conversations.gateway.errors import InputTooLarge
+from conversations.gateway.model_resolution import ModelChain
+from conversations.gateway.write_behind import WriteBehindQueue
+from conversations.models.access_token import USE_INTERVAL, AccessToken, Scope
+from conversations.turns.history import estimate_tokens
+from conversations.turns.inline_files import find_oversize
+
+if TYPE_CHECKING:
+    from conversations.gateway.request import GatewayRequest
+
+
+class TokenAuthenticator:
+    """Finds the access token of a request, through a cache of recently used tokens."""
+
+    def __init__(self, database: Database, write_queue: WriteBehindQueue) -> None:
+        self._database = database
+        self._write_queue = write_queue
+
+    async def authenticate(self, headers: dict[bytes, bytes]) -> AccessToken:
+        """The valid token in `Authorization` or `x-api-key`. Raises Unauthorized."""
+        text = _token_text(headers)
+        if not text:
+            raise Unauthorized(
+                "Send an access token as 'Authorization: Bearer …' or 'x-api-key: …'."
+            )
+        token = await _tokens.get(text, self._database)
+        if token is None or (token.expires_at and token.expires_at < timezone.now()):
+            raise Unauthorized
+        self._note_use(token)
+        return token
+
+    def _note_use(self, token: AccessToken) -> None:
+        last, now = token.last_used_at, timezone.now()
+        if last is None or last < now - USE_INTERVAL:
+            # Set on the cached token too, so that only one request a minute writes.
+            token.last_used_at = now
+            rows = AccessToken.objects.filter(pk=token.pk)
+            self._write_queue.add(lambda: rows.update(last_used_at=now))
+
+
+async def admit_request(
+    token: AccessToken, peer: str, headers: dict[bytes, bytes], *, anthropic: bool
+) -> dict[str, str]:
+    """Check the token's address, scope and request limit. Returns rate limit headers.
+
+    Raises Forbidden, WrongAddress, TooFast.
+    """
+    forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+    address = client_address(peer, forwarded)
+    admission.check_access(token, address, Scope.GATEWAY)
+    if not token.requests_per_minute:
+        return {}
+    verdict = await admission.atake_request(token)
+    return dict(admission.rate_limit_headers(verdict, anthropic=anthropic))
+
+
+def restrict_chain(token: AccessToken, name: str, chain: ModelChain) -> ModelChain:
+    """The chain without models that the token may not use. Raises ModelNotAvailable."""
+    admission.check_model(token, chain.first.model_id, name)
+    if not token.model_ids:
+        return chain
+    return replace(
+        chain, routes=[r for r in chain.routes if token.may_use_model(r.model_id)]
+    )
+
+
+async def apply_limits(
+    gateway_request: GatewayRequest, database: Database, *, is_stored: bool = False
+) -> GatewayRequest:
+    """The request with its token's limits applied. Raises InputTooLarge, TooFast.
+
+    A stored response gets no meter here, because the engine adds one.
+    """
+    if size := find_oversize(gateway_request.request.items, settings.MAX_INPUT_SIZE):
+        raise InputTooLarge(
+            f"A message is {size} bytes long, files inside it included; the limit is"
+            f" {settings.MAX_INPUT_SIZE} bytes."
+        )
+    token, headers, taken = gateway_request.token, {}, 0
+    if token.tokens_per_minute:
+        request = gateway_request.request
+        taken = estimate_tokens(request.instructions, request.items, request.tools)
+        verdict = await admission.atake_tokens(token, taken, is_taken=not is_stored)
+        anthropic = gateway_request.dialect.errors == "anthropic"
+        headers = dict(admission.rate_limit_headers(verdict, anthropic=anthropic))
+    if is_stored:
+        return replace(gateway_request, limits=headers)
+    if meter := Meter.of(token, gateway_request.route, taken=taken):
+        meter.database = database
+    return replace(gateway_request, limits=headers, meter=meter)
+
+
+def _token_text(headers: dict[bytes, bytes]) -> str:
+    scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and rest.strip():
+        return rest.strip().decode("latin-1")
+    return headers.get(b"x-api-key", b"").strip().decode("latin-1")
+
+
+def _find(text: str) -> AccessToken | None:
+    if (token := AccessToken.objects.find(text)) is not None:
+        _ = token.model_ids  # cached now: the event loop must not query
+    return token
+
+
+def _notify_processes(sender: Any, update_fields: Any = None, **kwargs: Any) -> None:
+    """Notify other processes of a change, unless only a time of last use changed."""
+    if not update_fields or not {"last_used_at", "last_login"}.issuperset(
+        update_fields
+    ):
+        transaction.on_commit(partial(engine.publish_notification, "tokens"))
+
+
+_tokens: Cache[str, AccessToken | None] = Cache(_find)
+_clear_tokens = clear_on_change(_tokens)
+for _model in (AccessToken, get_user_model()):
+    for _signal in (post_save, post_delete):
+        _signal.connect(_clear_tokens, sender=_model)
+        _signal.connect(_notify_processes, sender=_model)
+for _receiver in (_clear_tokens, _notify_processes):
+    m2m_changed.connect(_receiver, sender=AccessToken.allowed_models.through)
+notifications.on("tokens", _tokens.clear)

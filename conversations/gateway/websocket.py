@@ -1,0 +1,237 @@
+"""The WebSocket form of `/v1/responses`: a message per request, an event per message.
+
+A separate task answers the requests one after another, so that a disconnect is noticed
+at any time. With `store: false` the history is kept only in this connection's memory.
+
+Source: https://www.openresponses.org/specification#websocket
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+import orjson
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import InterfaceError, OperationalError
+
+from conversations import engine
+from conversations.access.errors import Unauthorized
+from conversations.engine.connection_revocation import (
+    Connections,
+    Credential,
+    closing_tasks,
+)
+from conversations.gateway import stored, stored_rows, token_access
+from conversations.gateway.dialects import RESPONSES
+from conversations.gateway.endpoints.create import check_stateless
+from conversations.gateway.errors import (
+    InternalServerError,
+    ShuttingDown,
+    unavailable_error,
+)
+from conversations.gateway.http import RequestTooLarge
+from conversations.gateway.input_references import resolve_input
+from conversations.gateway.previous_responses import (
+    check_outputs,
+    load_history,
+    with_history,
+)
+from conversations.gateway.request import read_request
+from conversations.gateway.resources import resources
+from conversations.gateway.stateless import StatelessResponse
+from conversations.models.access_token import AccessToken
+from llm.concurrency.worker_thread import run_off_loop
+from llm.errors import BadRequest, LLMError
+from llm.wire import bounded_json
+from llm.wire.items import Event, Item
+from llm.wire.sanitize import replace_nul
+
+logger = logging.getLogger(__name__)
+
+MAX_REMEMBERED_RESPONSES = 100  # responses whose history one connection keeps
+MAX_QUEUED_MESSAGES = 2  # waiting requests; when the queue is full, no message is read
+_HTTP_ONLY = ("stream", "stream_options", "background")
+
+
+class ResponsesConsumer(AsyncWebsocketConsumer):
+    async def connect(self) -> None:
+        self._messages: asyncio.Queue[str] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        self._answer_task: asyncio.Task[None] | None = None
+        self._unregister: Callable[[], None] | None = None  # ends the revocation watch
+        self._items_by_response: dict[
+            str, list[Item]
+        ] = {}  # by response id: the whole history
+        self._headers = dict(self.scope["headers"])
+        try:
+            token = await resources().tokens.authenticate(self._headers)
+            await self._admit_request(token)
+        except LLMError as exc:
+            await self.close(code=4000 + exc.status)
+            return
+        except (OperationalError, InterfaceError) as exc:
+            if (error := unavailable_error(exc)) is None:
+                raise
+            logger.warning("a WebSocket is refused: %s", error.code)
+            await self.close(code=4000 + error.status)
+            return
+        if engine.is_draining():  # checked last, right before accepting
+            await self.close(code=4000 + ShuttingDown.status)
+            return
+        await self.accept()
+        self._answer_task = asyncio.ensure_future(self._answer_all())
+        credential = Credential.of_token(token)
+        self._unregister = Connections.of_loop().add(credential, self._end_soon)
+
+    def _end_soon(self) -> None:
+        closing_tasks.start(self._end())
+
+    async def _end(self) -> None:
+        """Close the socket after its token was revoked or has expired, or its user was
+        deactivated."""
+        await self._stop_answering()
+        with suppress(OSError, RuntimeError):  # the socket is closed already
+            await self.close(code=4000 + Unauthorized.status)
+
+    async def disconnect(self, code: int) -> None:
+        if self._unregister is not None:
+            self._unregister()
+        await self._stop_answering()
+
+    async def _stop_answering(self) -> None:
+        if self._answer_task is not None:
+            self._answer_task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._answer_task
+
+    async def receive(
+        self, text_data: str | None = None, bytes_data: bytes | None = None
+    ) -> None:
+        """Queue a message.
+
+        Channels reads the next message once this returns, so a full queue makes the
+        client wait.
+        """
+        assert self._answer_task is not None, "a connection that was accepted"
+        waiting = asyncio.ensure_future(self._messages.put(text_data or ""))
+        try:
+            await asyncio.wait(
+                {waiting, self._answer_task}, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            waiting.cancel()  # no effect unless the answer task has ended
+
+    async def _answer_all(self) -> None:
+        while True:
+            message = await self._messages.get()
+            try:
+                await self._answer(message)
+            except LLMError as exc:
+                await self._refuse(exc)
+            except Exception as exc:
+                if error := unavailable_error(exc):
+                    logger.warning("a WebSocket is told: %s", error.code)
+                    await self._refuse(error)
+                    continue
+                logger.exception("a response over a WebSocket failed")
+                await self._refuse(InternalServerError())
+
+    async def _answer(self, message: str) -> None:
+        if engine.is_draining():
+            raise ShuttingDown
+        # Checked with each request: a token can be revoked during the connection.
+        token = await resources().tokens.authenticate(self._headers)
+        await self._admit_request(token)
+        body = await run_off_loop(len(message), _parse_message, message)
+        body["input"] = await resolve_input(body, token, resources().database)
+        previous = body.get("previous_response_id")
+        try:
+            if body.get("store") is False:
+                await self._respond_stateless(body, token)
+            else:
+                await self._respond_stored(body, token)
+        except BaseException:
+            self._items_by_response.pop(str(previous), None)
+            raise
+
+    async def _admit_request(self, token: AccessToken) -> None:
+        peer = (self.scope.get("client") or [""])[0]
+        await token_access.admit_request(token, peer, self._headers, anthropic=False)
+
+    async def _respond_stateless(self, body: dict[str, Any], token: Any) -> None:
+        check_stateless(body)
+        if (previous := body.get("previous_response_id")) is not None:
+            before = self._items_by_response.get(str(previous))
+            if before is None:
+                before = await resources().database.read(load_history, token, previous)
+            body["input"] = with_history(before, body["input"])
+        gateway_request = await read_request(
+            body, RESPONSES, token, resources().database
+        )
+        check_outputs(gateway_request.request.items)
+        gateway_request = await token_access.apply_limits(
+            gateway_request, resources().database
+        )
+        answer = StatelessResponse(gateway_request, resources().write_queue)
+        writer = RESPONSES.writer(gateway_request, answer, "")
+        async with aclosing(answer.events()) as batches:
+            async for events in batches:
+                await self._send_events(writer.feed(events))
+        if answer.builder.error:
+            self._items_by_response.pop(str(previous), None)
+            return
+        while len(self._items_by_response) >= MAX_REMEMBERED_RESPONSES:
+            del self._items_by_response[next(iter(self._items_by_response))]
+        response = answer.builder.response()
+        self._items_by_response[response["id"]] = [
+            *gateway_request.request.items,
+            *response["output"],
+        ]
+
+    async def _respond_stored(self, body: dict[str, Any], token: Any) -> None:
+        gateway_request = await read_request(
+            body, RESPONSES, token, resources().database
+        )
+        gateway_request = await token_access.apply_limits(
+            gateway_request, resources().database, is_stored=True
+        )
+        turn = await stored.open_turn(gateway_request, resources())
+        writer = turn.writer()
+        try:
+            async with aclosing(stored.events_of(turn)) as batches:
+                async for events in batches:
+                    await self._send_events(writer.feed(events))
+        except asyncio.CancelledError:
+            stored_rows.stop_soon(turn.id, resources().write_queue)
+            raise
+        if not writer.ended:
+            raise ShuttingDown
+
+    async def _send_events(self, events: list[Event]) -> None:
+        for event in events:
+            await self.send(text_data=orjson.dumps(event).decode())
+
+    async def _refuse(self, exc: LLMError) -> None:
+        error: Mapping[str, Any] = RESPONSES.error(exc, "")["error"]
+        event = {"type": "error", "status": exc.status, "error": error}
+        await self.send(text_data=orjson.dumps(event).decode())
+
+
+def _parse_message(message: str) -> dict[str, Any]:
+    """Raises BadRequest."""
+    try:
+        data = bounded_json.loads(replace_nul(message.encode()))
+    except bounded_json.TooManyValues as exc:
+        raise RequestTooLarge(f"The message is too large: {exc.msg}.") from exc
+    except orjson.JSONDecodeError as exc:
+        raise BadRequest("The message is not valid JSON.") from exc
+    if not isinstance(data, dict) or data.get("type") != "response.create":
+        raise BadRequest("Send {'type': 'response.create', …}.", param="type")
+    for name in _HTTP_ONLY:
+        if data.get(name):
+            raise BadRequest(f"{name!r} is not for WebSockets.", param=name)
+    fields = {n: v for n, v in data.items() if n not in ("type", *_HTTP_ONLY)}
+    return {**fields, "stream": True}

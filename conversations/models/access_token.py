@@ -1,0 +1,252 @@
+"""Access tokens of the API: their scopes, limits and validity."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import secrets
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.db import models, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from conversations.access.client_address import is_within
+from llm.db.compiled_queries import CompiledQuery
+from llm.models import LanguageModel
+
+USE_INTERVAL = timedelta(minutes=1)  # between two writes of `last_used_at`
+NANOS_PER_DOLLAR = 10**9  # per US dollar; integers of billionths add up exactly
+
+
+class Scope(models.TextChoices):
+    CHAT = "chat", _("Conversations (REST)")
+    GATEWAY = "gateway", _("Models, by the APIs of SDKs (/v1)")
+    TOOLS = "tools", _("Tools and their calls, without the conversations")
+    ADMIN_READ = "admin-read", _("Everybody's statistics, for staff")
+
+
+def usual_scopes() -> list[str]:
+    return [Scope.CHAT.value, Scope.GATEWAY.value]
+
+
+def validate_scopes(value: Any) -> None:
+    if not isinstance(value, list) or not value:
+        raise ValidationError(_("Choose at least one scope."), code="no_scope")
+    for name in value:
+        if name not in Scope.values:
+            known = ", ".join(Scope.values)
+            raise ValidationError(
+                _("There is no scope %(name)s; there are %(known)s."),
+                code="unknown_scope",
+                params={"name": name, "known": known},
+            )
+
+
+def validate_networks(value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValidationError(_("Enter a list of addresses."), code="no_list")
+    for each in value:
+        try:
+            # `ip_network` accepts integers, and True as the address 0.0.0.1.
+            ipaddress.ip_network(each if isinstance(each, str) else "")
+        except ValueError as exc:
+            raise ValidationError(
+                _(
+                    "%(why)s. Write an address or a network, such as 192.0.2.7,"
+                    " 192.0.2.0/24 or 2001:db8::/32."
+                ),
+                code="no_network",
+                params={"why": str(exc)},
+            ) from exc
+
+
+class AccessTokenQuerySet(models.QuerySet["AccessToken"]):
+    def find(self, token: str) -> AccessToken | None:
+        """The live token with this text, with its user."""
+        return _LIVE_TOKEN.first(AccessToken.digest_of(token), timezone.now())
+
+    def live(self, now: datetime | None = None) -> AccessTokenQuerySet:
+        """Tokens that are neither revoked nor expired, of active users."""
+        now = now or timezone.now()
+        lasts = models.Q(expires_at=None) | models.Q(expires_at__gt=now)
+        return self.filter(lasts, revoked_at=None, user__is_active=True)
+
+
+class AccessToken(models.Model):
+    """A program's key to the API; only its digest is stored."""
+
+    class Period(models.TextChoices):
+        TOTAL = "total", _("in all")
+        DAY = "day", _("a day")
+        MONTH = "month", _("a month")
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="access_tokens"
+    )
+    label = models.CharField(max_length=100, default="token")
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = models.JSONField(
+        default=usual_scopes,
+        validators=[validate_scopes],
+        help_text=_("The doors that it opens."),
+    )
+    allowed_models = models.ManyToManyField(
+        LanguageModel,
+        blank=True,
+        related_name="+",
+        help_text=_("What it may ask; nothing chosen means all that its user may."),
+    )
+    networks = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_networks],
+        help_text=_("Where it may be used; empty means everywhere."),
+    )
+    requests_per_minute = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)]
+    )
+    tokens_per_minute = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text=_("Of prompts and answers together."),
+    )
+    budget = models.DecimalField(
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(Decimal(0))],
+        help_text=_("USD; empty means without a limit."),
+    )
+    budget_period = models.CharField(
+        max_length=5, choices=Period.choices, default=Period.TOTAL
+    )
+    declares_any_tool = models.BooleanField(
+        _("declares any tool"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Its requests may declare tools of every kind, even those that its user's"
+            " groups may not. Tokens made before these rules have this right."
+        ),
+    )
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = AccessTokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.prefix}…"
+
+    # Creation
+
+    @staticmethod
+    def digest_of(token: str) -> str:
+        # 256 random bits need no slow hash.
+        return hashlib.sha256(token.encode()).hexdigest()
+
+    @classmethod
+    def issue(
+        cls,
+        user: Any,
+        label: str,
+        expires_at: datetime | None = None,
+        *,
+        allowed_models: Collection[LanguageModel] = (),
+        **limits: Any,
+    ) -> tuple[AccessToken, str]:
+        """Create a token; return the row and the token text, which is not stored."""
+        row = cls(user=user, label=label, expires_at=expires_at, **limits)
+        token = row.generate_token()
+        with transaction.atomic():
+            row.save()
+            row.allowed_models.set(allowed_models)
+        return row, token
+
+    def generate_token(self) -> str:
+        """Generate the token of an unsaved row, which stores its prefix and digest."""
+        token = f"parley_{secrets.token_urlsafe(32)}"
+        self.prefix, self.digest = token[:12], self.digest_of(token)
+        return token
+
+    # Validity
+
+    def note_use(self) -> None:
+        now = timezone.now()
+        if self.last_used_at is None or self.last_used_at < now - USE_INTERVAL:
+            self.last_used_at = now
+            self.save(update_fields=["last_used_at"])
+
+    def revoke(self) -> None:
+        """Revoke the token; a second revocation does not change the time."""
+        if self.revoked_at is None:
+            self.revoked_at = timezone.now()
+            self.save(update_fields=["revoked_at"])
+
+    @property
+    def is_live(self) -> bool:
+        lasts = self.expires_at is None or self.expires_at > timezone.now()
+        return lasts and self.revoked_at is None
+
+    # Permissions
+
+    def has_scope(self, *names: str) -> bool:
+        """Whether the token has at least one of these scopes."""
+        return not set(names).isdisjoint(self.scopes)
+
+    @cached_property
+    def model_ids(self) -> frozenset[int]:
+        """Keys of the models that it may use; empty for all. One query, cached."""
+        return frozenset(pk for (pk,) in _MODEL_IDS.rows(self.pk))
+
+    def may_use_model(self, model_id: int | None) -> bool:
+        return not self.model_ids or model_id in self.model_ids
+
+    def may_be_used_from(self, address: str) -> bool:
+        return not self.networks or is_within(address, self.networks)
+
+    # Budget
+
+    @property
+    def budget_nanos(self) -> int | None:
+        return None if self.budget is None else int(self.budget * NANOS_PER_DOLLAR)
+
+    def period(self) -> str:
+        """The name of the current budget period: a day, a month or "total"."""
+        today = timezone.localdate()
+        match self.budget_period:
+            case self.Period.DAY:
+                return today.isoformat()
+            case self.Period.MONTH:
+                return f"{today:%Y-%m}"
+        return "total"
+
+
+_LIVE_TOKEN = CompiledQuery[AccessToken](
+    lambda digest, now: (
+        AccessToken.objects.filter(digest=digest).live(now).select_related("user")
+    ),
+    "a digest",
+    datetime(1970, 1, 2, tzinfo=UTC),
+)
+_MODEL_IDS: CompiledQuery[Any] = CompiledQuery(
+    lambda token: AccessToken.allowed_models.through.objects.filter(
+        accesstoken_id=token
+    ).values_list("languagemodel_id"),
+    -1,
+)

@@ -1,0 +1,79 @@
+"""Account page: change the password, list and end the user's sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import authenticate
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.views import PasswordChangeView
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse_lazy
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from conversations.access.sessions import SignedInSession, end_others, sessions_of
+
+
+class ThrottledPasswordChangeForm(PasswordChangeForm):
+    """Checks the old password through the authentication backends, so that a wrong one
+    counts as a failed sign-in: a stolen session cannot be used to guess the password.
+    """
+
+    def __init__(self, user: Any, *, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(user, **kwargs)
+        self._request = request
+
+    def clean_old_password(self) -> str:
+        old = self.cleaned_data["old_password"]
+        credentials = {"username": self.user.get_username(), "password": old}
+        if authenticate(self._request, **credentials) != self.user:
+            code = "password_incorrect"
+            raise ValidationError(self.error_messages[code], code=code)
+        return str(old)
+
+
+@method_decorator(never_cache, name="dispatch")
+class AccountView(PasswordChangeView):
+    form_class = ThrottledPasswordChangeForm
+    template_name = "conversations/account.html"
+    success_url = reverse_lazy("password-changed")
+    extra_context = {"is_changed": False}
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "request": self.request}
+
+    def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
+        """Django gives this session a new key; all other sessions are ended."""
+        response = super().form_valid(form)
+        end_others(self.request.user, self.request.session.session_key)
+        return response
+
+    def form_invalid(self, form: PasswordChangeForm) -> HttpResponse:
+        return self.render_to_response(self.get_context_data(form=form), status=400)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        own = self.request.session.session_key
+        rows = sessions_of(self.request.user)
+        context = {
+            "sessions": [{"row": row, "is_own": row.session_key == own} for row in rows]
+        }
+        return super().get_context_data(**context, **kwargs)
+
+
+@login_required
+@require_POST
+def end_session(request: HttpRequest, pk: int) -> HttpResponse:
+    get_object_or_404(SignedInSession, pk=pk, user_id=request.user.pk).end()
+    return redirect("account")
+
+
+@login_required
+@require_POST
+def end_other_sessions(request: HttpRequest) -> HttpResponse:
+    end_others(request.user, request.session.session_key)
+    return redirect("account")

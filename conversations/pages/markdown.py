@@ -1,0 +1,311 @@
+"""Render a message's Markdown to safe HTML, whatever the model wrote.
+
+There are three layers of protection: markdown-it escapes all HTML, our render rules
+generate the only tags (an image becomes a link, so that nothing is fetched from other
+hosts), and nh3 removes everything that is not on its list. The HTML has classes and no
+styles, as the page's Content-Security-Policy forbids inline styles.
+
+While an answer streams, static/js/markdown.js renders it the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from typing import Any
+
+import nh3
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
+from mdit_py_plugins.tasklists import tasklists_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
+
+from conversations.pages.markdown_limits import is_too_heavy
+from conversations.pages.markdown_math import math_plugin
+
+WINDOW = 20_000  # characters; a longer text is rendered in independent pieces
+PART = 100_000  # characters that a page shows at first
+LONGEST_BLOCK = 100_000  # characters of a block; a longer one is cut
+#: Characters of a code block. The time of a lexer may grow quadratically.
+MAX_HIGHLIGHTED = 10_000
+MAX_NESTING = 100  # content that is nested deeper is left out
+
+_LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
+_LINES = re.compile(r"[^\n]{1,20000}\n?|\n")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE_LINES = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
+_TOP_LEVEL = re.compile(r"[^\s>*+\-\d]")  # neither begins nor continues a list item
+#: Long repetitions, on which many lexers are slow.
+_REPETITION = re.compile(r"(..?)\1{200}|\s{200}", re.DOTALL)
+_LANGUAGE = re.compile(r"[\w+#.-]{1,30}")
+_DEEPEST_HEADING = 6
+_HEADINGS_ABOVE = 2  # levels used by the page's title and the turn
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A rendered part of a long text."""
+
+    html: SafeString
+    next_start: int | None  # where the next part begins; None where this is the last
+
+
+def render(text: str) -> SafeString:
+    return mark_safe(
+        "".join(_render_cached(window) for _, window in _split_windows(text))
+    )
+
+
+def render_part(text: str, start: int = 0) -> Part:
+    """Render about PART characters of `text`, or some more, from `start` on.
+
+    `start`: 0, or the `next_start` of the previous part.
+    """
+    html: list[str] = []
+    for end, window in _split_windows(text, start):
+        html.append(_render_cached(window))
+        if start + PART <= end < len(text):
+            return Part(mark_safe("".join(html)), end)
+    return Part(mark_safe("".join(html)), None)
+
+
+def highlight_code(code: str, language: str) -> SafeString:
+    """`code` as HTML with Pygments' classes; only escaped for unknown languages."""
+    is_short = len(code) <= MAX_HIGHLIGHTED
+    if is_short and (lexer := _lexer(language)) and not _REPETITION.search(code):
+        return mark_safe(str(highlight(code, lexer, _FORMATTER)))
+    return mark_safe(escape(code))
+
+
+def _render(text: str) -> SafeString:
+    if is_too_heavy(text):
+        return mark_safe(f'<p class="plain">{escape(text)}</p>')
+    return mark_safe(_CLEANER.clean(_MARKDOWN.render(text)))
+
+
+def _render_cached(text: str) -> SafeString:
+    return _render_short(text) if len(text) <= WINDOW else _render(text)
+
+
+@lru_cache(maxsize=512)
+def _render_short(text: str) -> SafeString:
+    return _render(text)
+
+
+def _split_windows(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
+    """Pieces that render alone as they do within the text, each with its end position.
+
+    A piece begins with a block at the top level. Only a block longer than LONGEST_BLOCK
+    is cut, a code block into several. Reference links do not work across pieces.
+    """
+    fence = _fence_at(text, start)
+    lines = [f"{fence}\n"] if fence else []
+    size = cut = 0
+    end = start  # of what is in `lines`
+    is_after_blank = False
+    for line in _LINES.findall(text, start):
+        if is_after_blank and not fence and _TOP_LEVEL.match(line):
+            cut = len(lines)
+        fence = _fence_after(line, fence)
+        is_after_blank = not line.strip()
+        lines.append(line)
+        end += len(line)
+        size += len(line)
+        if size > WINDOW and cut:
+            rest_size = sum(map(len, lines[cut:]))
+            yield end - rest_size, "".join(lines[:cut])
+            lines, size, cut = lines[cut:], rest_size, 0
+        elif size > LONGEST_BLOCK:
+            yield end, "".join([*lines, f"\n{fence}"])
+            lines, size, cut = [f"{fence}\n"] if fence else [], 0, 0
+    if size:
+        yield end, "".join(lines)
+
+
+def _fence_at(text: str, end: int) -> str:
+    fence = ""
+    for found in _FENCE_LINES.finditer(text, 0, end):
+        fence = _fence_after(found.group(), fence)
+    return fence
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """The fence that is open after the line; "" for none."""
+    if not (found := _FENCE.match(line)):
+        return fence
+    marks = found.group(1)
+    if not fence:
+        return marks
+    return "" if marks.startswith(fence) else fence
+
+
+@lru_cache(maxsize=128)
+def _lexer(language: str) -> Any:
+    try:
+        # Stripping would eat blank lines that belong to the code.
+        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return None
+
+
+class _Renderer(RendererHTML):
+    """Own HTML for code, tables, headings and images."""
+
+    def fence(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        found = _LANGUAGE.match(tokens[idx].info.strip())
+        language = found.group() if found else ""
+        return _code_block(tokens[idx].content, language)
+
+    def code_block(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        return _code_block(tokens[idx].content, "")
+
+    def image(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        token = tokens[idx]
+        url = str(token.attrs["src"])
+        words = escape(self.renderInlineAsText(token.children, options, env)) or "image"
+        if _is_inside_link(tokens, idx):
+            return words
+        return f'<a class="image-link" href="{escape(url)}">{words}</a>'
+
+    def heading_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        return f"<{_heading(tokens[idx])}{_direction(tokens[idx])}>"
+
+    def heading_close(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        return f"</{_heading(tokens[idx])}>\n"
+
+    def table_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        return '<div class="table-scroll"><table>'
+
+    def table_close(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        return "</table></div>\n"
+
+    def th_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any
+    ) -> str:
+        return _cell(tokens[idx])
+
+    td_open = th_open
+
+
+def _code_block(code: str, language: str) -> str:
+    return (
+        f'<div class="code"><div class="code-head"><span>{escape(language)}</span>'
+        '<button type="button" data-copy="code">Copy</button></div>'
+        f'<pre tabindex="0" dir="ltr"><code>{highlight_code(code, language)}'
+        "</code></pre>"
+        "</div>\n"
+    )
+
+
+def _cell(token: Token) -> str:
+    """A cell's tag, aligned by a class, as CSP forbids markdown-it's inline style."""
+    style = str(token.attrs.get("style", ""))
+    side = style.removeprefix("text-align:")
+    aligned = f' class="to-{side}"' if style else ""
+    return f"<{token.tag}{aligned}{_direction(token)}>"
+
+
+def _direction(token: Token) -> str:
+    return ' dir="auto"' if token.attrs.get("dir") else ""
+
+
+def _heading(token: Token) -> str:
+    level = int(token.tag.removeprefix("h")) + _HEADINGS_ABOVE
+    return f"h{min(level, _DEEPEST_HEADING)}"
+
+
+def _is_inside_link(tokens: Sequence[Token], idx: int) -> bool:
+    kinds = [token.type for token in tokens[:idx]]
+    return kinds.count("link_open") > kinds.count("link_close")
+
+
+_BLOCKS = {
+    *("paragraph_open", "heading_open", "blockquote_open"),
+    *("bullet_list_open", "ordered_list_open"),
+}
+
+
+def _set_directions(state: StateCore) -> None:
+    """Set `dir="auto"` on top-level blocks and table cells. Blocks inside them inherit
+    it: `dir="auto"` ignores the text of descendants that have their own `dir`."""
+    for token in state.tokens:
+        is_cell = token.type in ("th_open", "td_open")
+        if is_cell or (token.level == 0 and token.type in _BLOCKS):
+            token.attrSet("dir", "auto")
+
+
+class _Markdown(MarkdownIt):
+    def validateLink(self, url: str) -> bool:
+        return _LINK.match(url) is not None
+
+
+def _make_markdown() -> MarkdownIt:
+    markdown = _Markdown(
+        "commonmark",
+        {"html": False, "breaks": True, "maxNesting": MAX_NESTING},
+        renderer_cls=_Renderer,
+    )
+    markdown.enable(["table", "strikethrough"])
+    markdown.use(tasklists_plugin, label=True)
+    markdown.use(math_plugin)
+    markdown.core.ruler.push("directions", _set_directions)
+    # Link only URLs with a scheme: "main.py" and "README.md" are not web sites.
+    markdown.options["linkify"] = True
+    assert markdown.linkify is not None
+    markdown.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+    return markdown.enable("linkify")
+
+
+_FORMATTER = HtmlFormatter(nowrap=True)
+_MARKDOWN = _make_markdown()
+_CLEANER = nh3.Cleaner(
+    tags={
+        *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li"),
+        *("em", "strong", "s", "code", "pre", "a", "div", "span", "button", "input"),
+        "label",
+        *("table", "thead", "tbody", "tr", "th", "td"),
+    },
+    attributes={
+        "a": {"href", "title", "class", "target"},
+        "button": {"type", "class", "data-copy"},
+        "blockquote": {"dir"},
+        "div": {"class", "dir"},
+        **{f"h{level}": {"dir"} for level in range(3, 7)},
+        "input": {"type", "class", "checked", "disabled"},
+        "li": {"class"},
+        "ol": {"start", "class", "dir"},
+        "p": {"dir"},
+        "pre": {"tabindex", "dir"},
+        "span": {"class", "dir"},
+        "td": {"class", "dir"},
+        "th": {"class", "dir"},
+        "ul": {"class", "dir"},
+    },
+    set_tag_attribute_values={"a": {"target": "_blank"}},
+    link_rel="noopener noreferrer nofollow",
+    url_schemes={"http", "https", "mailto"},
+)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from conversations.context import source_functions
+from conversations.models.preset import ContextSource, Preset
+from llm.forms.fields import JSONObjectField
+from tools.forms import SecretHeadersForm, find_user
+
+_CODE = {"cols": 80, "spellcheck": "false", "class": "vLargeTextField tool-code"}
+
+
+class PresetForm(forms.ModelForm):
+    class Meta:
+        model = Preset
+        fields = [
+            "name",
+            "label",
+            "description",
+            "enabled",
+            "is_default",
+            "instructions",
+            "language_model",
+            "options",
+            "tools",
+            "only_named_tools",
+            "groups",
+        ]
+        field_classes = {"options": JSONObjectField}
+        widgets = {
+            "options": forms.Textarea({"rows": 4, **_CODE}),
+            "description": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+        }
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if cleaned.get("tools"):
+            cleaned["only_named_tools"] = True
+        return cleaned
+
+
+class ContextSourceForm(SecretHeadersForm):
+    class Meta:
+        model = ContextSource
+        fields = [
+            "name",
+            "title",
+            "kind",
+            "enabled",
+            "on_demand",
+            "text",
+            "function",
+            "url",
+            "headers",
+            "pointer",
+            "networks",
+            "mcp_server",
+            "uri",
+            "max_size",
+            "timeout",
+            "cache_seconds",
+        ]
+        field_classes = {"headers": JSONObjectField}
+        widgets = {
+            "url": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+            "uri": forms.TextInput({"size": 80, "class": "vLargeTextField"}),
+            "headers": forms.Textarea({"rows": 3, **_CODE}),
+            "networks": forms.Textarea({"rows": 2, **_CODE}),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "function" not in self.fields:  # the user has only the view permission
+            return
+        known = {*source_functions(), *filter(None, [self.instance.function])}
+        choices = [("", "---------"), *((path, path) for path in sorted(known))]
+        self.fields["function"].widget = forms.Select(choices=choices)
+
+
+class ContextSourceTrialForm(forms.Form):
+    """The user for whom a context source is tried."""
+
+    username = forms.CharField(label=_("As the user"))
+
+    def __init__(self, *args: Any, user: Any, may_choose: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].initial = user.get_username()
+        self._user = user
+        self._may_choose = may_choose
+        if not may_choose:
+            field = self.fields["username"]
+            field.disabled = True
+            field.help_text = _("You may not read it for others.")
+
+    def clean_username(self) -> Any:
+        """Return the user, not the name."""
+        if not self._may_choose:
+            return self._user
+        return find_user(self.cleaned_data["username"])

@@ -1,0 +1,128 @@
+"""The sidebar: a user's conversations by last activity, and search results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import groupby
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef, Q
+from django.utils import timezone
+from django.utils.formats import date_format
+
+from conversations.models import (
+    Conversation,
+    ConversationQuerySet,
+    Question,
+    Turn,
+)
+from conversations.search import results as finding
+from conversations.search.results import MAX_QUERY, SearchResults, find_conversations
+
+PAGE = 60  # conversations
+LONGEST = 600  # conversations per list; older ones follow in further lists
+
+
+@dataclass(frozen=True, slots=True)
+class Sidebar:
+    groups: Sequence[tuple[str, Sequence[Conversation]]]
+    more: int | None  # the `size` that shows more; None if all are shown
+    before: str = ""  # the list has conversations older than this id; "" for all
+    older: str = ""  # the `before` of the next list; "" if there is none
+    group_questions: int = (
+        0  # open questions that are assigned to one of the user's groups
+    )
+    open_questions: int = 0  # all open questions that the user may decide
+    query: str = ""  # the search query
+    results: SearchResults = field(default_factory=SearchResults)
+    start: int = 0  # number of the first result that is shown
+
+    @property
+    def next_start(self) -> int | None:
+        return self.start + finding.PAGE if self.results.has_more else None
+
+    @property
+    def previous_start(self) -> int | None:
+        return max(0, self.start - finding.PAGE) if self.start else None
+
+
+def sidebar(
+    user: Any, size: int = PAGE, query: str = "", before: str = "", start: int = 0
+) -> Sidebar:
+    """The newest conversations, older than the one with the id `before` if it is set.
+
+    Each is annotated with `is_running`. With a `query` the sidebar has no list but the
+    search results from number `start` on.
+    """
+    open_questions, group_questions = _count_questions(user)
+    if query := query.strip()[:MAX_QUERY]:
+        results = find_conversations(user, query, start)
+        return Sidebar(
+            [],
+            None,
+            group_questions=group_questions,
+            open_questions=open_questions,
+            query=query,
+            results=results,
+            start=start,
+        )
+    size = max(PAGE, min(size, LONGEST))
+    rows = _older_than(before, Conversation.objects.of(user))
+    unfinished = Turn.objects.not_finished().filter(conversation=OuterRef("pk"))
+    newest = rows.order_by("-updated_at", "-pk")
+    found = list(newest.annotate(is_running=Exists(unfinished))[: size + 1])
+    has_more = len(found) > size
+    return Sidebar(
+        groups=list(group_by_age(found[:size], timezone.localdate())),
+        more=size + PAGE if has_more and size < LONGEST else None,
+        before=before,
+        older=found[size - 1].pk if has_more and size >= LONGEST else "",
+        group_questions=group_questions,
+        open_questions=open_questions,
+    )
+
+
+def _older_than(before: str, rows: ConversationQuerySet) -> ConversationQuerySet:
+    """The rows older than `before`; all rows if none has that id."""
+    last = rows.filter(pk=before).first() if before else None
+    if last is None:
+        return rows
+    at = last.updated_at
+    return rows.filter(Q(updated_at__lt=at) | Q(updated_at=at, pk__lt=last.pk))
+
+
+def _count_questions(user: Any) -> tuple[int, int]:
+    """Numbers of open questions that the user may decide: all, and those of groups.
+
+    Questions of groups are counted apart because they do not appear in the user's own
+    conversations.
+    """
+    open_ones = Question.objects.open().filter(expires_at__gt=timezone.now())
+    to_group = Count("pk", distinct=True, filter=Q(group__isnull=False))
+    theirs = open_ones.answerable_by(user)
+    counted = theirs.aggregate(waiting=Count("pk", distinct=True), asked=to_group)
+    return counted["waiting"], counted["asked"]
+
+
+def group_by_age(
+    conversations: Iterable[Conversation], today: date
+) -> Iterable[tuple[str, list[Conversation]]]:
+    for label, group in groupby(conversations, lambda row: _label(row, today)):
+        yield label, list(group)
+
+
+def _label(conversation: Conversation, today: date) -> str:
+    day = timezone.localdate(conversation.updated_at)
+    match (today - day).days:
+        case days if days <= 0:
+            return "Today"
+        case 1:
+            return "Yesterday"
+        case days if days <= 7:
+            return "Previous 7 days"
+        case days if days <= 30:
+            return "Previous 30 days"
+        case _:
+            return date_format(day, "F Y")

@@ -1,0 +1,133 @@
+"""Search of a user's conversations by words in titles and messages, for the pages.
+
+The results have excerpts with highlighted words. `conversations.tools` searches the
+same messages for models.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from conversations.models import Conversation, Item
+from conversations.search.index import MessageSearch, searchable_text
+from conversations.search.matching import Query, fold
+
+PAGE = 50  # conversations
+MAX_START = 1_000_000  # the largest `start`; each skipped conversation costs time
+MAX_QUERY = 200  # characters
+
+_BEFORE, _EXCERPT = 30, 120  # characters shown before the first match, and in all
+
+
+@dataclass(frozen=True, slots=True)
+class HighlightedText:
+    text: str
+    is_match: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A conversation whose title, or title and one message, contain all the words."""
+
+    id: str
+    title: Sequence[HighlightedText]
+    turn_id: str = ""  # the turn of the message; "" for a match of the title alone
+    excerpt: Sequence[HighlightedText] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """A page of search results."""
+
+    conversations: Sequence[SearchResult] = ()
+    has_more: bool = False
+    is_complete: bool = True  # False while old messages are still being indexed
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A match; `item` is None where only the title matches."""
+
+    conversation: str
+    item: int | None = None
+
+
+def find_conversations(user: Any, query: str, start: int = 0) -> SearchResults:
+    """A page of the user's conversations, from result `start` on: first those with
+    matching messages, latest match first, then those where only the title matches.
+
+    A query without words has no results.
+    """
+    wanted = Query.of(query[:MAX_QUERY])
+    if not wanted:
+        return SearchResults()
+    search = MessageSearch.of(user.pk, wanted)
+    start = min(start, MAX_START)
+    matches = list(islice(_find_matches(search), start, start + PAGE + 1))
+    return SearchResults(
+        _build_results(matches[:PAGE], wanted),
+        len(matches) > PAGE,
+        search.unindexed.is_complete,
+    )
+
+
+def _find_matches(search: MessageSearch) -> Iterator[_Match]:
+    """Each conversation once."""
+    seen = set()
+    for match in search:
+        if match.conversation not in seen:
+            seen.add(match.conversation)
+            yield _Match(match.conversation, match.item)
+    for pk in search.titles():
+        if pk not in seen:
+            yield _Match(pk)
+
+
+def _build_results(matches: Sequence[_Match], query: Query) -> list[SearchResult]:
+    titles = Conversation.objects.in_bulk([match.conversation for match in matches])
+    items = Item.objects.in_bulk([match.item for match in matches if match.item])
+    results = []
+    for match in matches:
+        title = _normalize(titles[match.conversation].title)
+        item = items.get(match.item or 0)
+        if item is None or query.matches(fold(title)):
+            results.append(SearchResult(match.conversation, _highlight(title, query)))
+            continue
+        excerpt = _excerpt(_normalize(searchable_text(item.payload)), query)
+        result = SearchResult(
+            match.conversation, _highlight(title, query), item.turn_id, excerpt
+        )
+        results.append(result)
+    return results
+
+
+def _normalize(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _excerpt(text: str, query: Query) -> list[HighlightedText]:
+    """The text around the first match, on one line."""
+    line = " ".join(text.split())
+    first = query.first_position(line)
+    start = max(0, first - _BEFORE)
+    if start:
+        start = line.find(" ", start, start + _BEFORE) + 1 or start
+    end = start + _EXCERPT
+    cut = f"{'…' * bool(start)}{line[start:end]}{'…' * (end < len(line))}"
+    return _highlight(cut, query)
+
+
+def _highlight(text: str, query: Query) -> list[HighlightedText]:
+    pieces, at = [], 0
+    for start, end in query.match_spans(text):
+        if start > at:
+            pieces.append(HighlightedText(text[at:start], False))
+        pieces.append(HighlightedText(text[start:end], True))
+        at = end
+    if at < len(text):
+        pieces.append(HighlightedText(text[at:], False))
+    return pieces

@@ -1,0 +1,362 @@
+"""Files attached to messages: validate, store, and put into requests to providers.
+
+An item refers to a file by id (`{"type": "input_image", "file_id": "file_…"}`). A
+provider does not know our ids, so `inline_files` replaces them with the content when a
+turn is loaded: a picture or PDF as a `data:` URL, a text file as text with its name.
+
+    UploadRefused    a file, or all of them together, cannot be accepted
+    UnknownFile      an item names a file that its conversation does not have
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.files.base import File
+from django.db import transaction
+from django.db.models import Sum
+
+from conversations.models import Attachment, Conversation, Item, Turn
+from conversations.turns.file_kinds import (
+    IMAGES,
+    KINDS,
+    TEXT,
+    clean_name,
+    content_type_of,
+    decode_text,
+    format_size,
+)
+from conversations.turns.inline_files import inline_size
+from llm.wire.items import Item as ItemPayload
+
+_ID_PREFIX = "file_"  # prefix of our file ids; other ids are a provider's and pass
+_FILE_PARTS = ("input_image", "input_file")
+_MISSING_FILE_NOTE = "[A file stood here that is no longer kept.]"
+
+
+class UploadRefused(Exception):
+    """A file cannot be accepted; the message says why and what to do."""
+
+    def __init__(self, problem: str, code: str, status: int = 400) -> None:
+        super().__init__(problem)
+        self.code = code
+        self.status = status  # of HTTP
+
+
+class UnknownFile(Exception):
+    """A part names a file that does not exist or has another type.
+
+    `param` is the path of the part in the request.
+    """
+
+    def __init__(self, param: str, problem: str) -> None:
+        super().__init__(problem)
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedFile:
+    """An uploaded file that passed the checks and may be stored."""
+
+    name: str
+    content_type: str
+    size: int  # bytes
+    digest: str
+    file: File[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """A file's content, to be put into a request."""
+
+    name: str
+    content_type: str
+    data: bytes
+
+
+# Storing
+
+
+def validate_files(owner_id: Any, files: Sequence[File[bytes]]) -> list[ValidatedFile]:
+    """Check the files of one message. Raises UploadRefused if any of them fails."""
+    if len(files) > settings.MAX_UPLOAD_COUNT:
+        raise UploadRefused(
+            f"A message may have {settings.MAX_UPLOAD_COUNT} files, and these are"
+            f" {len(files)}. Send the others with the next message.",
+            "too_many_files",
+        )
+    validated = [_validate_file(file) for file in files]
+    _check_quota(owner_id, sum(one.size for one in validated))
+    return validated
+
+
+def save_attachments(
+    conversation: Conversation, files: Sequence[ValidatedFile]
+) -> list[Attachment]:
+    """Store rows and bytes of the files, or neither. Raises UploadRefused where other
+    uploads have used up the quota since the files were validated."""
+    rows: list[Attachment] = []
+    with ExitStack() as rollback:
+        rollback.callback(discard, rows)
+        with transaction.atomic():
+            users = get_user_model().objects.select_for_update()
+            # The row lock serializes the owner's uploads.
+            users.get(pk=conversation.owner_id)
+            _check_quota(conversation.owner_id, sum(file.size for file in files))
+            for file in files:
+                rows.append(row := _row(conversation, file))
+                file.file.seek(0)
+                store(row, row.pk, file.file)
+                row.save(force_insert=True)
+        rollback.pop_all()
+    return rows
+
+
+def store(row: Attachment, name: str, content: File[bytes]) -> None:
+    """Write the bytes of a new row. On failure (a full disk) the partial file is
+    deleted, as nothing else would delete it."""
+    try:
+        row.file.save(name, content, save=False)
+    except OSError:
+        row.file.storage.delete(row.file.field.generate_filename(row, name))
+        raise
+
+
+def check_inline_quota(owner_id: Any, items: Iterable[ItemPayload]) -> None:
+    """Check the owner's quota for files inside items (`data:` URLs) that are about to
+    be stored in this transaction. Raises UploadRefused."""
+    if not (size := inline_size(items)):
+        return
+    users = get_user_model().objects.select_for_update()
+    users.get(pk=owner_id)  # the row lock serializes the owner's uploads
+    _check_quota(owner_id, size)
+
+
+def discard(rows: Iterable[Attachment]) -> None:
+    """Delete the files of rows that were never committed."""
+    for row in rows:
+        if row.file.name:
+            row.file.storage.delete(row.file.name)
+
+
+def is_used(attachment: Attachment) -> bool:
+    """True where an item of its conversation contains its id."""
+    items = Item.objects.filter(turn__conversation_id=attachment.conversation_id)
+    return items.filter(payload__icontains=attachment.pk).exists()
+
+
+def delete_file(instance: Attachment, **_: Any) -> None:
+    """`post_delete` receiver: deletes the row's file once the transaction commits."""
+    storage, name = instance.file.storage, instance.file.name
+    if name:
+        transaction.on_commit(lambda: storage.delete(name))
+
+
+def _validate_file(file: File[bytes]) -> ValidatedFile:
+    original_name = file.name or ""
+    size = file.size
+    quoted_name = f"“{clean_name(original_name, TEXT)}”"
+    if not size:
+        raise UploadRefused(f"{quoted_name} is empty.", "empty_file")
+    _check_size(quoted_name, size, settings.MAX_UPLOAD_SIZE, "a file")
+    file.seek(0)
+    data = file.read()
+    content_type = content_type_of(data)
+    if content_type is None:
+        raise UploadRefused(
+            f"{quoted_name} is of a kind that models do not read. {KINDS} can be sent.",
+            "unsupported_file",
+            415,
+        )
+    if content_type == TEXT:  # sent as part of the message, so its limit applies
+        _check_size(quoted_name, size, settings.MAX_INPUT_SIZE, "a text file")
+    digest = hashlib.sha256(data).hexdigest()
+    return ValidatedFile(
+        clean_name(original_name, content_type), content_type, size, digest, file
+    )
+
+
+def _check_size(quoted_name: str, size: int, limit: int, what: str) -> None:
+    if size > limit:
+        raise UploadRefused(
+            f"{quoted_name} has {format_size(size)}, and {what} may have"
+            f" {format_size(limit)}.",
+            "file_too_large",
+            413,
+        )
+
+
+def _check_quota(owner_id: Any, more: int) -> None:
+    owned = Attachment.objects.filter(conversation__owner_id=owner_id)
+    size = owned.aggregate(size=Sum("size"))["size"] or 0
+    # Files inside messages (`data:` URLs) have no attachment rows.
+    inside = Turn.objects.filter(conversation__owner_id=owner_id, inline_bytes__gt=0)
+    size += inside.aggregate(size=Sum("inline_bytes"))["size"] or 0
+    if size + more > settings.UPLOAD_QUOTA:
+        raise UploadRefused(
+            f"Your files have {format_size(size)} already, and with these they would"
+            f" have more than the {format_size(settings.UPLOAD_QUOTA)} that are kept"
+            " for you. Files of deleted conversations count until they are erased; the"
+            " staff can make room.",
+            "quota_exceeded",
+            413,
+        )
+
+
+def _row(conversation: Conversation, one: ValidatedFile) -> Attachment:
+    return Attachment(
+        conversation=conversation,
+        name=one.name,
+        content_type=one.content_type,
+        size=one.size,
+    )
+
+
+# File ids in items
+
+
+def attachment_ids(items: Iterable[ItemPayload]) -> list[str]:
+    """The ids of stored files that the items name, each once, in order."""
+    return list(dict.fromkeys(part["file_id"] for _, part in _file_parts(items)))
+
+
+def resolve_file_parts(
+    conversation: Conversation, items: Sequence[ItemPayload]
+) -> Sequence[Any]:
+    """The items, with the name of each file added to its part.
+
+    Raises UnknownFile, for a file of another conversation too.
+    """
+    file_parts = list(_file_parts(items))
+    if not file_parts:
+        return items
+    rows = conversation.attachments.in_bulk([part["file_id"] for _, part in file_parts])
+    for path, part in file_parts:
+        row = rows.get(part["file_id"])
+        if row is None:
+            problem = "there is no such file in this conversation."
+            raise UnknownFile(f"{path}.file_id", problem)
+        if part["type"] == "input_image" and row.content_type not in IMAGES:
+            problem = "this file is no picture; send it as 'input_file'."
+            raise UnknownFile(f"{path}.file_id", problem)
+    if len(rows) > settings.MAX_UPLOAD_COUNT:
+        problem = f"a message may have {settings.MAX_UPLOAD_COUNT} files."
+        raise UnknownFile("input", problem)
+    names = {pk: row.name for pk, row in rows.items()}
+    return [
+        _with_parts(item, lambda part: _with_file_name(part, names)) for item in items
+    ]
+
+
+def parts_for(rows: Iterable[Attachment]) -> list[dict[str, Any]]:
+    """The content parts of a message that has these files attached."""
+    return [
+        {"type": "input_image", "file_id": row.pk, "detail": "auto"}
+        if row.content_type in IMAGES
+        else {"type": "input_file", "file_id": row.pk, "filename": row.name}
+        for row in rows
+    ]
+
+
+def _with_file_name(part: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    if part["type"] != "input_file":
+        return part
+    return {"filename": names[part["file_id"]], **part}
+
+
+# Content for providers
+
+
+def load_contents(conversation_id: str, ids: Collection[str]) -> dict[str, FileContent]:
+    """The files of a conversation by id; files that no longer exist are left out.
+
+    Makes one query, or none if `ids` is empty.
+    """
+    if not ids:
+        return {}
+    rows = Attachment.objects.filter(conversation_id=conversation_id, pk__in=ids)
+    return {row.pk: content for row in rows if (content := _read_content(row))}
+
+
+def inline_files(
+    items: Iterable[ItemPayload], attachments: Mapping[str, FileContent]
+) -> list[ItemPayload]:
+    """The items with file ids replaced by contents in the form that every provider
+    accepts. Pure.
+
+    A file that no longer exists is replaced by a note, so that the conversation can
+    still be continued.
+    """
+    return [
+        _with_parts(item, lambda part: _inline_part(part, attachments))
+        for item in items
+    ]
+
+
+def _read_content(row: Attachment) -> FileContent | None:
+    try:
+        with row.file.open("rb") as file:
+            return FileContent(row.name, row.content_type, file.read())
+    except FileNotFoundError:
+        return None
+
+
+def _inline_part(
+    part: dict[str, Any], attachments: Mapping[str, FileContent]
+) -> dict[str, Any]:
+    content = attachments.get(part["file_id"])
+    if content is None:
+        return {"type": "input_text", "text": _MISSING_FILE_NOTE}
+    if content.content_type == TEXT:
+        name = content.name.replace('"', "'")
+        text = decode_text(content.data) or ""
+        wrapped = f'<file name="{name}">\n{text}\n</file>'
+        return {"type": "input_text", "text": wrapped}
+    url = f"data:{content.content_type};base64,{b64encode(content.data).decode()}"
+    if content.content_type in IMAGES:
+        detail = part.get("detail") or "auto"
+        return {"type": "input_image", "image_url": url, "detail": detail}
+    return {"type": "input_file", "filename": content.name, "file_data": url}
+
+
+# Items and their parts
+
+
+def _file_parts(items: Iterable[ItemPayload]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The parts that name stored files, each with its path in the request."""
+    for item_index, item in enumerate(items):
+        for field in _fields(item):
+            for index, part in enumerate(item[field]):
+                if _is_stored_file(part):
+                    yield f"input[{item_index}].{field}[{index}]", part
+
+
+def _with_parts(item: ItemPayload, change: Any) -> ItemPayload:
+    """`item` with `change` applied to each part that names a stored file; `item` itself
+    where there is no such part."""
+    changed = {
+        field: [change(part) if _is_stored_file(part) else part for part in item[field]]
+        for field in _fields(item)
+        if any(map(_is_stored_file, item[field]))
+    }
+    return {**item, **changed} if changed else item
+
+
+def _fields(item: ItemPayload) -> list[str]:
+    return [name for name in ("content", "output") if isinstance(item.get(name), list)]
+
+
+def _is_stored_file(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and part.get("type") in _FILE_PARTS
+        and isinstance(part.get("file_id"), str)
+        and part["file_id"].startswith(_ID_PREFIX)
+    )

@@ -1,0 +1,92 @@
+"""Detection of input items that a provider's codec leaves out. No IO.
+
+In: the request as it goes to its codec. Out: names for `degraded`. Codecs leave out
+what is meaningless to their host: reasoning and tool results signed by another
+provider, fields that only one API has. None of this fails a request, and all of it is
+reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from operator import or_
+from typing import Any
+
+from llm.wire.codec import Codec
+from llm.wire.items import Item
+from llm.wire.prefix_cache import fold_items, proof_issuer
+from llm.wire.request import Request
+
+REASONING = "input (reasoning of another model)"
+RECEIPTS = "input (what another provider's tools found)"
+PHASES = "input (phases of messages)"
+SOURCES = "input (sources of another model's text)"
+SHOWN_LATER = "input (images of tools, shown after their outputs)"
+
+_ENCODED_CALLS = frozenset({"message", "function_call", "custom_tool_call"})
+
+
+def find_losses(request: Request, codec: Codec) -> list[str]:
+    """Each name once, in the order of its first occurrence."""
+    takes_phases = "phase" in getattr(codec, "options", ())
+    by_text = codec.name.startswith("openai_chat")
+    find = partial(_find_in_items, request, takes_phases, by_text)
+    key = (takes_phases, by_text, proof_issuer(request))
+    return list(fold_items(request.items, "losses", find, or_, key))
+
+
+def _find_in_items(
+    request: Request, takes_phases: bool, by_text: bool, items: Sequence[Item]
+) -> dict[str, None]:
+    names_found: dict[str, None] = {}
+    for item in items:
+        # Most items of a long conversation are plain messages, which have only text.
+        kind = item.get("type", "message")
+        if kind != "message":
+            names = _item_losses(item, kind, by_text)
+        elif item.get("role") == "assistant":
+            names = _answer_losses(item, takes_phases)
+        else:
+            continue
+        if names and (names[0] == SHOWN_LATER or request.proof(item) is None):
+            names_found |= dict.fromkeys(names)
+    return names_found
+
+
+def _item_losses(item: Item, kind: str, by_text: bool) -> Sequence[str]:
+    if kind == "function_call_output":
+        return [SHOWN_LATER] if by_text and _has_media(item["output"]) else ()
+    if kind == "reasoning":
+        says = item.get("provider_data") or item.get("summary") or item.get("content")
+        return [REASONING] if says else ()
+    if (
+        kind.endswith("_call")
+        and kind not in _ENCODED_CALLS
+        and "provider_data" in item
+    ):
+        return [RECEIPTS]
+    return ()
+
+
+def _answer_losses(item: Item, takes_phases: bool) -> Sequence[str]:
+    names = []
+    if not takes_phases and item.get("phase"):
+        names.append(PHASES)
+    if _has_sources(item.get("content")):
+        names.append(SOURCES)
+    return names
+
+
+def _has_media(output: Any) -> bool:
+    return isinstance(output, list) and any(
+        part.get("type") in ("input_image", "input_file") for part in output
+    )
+
+
+def _has_sources(content: Any) -> bool:
+    if isinstance(content, list):
+        for part in content:
+            if part.get("annotations"):
+                return True
+    return False

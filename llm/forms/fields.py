@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.fields import InvalidJSONInput, JSONString
+
+from llm.models import ApiKey
+from llm.wire.sanitize import NUL, sanitize_json
+
+
+def is_storable_json(text: str) -> bool:
+    """Whether databases and providers accept this JSON: no NaN, no NUL, no half of a
+    surrogate pair, no number beyond the machine types, at most 254 levels of nesting.
+    """
+    try:
+        value = orjson.loads(text)
+        return NUL not in orjson.dumps(value) or sanitize_json(value) == value
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return False
+
+
+class StrictJSONField(forms.JSONField):
+    """Refuses what SQLite refuses and nesting too deep for Django's own field."""
+
+    def to_python(self, value: Any) -> Any:
+        if self._is_user_input(value) and not is_storable_json(value):
+            raise ValidationError(
+                self.error_messages["invalid"], code="invalid", params={"value": value}
+            )
+        return super().to_python(value)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        if self._is_user_input(data) and not is_storable_json(data):
+            return InvalidJSONInput(data)
+        return super().bound_data(data, initial)
+
+    def _is_user_input(self, value: Any) -> bool:
+        """Whether it is text from a user, neither empty nor parsed already."""
+        is_text = isinstance(value, str) and not isinstance(value, JSONString)
+        return is_text and not self.disabled and value not in self.empty_values
+
+
+class JSONObjectField(StrictJSONField):
+    """A JSON object, indented for reading."""
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, InvalidJSONInput):
+            return value
+        return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
+
+
+class FullNameField(forms.ModelMultipleChoiceField):
+    """Models, labelled with their provider's name."""
+
+    def label_from_instance(self, obj: Any) -> str:
+        return str(obj.full_name)
+
+
+class ApiKeyForm(forms.ModelForm):
+    class Meta:
+        model = ApiKey
+        fields = ["provider", "label", "secret", "state", "weight", "rest_until"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "secret" in self.fields:
+            self.fields["secret"].required = not self.instance.secret
+
+    def save(self, commit: bool = True) -> Any:
+        """Save the key; a decision of staff replaces the state set by errors."""
+        key, changed = self.instance, {*self.changed_data}
+        if "state" in changed:
+            key.state_reason = ""
+            if key.state == key.State.ACTIVE:
+                key.forget_refusals()
+        elif "secret" in changed and (
+            key.state == key.State.RESTING or key.is_disabled_automatically
+        ):
+            key.forget_refusals()  # they were about the previous key
+        return super().save(commit)

@@ -1,0 +1,373 @@
+"""HTTP calls to a provider, independent of the provider's format.
+
+A call has four parts: `outgoing` builds the request, `connections` sends it, `exchange`
+reads the response under our time limits, and `wire.reading` decodes the bytes into
+deltas. Each event loop has its own HTTP clients, opened when first needed and closed by
+`aclose`. All errors leave as an LLMError, whose text contains neither the key nor a
+body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import httpx
+
+from llm.concurrency.worker_thread import LARGE, run_off_loop
+from llm.errors import BadResponse, InvalidKey, LLMError, NoFreeConnection, TryAgain
+from llm.http import connections, exchange
+from llm.http import request as outgoing
+from llm.http.exchange import MAX_BODY, UpstreamResponse
+from llm.provider import Endpoint, Route, bearer
+from llm.wire.classify_errors import request_id
+from llm.wire.codec import Decoder
+from llm.wire.delta_reader import DeltaReader, decode_body
+from llm.wire.deltas import (
+    Delta,
+    FinishDelta,
+    ItemDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.request import BackgroundResponse, Request
+
+__all__ = ["ProviderCall", "aclose", "get", "post", "public_web_client", "stream"]
+
+#: How an event stream begins; JSON never begins like this.
+_EVENT_STREAM_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_BOM = b"\xef\xbb\xbf"
+MAX_ERROR_BODY = 1024 * 1024  # bytes; the rest is not read
+#: The most that is decoded and yielded before the event loop runs other tasks: bytes of
+#: one read, and deltas. Most reads contain one frame, but a host that sends 20 MB of
+#: tiny frames would otherwise block all other streams for as long as its reads take.
+MAX_CHUNK = 16 * 1024
+MAX_DELTAS = 500
+
+
+@dataclass(slots=True)
+class ProviderCall:
+    """Metadata of one provider call; `stream` fills it in."""
+
+    started_at: float = 0.0  # time.monotonic(); 0 if no request was sent
+    ttft: float | None = None  # seconds to the first delta with content
+    latency: float | None = None  # seconds to the end, after an error too
+    has_slot: bool = False  # has a connection slot; it may still be connecting
+    http_status: int | None = None
+    request_id: str = ""  # the provider's, for its support
+    error: LLMError | None = None
+    # Filled in by `llm.policy`; empty for a call made without it.
+    attempt: int = 1
+    continues: bool = False  # its answer continues that of the call before
+    route: Route | None = None
+    earlier: Sequence[ProviderCall] = ()  # earlier attempts and portions
+    degraded: list[str] = field(default_factory=list)  # what differs from the request
+    prefill: str = ""  # start of the answer, as sent; the answer does not repeat it
+    background: BackgroundResponse | None = None  # set once the response has begun
+    # Set only if the caller did not receive these deltas, or received those of several
+    # calls in one.
+    start: StartDelta | None = None
+    usage: UsageDelta | None = None
+    finish: FinishDelta | None = None
+
+    def note_slot(self) -> None:
+        self.has_slot = True
+
+    def note_content(self, deltas: list[Delta]) -> None:
+        """Call it with each batch until `ttft` is set."""
+        if any(map(_has_content, deltas)):
+            self.ttft = time.monotonic() - self.started_at
+
+
+async def stream(
+    endpoint: Endpoint,
+    request: Request,
+    call: ProviderCall | None = None,
+    *,
+    decoder: Decoder | None = None,
+) -> AsyncGenerator[list[Delta], None]:
+    """Make one provider call and yield a list of deltas for each read from the network.
+
+    Raises LLMError and nothing else. Read it inside `aclosing`: closing it closes the
+    connection. A request without `stream` yields one list, after the whole answer. A
+    `decoder` of the endpoint's codec may already have read the beginning of this
+    answer.
+    """
+    call = call or ProviderCall()
+    call.started_at = time.monotonic()
+    answer: UpstreamResponse | None = None
+    try:
+        answer = await _open_response(endpoint, request, call)
+        streams, resumes = request.stream, request.resumes is not None
+        del request  # it may be large, and the answer may take long
+        chunk = await _read_start(answer) if streams else b""
+        # Some hosts stream as application/json, others answer a streaming request with
+        # one JSON object (usually an error): the first byte distinguishes them, the
+        # header does not.
+        if not streams or chunk.lstrip()[:1] in (b"{", b"[", b"<"):
+            if resumes:  # the JSON may be half of the response
+                raise BadResponse(detail="A kept response was not streamed.")
+            body = await answer.read_rest(chunk)
+            deltas = await run_off_loop(len(body), _decode_whole, endpoint, body)
+            del body
+            call.note_content(deltas)
+            for portion in _split_deltas(deltas):
+                yield portion
+                if len(deltas) > MAX_DELTAS:
+                    await asyncio.sleep(0)
+            return
+        reader = DeltaReader(decoder or endpoint.codec.decoder())
+        lost: TryAgain | None = None
+        rest = b""  # of a read that is larger than MAX_CHUNK
+        while chunk:
+            if len(chunk) > MAX_CHUNK:
+                chunk, rest = _split_at_frame(chunk)
+            if reader.waiting > LARGE:
+                deltas = await asyncio.to_thread(reader.feed, chunk)
+            else:
+                deltas = reader.feed(chunk)
+            if deltas:
+                if call.ttft is None:
+                    call.note_content(deltas)
+                if len(deltas) <= MAX_DELTAS:
+                    yield deltas
+                else:
+                    for portion in _split_deltas(deltas):
+                        yield portion
+                        await asyncio.sleep(0)
+            if reader.error:
+                raise reader.error
+            try:
+                del chunk, deltas  # freed because the next read may take a while
+                if rest:
+                    await asyncio.sleep(0)
+                    chunk, rest = rest, b""
+                else:
+                    chunk = await answer.read()
+            except TryAgain as exc:
+                chunk, lost = b"", exc
+        if deltas := await run_off_loop(reader.waiting, reader.close, lost):
+            if call.ttft is None:
+                call.note_content(deltas)
+            for portion in _split_deltas(deltas):
+                yield portion
+                if len(deltas) > MAX_DELTAS:
+                    await asyncio.sleep(0)
+        if reader.error:
+            raise reader.error
+    except LLMError as exc:
+        _annotate_error(exc, endpoint, call)
+        raise
+    finally:
+        try:
+            if answer is not None:
+                await answer.aclose()
+        finally:
+            if call.started_at:
+                call.latency = time.monotonic() - call.started_at
+
+
+async def get(endpoint: Endpoint, path: str) -> bytes:
+    """GET `path`, which may include a query, and return the body.
+
+    Raises LLMError and nothing else.
+    """
+    return await _request(endpoint, path, "GET")
+
+
+async def post(endpoint: Endpoint, path: str) -> bytes:
+    """Like `get`, as a POST without a body."""
+    return await _request(endpoint, path, "POST")
+
+
+async def _request(endpoint: Endpoint, path: str, method: str) -> bytes:
+    auth_headers = await _auth_headers(endpoint)
+    message, allow_private = outgoing.build_path_request(
+        endpoint, path, auth_headers, method=method
+    )
+    http = connections.client(private=allow_private)
+    answer = await exchange.send_request(http, message, streams=False)
+    try:
+        if not answer.response.is_success:
+            raise await _provider_error(endpoint, answer, auth_headers)
+        body = await answer.read_rest()
+    finally:
+        await answer.aclose()
+    _check_size(body)
+    return body
+
+
+def public_web_client() -> httpx.AsyncClient:
+    """This event loop's client for URLs on the public web.
+
+    It connects to no private address, even if a public name resolves to one: its
+    resolver raises BadRequest. Hosts that look like an address are not resolved: check
+    them with `addresses` first.
+    """
+    return connections.client(private=False)
+
+
+async def aclose() -> None:
+    """Close this event loop's connections. A later call opens new ones."""
+    await connections.aclose()
+
+
+# One answer
+
+
+async def _open_response(
+    endpoint: Endpoint, request: Request, call: ProviderCall
+) -> UpstreamResponse:
+    """Send the request and return a success response, which the caller closes. Raises
+    LLMError."""
+    auth_headers = await _auth_headers(endpoint)
+    message, allow_private = outgoing.build_request(endpoint, request, auth_headers)
+    http = connections.client(private=allow_private)
+    answer = await exchange.send_request(
+        http, message, streams=request.stream, on_slot=call.note_slot
+    )
+    try:
+        response = answer.response
+        call.http_status = response.status_code
+        call.request_id = (request_id(response.headers) or "")[:200]
+        if not response.is_success:
+            raise await _provider_error(endpoint, answer, auth_headers)
+    except BaseException:
+        await answer.aclose()
+        raise
+    answer.discard_head()
+    return answer
+
+
+async def _provider_error(
+    endpoint: Endpoint, answer: UpstreamResponse, auth_headers: Mapping[str, str]
+) -> LLMError:
+    response = answer.response
+    if response.status_code == 401 and endpoint.credentials:
+        authorization = auth_headers.get("Authorization", "")
+        endpoint.credentials.forget(authorization.removeprefix("Bearer "))
+    if response.is_redirect:
+        return BadResponse(
+            "The provider's address leads elsewhere; the staff must correct it."
+        )
+    try:
+        body = await answer.read_rest(limit=MAX_ERROR_BODY)
+    except (TryAgain, BadResponse):
+        body = b""  # the status must be enough
+    body = body[:MAX_ERROR_BODY]
+    return endpoint.codec.error(response.status_code, response.headers, body)
+
+
+async def _read_start(answer: UpstreamResponse) -> bytes:
+    """Read up to the first byte that is not whitespace; leading whitespace is cut
+    short."""
+    start = b""
+    while chunk := await answer.read():
+        if chunk.lstrip(b"\xef\xbb\xbf \t\r\n"):
+            return (start + chunk).removeprefix(_BOM)
+        start = (start + chunk)[: len(_BOM)]
+    return start.removeprefix(_BOM)
+
+
+def _split_at_frame(read: bytes) -> tuple[bytes, bytes]:
+    """Split at the end of a frame, or at MAX_CHUNK if there is none."""
+    end = read.rfind(b"\n\n", 0, MAX_CHUNK) + 2
+    if end < 2:
+        end = MAX_CHUNK
+    return read[:end], read[end:]
+
+
+def _split_deltas(deltas: list[Delta]) -> Iterator[list[Delta]]:
+    """Yields at least one list, which may be empty."""
+    yield deltas[:MAX_DELTAS]
+    for start in range(MAX_DELTAS, len(deltas), MAX_DELTAS):
+        yield deltas[start : start + MAX_DELTAS]
+
+
+def _decode_whole(endpoint: Endpoint, body: bytes) -> list[Delta]:
+    _check_size(body)
+    if _EVENT_STREAM_START.match(body):
+        return _decode_stream(endpoint, body)
+    if body.lstrip()[:1] == b"<":
+        raise BadResponse(
+            "The provider's address answers with a web page; the staff must correct it."
+        )
+    return decode_body(endpoint.codec.decode, body)
+
+
+def _decode_stream(endpoint: Endpoint, body: bytes) -> list[Delta]:
+    """Decode the answer of a host that streams although it was not asked to."""
+    reader = DeltaReader(endpoint.codec.decoder())
+    deltas = reader.feed(body)
+    if reader.error is None:
+        deltas += reader.close()
+    if reader.error is not None:
+        raise reader.error
+    return deltas
+
+
+def _check_size(body: bytes) -> None:
+    if len(body) > MAX_BODY:
+        raise BadResponse(detail="The answer is too large.")
+
+
+def _has_content(delta: Delta) -> bool:
+    match delta:
+        case TextDelta(text=text) | RefusalDelta(text=text) | ReasoningDelta(text=text):
+            return bool(text)
+        case ToolCallDelta() | ItemDelta():
+            return True
+    return False
+
+
+def _annotate_error(exc: LLMError, endpoint: Endpoint, call: ProviderCall) -> None:
+    if isinstance(exc, NoFreeConnection):
+        call.started_at = 0.0  # no request was sent, so there is nothing to record
+        call.error = exc
+        return
+    exc.provider = exc.provider or endpoint.provider.name
+    exc.upstream_status = exc.upstream_status or call.http_status
+    exc.request_id = exc.request_id or call.request_id or None
+    call.error = exc
+
+
+# Authentication
+
+
+async def _auth_headers(endpoint: Endpoint) -> dict[str, str]:
+    """The authentication headers: with the API key, or with a token issued for it."""
+    if endpoint.credentials is not None:
+        return bearer(await endpoint.credentials.token(partial(_post_form, endpoint)))
+    key = endpoint.api_key
+    if not (key.isascii() and key.isprintable()) or key != key.strip():
+        raise InvalidKey("The API key has a character no key has; enter it anew.")
+    return endpoint.provider.auth(key)
+
+
+async def _post_form(
+    endpoint: Endpoint, text: str, form: Mapping[str, str]
+) -> tuple[int, bytes]:
+    """Post a form to the token issuer and return status and body. Raises LLMError."""
+    allow_private = endpoint.allow_private_network
+    message = httpx.Request(
+        "POST",
+        outgoing.parse_url(text, allow_private=allow_private),
+        data=form,
+        headers={"Accept": "application/json", "User-Agent": "parley"},
+        extensions={"timeout": outgoing.timeouts()},
+    )
+    http = connections.client(private=allow_private)
+    answer = await exchange.send_request(http, message, streams=True)
+    try:
+        body = await answer.read_rest(limit=MAX_ERROR_BODY)
+    finally:
+        await answer.aclose()
+    return answer.response.status_code, body

@@ -1,0 +1,237 @@
+"""One HTTP exchange under our time limits: sends a request, reads the response body.
+
+Every read has its own timeout, so none is running while the consumer works. All errors
+of the network and its libraries are converted to an LLMError here, whose text contains
+neither the key nor a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
+
+import aiohttp
+import httpx
+from django.conf import settings
+
+from llm.errors import (
+    BadResponse,
+    ConnectTimeout,
+    CutOff,
+    LLMError,
+    ProviderDown,
+    ProviderTimeout,
+)
+from llm.http import connections
+from llm.http.connections import (
+    NEW_CONNECTION,
+    Body,
+    Client,
+    IdleConnectionClosed,
+    Slots,
+    take_unread,
+)
+from llm.http.timers import ResponseTimer
+
+MAX_BODY = 64 * 1024 * 1024  # bytes
+
+_COMPRESSED = {"gzip", "deflate"}
+_ENCODINGS = {"", "identity", *_COMPRESSED}
+_MAX_DECOMPRESSED = 64 * 1024  # bytes decompressed in one step
+_NETWORK_ERRORS = (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError)
+#: RuntimeError: our own `aclose` has closed the connection.
+_READ_ERRORS = (*_NETWORK_ERRORS, RuntimeError)
+
+
+async def send_request(
+    http: Client,
+    message: httpx.Request,
+    *,
+    streams: bool,
+    on_slot: Callable[[], None] = lambda: None,
+) -> UpstreamResponse:
+    """Send the request and return after the head of the response, which the caller
+    closes. Raises LLMError.
+
+    `on_slot` is called when the request is one of the `LLM_MAX_CONNECTIONS` open ones;
+    it may still have to connect.
+    """
+    slots = connections.slots()
+    await slots.acquire()
+    on_slot()
+    timer = ResponseTimer(streams=streams)
+    try:
+        return UpstreamResponse(await _send(http, message, timer), timer, slots)
+    except BaseException:
+        timer.close()
+        slots.release()
+        raise
+
+
+class UpstreamResponse:
+    """A response whose body is read as it arrives."""
+
+    __slots__ = ("_content", "_decompressed", "_slots", "_stream", "_timer", "response")
+
+    def __init__(
+        self, response: httpx.Response, timer: ResponseTimer, slots: Slots
+    ) -> None:
+        self.response = response
+        self._slots: Slots | None = slots  # None after its slot is released
+        self._stream = response.stream
+        self._timer = timer
+        self._content: aiohttp.StreamReader | None = None
+        self._decompressed: AsyncGenerator[bytes, None] | None = None
+        if isinstance(response.stream, Body) and not _is_compressed(response):
+            self._content = response.stream.content
+        if self._content is None:
+            self._decompressed = _decompress(response)
+
+    def discard_head(self) -> None:
+        """Free `response`, for bodies that may take minutes to read."""
+        del self.response
+
+    async def read(self) -> bytes:
+        """The available bytes, at least one; b"" at the end."""
+        try:
+            if self._content is None:
+                return await self._read_decompressed()
+            with self._timer:
+                piece = await self._content.readany()
+            self._timer.first_byte = None
+            return piece
+        except _READ_ERRORS as exc:
+            if self._content is not None and (unread := take_unread(self._content)):
+                return unread  # the next read raises
+            raise _network_error(exc, "The stream was cut off.", CutOff) from exc
+
+    async def read_rest(self, start: bytes = b"", *, limit: int = MAX_BODY) -> bytes:
+        """Return `start` and the rest of the body, to the first read beyond `limit`."""
+        chunks, size = [start], len(start)
+        while size <= limit and (chunk := await self.read()):
+            chunks.append(chunk)
+            size += len(chunk)
+        return b"".join(chunks)
+
+    async def aclose(self) -> None:
+        self._timer.close()
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
+        try:
+            if self._decompressed is not None:
+                await self._decompressed.aclose()
+            if isinstance(self._stream, httpx.AsyncByteStream):
+                await self._stream.aclose()
+        except _NETWORK_ERRORS:
+            pass  # the host has closed the connection already
+
+    async def _read_decompressed(self) -> bytes:
+        if self._decompressed is None:
+            return b""
+        with self._timer:
+            chunk = await anext(self._decompressed, b"")
+        self._timer.first_byte = None
+        return chunk
+
+
+def _is_compressed(response: httpx.Response) -> bool:
+    """Some hosts compress although `Accept-Encoding` does not allow it."""
+    return "content-encoding" in response.headers
+
+
+def _unknown_encodings(response: httpx.Response) -> str:
+    """Encodings that httpx would not decode."""
+    return ", ".join({each[:20] for each in _encodings(response)} - _ENCODINGS)
+
+
+def _encodings(response: httpx.Response) -> list[str]:
+    names = response.headers.get("content-encoding", "").lower().split(",")
+    return [each.strip() for each in names]
+
+
+async def _decompress(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """Iterate in small steps: a kilobyte may decompress to a megabyte."""
+    if unknown := _unknown_encodings(response):
+        raise BadResponse(
+            f"The provider uses an unsupported content encoding ({unknown}); the staff"
+            " must correct it."
+        )
+    decompressors = [
+        _Decompressor() for each in _encodings(response) if each in _COMPRESSED
+    ]
+    if len(decompressors) > 1:
+        raise BadResponse(detail="The answer is packed more than once.")
+    if not decompressors:
+        async for chunk in response.aiter_bytes():
+            if chunk:
+                yield chunk
+        return
+    async for chunk in response.aiter_raw():
+        for number, piece in enumerate(decompressors[0].feed(chunk)):
+            if number:
+                await asyncio.sleep(0)
+            yield piece
+
+
+class _Decompressor:
+    """Decompresses gzip, and deflate with or without a zlib header."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Raises httpx.DecodingError."""
+        while chunk:
+            if self._stream is None:
+                self._stream = zlib.decompressobj(_window_bits(chunk[0]))
+            try:
+                piece = self._stream.decompress(chunk, _MAX_DECOMPRESSED)
+            except zlib.error as exc:
+                raise httpx.DecodingError(str(exc)) from exc
+            chunk = self._stream.unconsumed_tail
+            if self._stream.eof:  # gzip may have several members
+                chunk, self._stream = self._stream.unused_data, None
+            if piece:
+                yield piece
+
+
+def _window_bits(first: int) -> int:
+    """The window size for zlib, by the first byte: with a header, or raw deflate."""
+    has_head = first in (0x1F, 0x78)
+    return zlib.MAX_WBITS | 32 if has_head else -zlib.MAX_WBITS
+
+
+async def _send(
+    http: Client, message: httpx.Request, timer: ResponseTimer
+) -> httpx.Response:
+    try:
+        with timer:
+            try:
+                return await http.send_request(message)
+            except IdleConnectionClosed:
+                # The host closed the connection before it read the request or before it
+                # processed it: it has sent no byte.
+                message.extensions = {**message.extensions, NEW_CONNECTION: True}
+                return await http.send_request(message)
+    except _NETWORK_ERRORS as exc:
+        raise _network_error(exc, "The provider cannot be reached.") from exc
+
+
+def _network_error(
+    exc: Exception, message: str, kind: type[LLMError] = ProviderDown
+) -> LLMError:
+    """Convert an error of httpx, aiohttp or the system."""
+    if isinstance(exc, httpx.ConnectTimeout | aiohttp.ConnectionTimeoutError):
+        seconds = settings.LLM_CONNECT_TIMEOUT
+        return ConnectTimeout(detail=f"No connection within {seconds:g} s.")
+    if isinstance(exc, TimeoutError | httpx.TimeoutException):
+        # The host may have received the request and be processing it.
+        return ProviderTimeout(detail=f"The connection stalled: {type(exc).__name__}.")
+    if isinstance(exc, aiohttp.ClientSSLError):
+        return ProviderDown(detail="No safe connection: the certificate is refused.")
+    if isinstance(exc, httpx.DecodingError | aiohttp.ClientResponseError):
+        return BadResponse(detail=f"{type(exc).__name__}: this is no HTTP of ours.")
+    return kind(detail=f"{message} ({type(exc).__name__})")

@@ -1,0 +1,106 @@
+"""The cost of a call in USD. None means unknown, not free.
+
+The cost billed by the provider comes first, then the prices that staff set for the
+model, then the bundled list (`price_list`). Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from llm.pricing import price_list
+from llm.pricing.price_list import MILLION
+from llm.wire.deltas import UsageDelta
+
+PRICE_NAMES = ("input", "cached_input", "cache_write", "output")
+
+# Providers that have another name in the price list.
+_LISTED_AS = {
+    "azure_openai": "azure",
+    "bedrock": "aws",
+    "gemini": "google",
+    "vertex": "google",
+    "xai": "x-ai",
+}
+
+
+def cost(
+    usage: UsageDelta,
+    *,
+    kind: str,
+    base_url: str,
+    models: Iterable[str],
+    prices: Mapping[str, Any] | None = None,
+) -> Decimal | None:
+    """The cost of one call. `models`: names of the model, the most reliable first."""
+    if (billed := _amount(usage.cost)) is not None:
+        return billed
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    tokens = _by_class(usage)
+    if prices:
+        return _by_own_prices(tokens, prices)
+    now, host = datetime.now(tz=UTC), _LISTED_AS.get(kind, kind)
+    for model in dict.fromkeys(filter(None, models)):
+        listed = price_list.cost(tokens, host, base_url, model, now)
+        if listed is not None:
+            return listed
+    return None
+
+
+def problems(prices: Mapping[str, Any]) -> list[str]:
+    """Validation errors of a model's own prices."""
+    if not prices:
+        return []
+    found = [
+        f"{name!r} is no price; there are {', '.join(PRICE_NAMES)}."
+        for name in prices
+        if name not in PRICE_NAMES
+    ]
+    found += [
+        f"{name!r} must be USD per million tokens, 0 or more."
+        for name in PRICE_NAMES
+        if name in prices and _amount(prices[name]) is None
+    ]
+    missing = [name for name in ("input", "output") if name not in prices]
+    return found + [f"{name!r} is missing." for name in missing]
+
+
+def _amount(value: Any) -> Decimal | None:
+    """`value` as an exact number, if it is an amount of money."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return amount if amount.is_finite() and amount >= 0 else None
+
+
+def _by_class(usage: UsageDelta) -> dict[str, int]:
+    """Tokens by price, each counted once; the counts of some hosts are inconsistent."""
+    whole = max(usage.input_tokens or 0, 0)
+    cached = min(max(usage.cached_tokens or 0, 0), whole)
+    written = min(max(usage.cache_write_tokens or 0, 0), whole - cached)
+    return {
+        "input": whole - cached - written,
+        "cached_input": cached,
+        "cache_write": written,
+        "output": max(usage.output_tokens or 0, 0),
+    }
+
+
+def _by_own_prices(
+    tokens: Mapping[str, int], prices: Mapping[str, Any]
+) -> Decimal | None:
+    total = Decimal(0)
+    for name, count in tokens.items():
+        usual = "output" if name == "output" else "input"
+        price = _amount(prices.get(name, prices.get(usual)))
+        if price is None:
+            return None
+        total += price * count
+    return total / MILLION

@@ -1,0 +1,238 @@
+"""Synchronisation with a provider's list of models: new, changed and removed ones.
+
+`compare` asks the provider and changes nothing; `apply` carries out what staff
+selected. New models are added disabled, unless staff choose otherwise, and removed ones
+are disabled. No row is ever deleted, because calls and conversations refer to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db import transaction
+
+from llm import router
+from llm.capabilities import Capabilities, capabilities_of
+from llm.errors import (
+    BadRequest,
+    BadResponse,
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    ProviderTimeout,
+)
+from llm.http import client
+from llm.models import ApiKey, LanguageModel, Provider
+from llm.provider import Endpoint
+from llm.wire import model_lists
+from llm.wire.model_lists import ModelInfo
+
+TIME_LIMIT = 20.0  # seconds, because a user waits at the page
+MAX_PAGES = 50
+MAX_NAME = 200  # characters, the size of the column
+_LIMITS = ("context_window", "max_output_tokens")  # these have columns of their own
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """A model whose entry in the list differs from our data."""
+
+    model: LanguageModel
+    before: dict[str, Any]  # our data; None for unknown
+    after: dict[str, Any]  # the values in the list
+
+    @property
+    def lines(self) -> list[str]:
+        return [
+            f"{name}: {_format_value(self.before[name])} → {_format_value(value)}"
+            for name, value in self.after.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelListComparison:
+    new: Sequence[ModelInfo] = ()
+    changed: Sequence[ModelChange] = ()
+    gone: Sequence[LanguageModel] = ()  # only enabled ones
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.gone)
+
+    def names(self) -> dict[str, list[str]]:
+        """The names of all models, as the arguments of `apply`."""
+        return {
+            "new": [info.name for info in self.new],
+            "changed": [change.model.name for change in self.changed],
+            "gone": [row.name for row in self.gone],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    added: int = 0
+    changed: int = 0
+    switched_off: int = 0
+
+
+def compare(provider: Provider) -> ModelListComparison:
+    """Request the list, with the first key that works.
+
+    Raises LLMError if that fails or the provider has no list of models.
+    """
+    listed = {info.name: info for info in reversed(_ask(provider))}
+    rows = {row.name.removeprefix("models/"): row for row in provider.models.all()}
+    for row in rows.values():
+        row.provider = provider
+    found = sorted(rows.keys() & listed.keys())
+    changes = (_change(rows[name], listed[name]) for name in found)
+    return ModelListComparison(
+        new=[listed[n] for n in sorted(listed.keys() - rows) if _fits(listed[n])],
+        changed=[change for change in changes if change.after],
+        gone=[rows[n] for n in sorted(rows.keys() - listed) if rows[n].enabled],
+    )
+
+
+@transaction.atomic
+def apply(
+    provider: Provider,
+    comparison: ModelListComparison,
+    *,
+    new: Collection[str] = (),
+    changed: Collection[str] = (),
+    gone: Collection[str] = (),
+    enables_new: bool = False,
+) -> SyncResult:
+    """Carry out `comparison` for the named models."""
+    rows = [_new_row(provider, info) for info in comparison.new if info.name in new]
+    for row in rows:
+        row.enabled = enables_new
+    LanguageModel.objects.bulk_create(rows)
+    changes = [change for change in comparison.changed if change.model.name in changed]
+    for change in changes:
+        _write(change.model, change.after)
+        change.model.save(update_fields=["capabilities", *_LIMITS])
+    off = provider.models.filter(
+        name__in=[row.name for row in comparison.gone if row.name in gone]
+    ).update(enabled=False)
+    return SyncResult(len(rows), len(changes), off)
+
+
+# Requests for the list
+
+
+def _ask(provider: Provider) -> list[ModelInfo]:
+    """Try each key until one is accepted."""
+    error: LLMError | None = None
+    for key in _keys(provider):
+        try:
+            return asyncio.run(_fetch(router.endpoint_of(provider, key)))
+        except InvalidKey as exc:
+            error = exc
+    raise error or InvalidKey("There is no key; add one first.")
+
+
+def _keys(provider: Provider) -> Iterator[ApiKey | None]:
+    host = provider.host
+    if why := provider.why_disabled:
+        raise BadRequest(f"Not asked, as {why}.")
+    if host is not None and not host.models_path:
+        raise BadRequest(f"{host.label} has no list of the models that can be used.")
+    yield from provider.keys.order_by("state", "-weight", "pk")
+    if host is None or not host.needs_key:
+        yield None
+
+
+async def _fetch(endpoint: Endpoint) -> list[ModelInfo]:
+    """Run in a new event loop, whose connections are closed with it."""
+    try:
+        async with asyncio.timeout(TIME_LIMIT):
+            return await _pages(endpoint)
+    except TimeoutError as exc:
+        raise ProviderTimeout(detail=f"Silent for {TIME_LIMIT:g} s.") from exc
+    finally:
+        await client.aclose()
+
+
+async def _pages(endpoint: Endpoint) -> list[ModelInfo]:
+    first = path = endpoint.provider.models_path
+    found: list[ModelInfo] = []
+    for _ in range(MAX_PAGES):
+        body = await _page(endpoint, path)
+        found += model_lists.parse_models(body)
+        if not (query := model_lists.next_page(body)):
+            return found
+        path = f"{first}{'&' if '?' in first else '?'}{urlencode(query)}"
+    raise BadResponse("The provider's list of models does not end.")
+
+
+async def _page(endpoint: Endpoint, path: str) -> bytes:
+    try:
+        return await client.get(endpoint, path)
+    except ModelNotAvailable as exc:  # usually this is a 404
+        url = endpoint.url_of(endpoint.provider.models_path)
+        raise BadRequest(f"There is no list of models at {url}.") from exc
+
+
+# Rows
+
+
+def _change(row: LanguageModel, info: ModelInfo) -> ModelChange:
+    """The differences between the list and our data on a model."""
+    known = router.capabilities(row, wire=_wire_format(row.provider)).to_dict()
+    after = _differences(known, info)
+    return ModelChange(row, {name: known.get(name) for name in after}, after)
+
+
+def _new_row(provider: Provider, info: ModelInfo) -> LanguageModel:
+    """Only values that differ from the bundled data are stored, so that the rest is
+    updated with it."""
+    kind, wire = provider.kind, _wire_format(provider)
+    known = capabilities_of(kind, info.name, wire=wire).to_dict()
+    row = LanguageModel(
+        provider=provider, name=info.name, label=info.label[:100], enabled=False
+    )
+    _write(row, _differences(known, info))
+    return row
+
+
+def _fits(info: ModelInfo) -> bool:
+    """Whether it can become a row: a chat model whose name is not too long."""
+    return info.chats and len(info.name) <= MAX_NAME
+
+
+def _differences(known: dict[str, Any], info: ModelInfo) -> dict[str, Any]:
+    reported = Capabilities.from_dict(info.capabilities_and_limits).to_dict()
+    return {name: value for name, value in reported.items() if known.get(name) != value}
+
+
+def _write(row: LanguageModel, values: dict[str, Any]) -> None:
+    row.capabilities = dict(row.capabilities)
+    for name, value in values.items():
+        if name in _LIMITS:
+            setattr(row, name, value)
+        else:
+            row.capabilities[name] = value
+
+
+def _wire_format(provider: Provider) -> str:
+    """The wire format; "" if its host does not support the one in the row."""
+    try:
+        host = provider.host
+        return host.codec(provider.codec, provider.options).name if host else ""
+    except KeyError:
+        return ""
+
+
+def _format_value(value: Any) -> str:
+    match value:
+        case None:
+            return "unknown"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(value) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)

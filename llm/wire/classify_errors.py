@@ -1,0 +1,487 @@
+"""Classification of providers' errors as subclasses of LLMError.
+
+In: an HTTP status with headers and body, or the error object inside a stream. Out: an
+`LLMError` with a message of our own; the provider's message is in `detail`, its status,
+type, code and request id in attributes. Never raises.
+
+Hosts agree on little, so three sources are tried, the most reliable first: a known code
+or type, a known phrase in the message, the HTTP status.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+
+from llm.errors import (
+    BadRequest,
+    BadResponse,
+    ContentPolicy,
+    ContextTooLarge,
+    InvalidKey,
+    LLMError,
+    ModelNotAvailable,
+    ProviderDown,
+    ProviderTimeout,
+    QuotaExhausted,
+    RateLimited,
+    TryAgain,
+)
+from llm.wire import bounded_json
+
+#: Headers with the id under which the vendor finds the request again, best first.
+_REQUEST_ID_HEADERS = (
+    "x-request-id",
+    "request-id",
+    "apim-request-id",
+    "mistral-correlation-id",
+    "x-generation-id",
+    "x-inference-request-id",
+)
+_DETAIL_LIMIT = 4000  # characters
+_MAX_TIME = 100  # characters of a header that holds a time
+_MAX_SEARCHED = 4_000  # characters of an error that the patterns are searched in
+
+ErrorClass = type[LLMError]
+
+_CODES: dict[str, ErrorClass] = {
+    **dict.fromkeys(
+        [
+            "insufficient_quota",
+            "billing_hard_limit_reached",
+            "billing_not_active",
+            "billing_error",
+            "credit_balance_exhausted",
+            "organization_spend_limit_exceeded",
+            "project_spend_limit_exceeded",
+            "organization_usage_limit_exceeded",
+            "payment_required",
+            "enforced_spend_limit_reached",
+            "contract_spend_limit_reached",
+        ],
+        QuotaExhausted,
+    ),
+    **dict.fromkeys(
+        [
+            "context_length_exceeded",
+            "exceed_context_size_error",
+            "request_too_large",
+            "string_above_max_length",
+            "too_many_prompt_tokens",
+        ],
+        ContextTooLarge,
+    ),
+    **dict.fromkeys(
+        [
+            "model_not_found",
+            "not_found_error",
+            "not_found",
+            "notfounderror",
+            "invalid_model",
+            "deploymentnotfound",
+        ],
+        ModelNotAvailable,
+    ),
+    **dict.fromkeys(
+        [
+            "invalid_api_key",
+            "api_key_invalid",
+            "authentication_error",
+            "authentication",
+            "unauthenticated",
+            "permission_denied",
+            "permission_error",
+        ],
+        InvalidKey,
+    ),
+    **dict.fromkeys(
+        [
+            "content_filter",
+            "content_policy_violation",
+            "responsibleaipolicyviolation",
+            "bio_policy",
+            "misalignment_policy_violation",
+            "image_content_policy_violation",
+            "refusal",
+        ],
+        ContentPolicy,
+    ),
+    **dict.fromkeys(
+        ["ratelimitreached", "rate_limited", "too_many_requests", "resource_exhausted"],
+        RateLimited,
+    ),
+    **dict.fromkeys(
+        ["timeout", "timeout_error", "vector_store_timeout", "deadline_exceeded"],
+        ProviderTimeout,
+    ),
+    **dict.fromkeys(
+        [
+            "server_is_overloaded",
+            "service_unavailable_error",
+            "unavailable_error",
+            "unavailable",
+            "provider_unavailable",
+            "provider_overloaded",
+            "capacity_exceeded",
+        ],
+        ProviderDown,
+    ),
+    "tool_use_failed": BadResponse,
+}
+_CODE_PREFIXES: tuple[tuple[str, ErrorClass], ...] = (
+    ("overloaded", ProviderDown),
+    ("rate_limit", RateLimited),
+)
+_MESSAGES: tuple[tuple[re.Pattern[str], ErrorClass], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), error_class)
+    for pattern, error_class in (
+        (
+            r"maximum context length|reduce the length of the messages"
+            r"|prompt (is )?too long|exceeds the (available )?context"
+            r"|input token count|exceeds the context window|maximum prompt length"
+            r"|exceed context limit",
+            ContextTooLarge,
+        ),
+        (r"overloaded|over capacity", ProviderDown),
+        (
+            r"incorrect api key|invalid api key|api key not valid"
+            r"|authentication fails",
+            InvalidKey,
+        ),
+        (
+            r"\bmodels?\b.{0,200}?(not found|does not exist)|not a valid model id"
+            r"|invalid model\b|supported api model names|not a chat model",
+            ModelNotAvailable,
+        ),
+        (
+            r"\bcredits\b|credit balance|\bbilling\b|spend(ing)? limit"
+            r"|specified api usage limits|insufficient (balance|funds|credit)",
+            QuotaExhausted,
+        ),
+        # llama.cpp answers 500 to requests that are themselves wrong.
+        (r"--jinja\b|\bmmproj\b|image input is not supported", BadRequest),
+    )
+)
+_FILES = re.compile(r"cached? ?content|access the file\b", re.IGNORECASE)
+_STATUSES: dict[int, ErrorClass] = {
+    401: InvalidKey,
+    402: QuotaExhausted,
+    403: InvalidKey,
+    404: ModelNotAvailable,
+    408: ProviderTimeout,
+    409: TryAgain,
+    412: QuotaExhausted,  # Fireworks: the account is suspended
+    413: ContextTooLarge,
+    425: TryAgain,
+    429: RateLimited,
+    498: ProviderDown,  # Groq: no capacity for the flex tier
+    499: ProviderDown,  # Google: cancelled on its side
+    504: ProviderTimeout,
+    524: ProviderTimeout,  # Cloudflare, before the provider
+}
+_SENTENCES: dict[ErrorClass, str] = {
+    BadResponse: "The model wrote a tool call that cannot be read; try again.",
+}
+#: A field that this model does not have and others may: OpenAI and its copies.
+_NO_FIELD = re.compile(r"unsupported parameter|unsupported_parameter", re.IGNORECASE)
+_NO_VALUE = re.compile(r"unsupported value|unsupported_value", re.IGNORECASE)
+_FIELD = re.compile(r"[\w.\[\]-]{1,60}")
+_REQUEST_FAULTS = ("invalid_request", "invalid_argument", "bad_request", "invalid_")
+
+
+@dataclass(slots=True)
+class _Report:
+    """The fields of a provider's error, independent of its JSON shape."""
+
+    message: str = ""
+    words: list[str] = field(default_factory=list)  # codes and types, lower case
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+    status: int | None = None
+    request_id: str | None = None
+    text: str = ""  # message and nested details (an upstream's own error)
+
+    def truncate(self) -> _Report:
+        """Truncate the texts. A body may be a megabyte, and some patterns look a few
+        hundred characters ahead from each word."""
+        self.message = self.message[:_MAX_SEARCHED]
+        self.text = self.text[:_MAX_SEARCHED]
+        return self
+
+
+def classify(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    statuses: Mapping[int, ErrorClass] | None = None,
+) -> LLMError:
+    """Classify an HTTP answer of 4xx or 5xx.
+
+    `statuses` overrides the usual meaning of statuses for this host.
+    """
+    report = _parse_report(_json(body)).truncate()
+    report.status = status if status >= 400 else report.status or status
+    error = _error(report, statuses or {})
+    lower = {name.lower(): value for name, value in headers.items()}
+    error.request_id = request_id(lower) or report.request_id
+    wait = retry_after(lower)
+    error.retry_after = error.retry_after if wait is None else wait
+    return error
+
+
+def classify_error(error: Any, *, status: int | None = None) -> LLMError:
+    """Classify an error object inside a stream, or inside an answer of status 200."""
+    report = _parse_report(error).truncate()
+    report.status = status or report.status
+    found = _error(report, {})
+    found.request_id = report.request_id
+    return found
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's id of this request; `headers` has lower-case names."""
+    ids = (headers.get(name) for name in _REQUEST_ID_HEADERS)
+    return next(filter(None, ids), None)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait according to an error's headers (with lower-case names).
+
+    Providers send `retry-after` with successful answers too; there it has no meaning.
+    """
+    waits = [
+        wait
+        for wait in (
+            _number(headers.get("retry-after-ms"), per_second=1000),
+            _number(headers.get("retry-after")),
+            _until(headers.get("retry-after"), headers.get("date")),
+            _reset(headers, "requests"),
+            _reset(headers, "tokens"),
+        )
+        if wait is not None
+    ]
+    # Azure sends "retry-after-ms: 0" beside "retry-after: 1".
+    return next((wait for wait in waits if wait > 0), waits[0] if waits else None)
+
+
+def _error(report: _Report, statuses: Mapping[int, ErrorClass]) -> LLMError:
+    error_class = _class(report, statuses)
+    return error_class(
+        _SENTENCES.get(error_class, "") or _field_sentence(report, error_class),
+        detail=report.message[:_DETAIL_LIMIT],
+        param=report.param,
+        upstream_status=report.status,
+        upstream_type=report.type,
+        upstream_code=report.code,
+        retry_after=_delay_in_text(report.text),
+    )
+
+
+def _field_sentence(report: _Report, error_class: ErrorClass) -> str:
+    """A message that names the invalid field; "" where the error is not that simple."""
+    if error_class is not BadRequest or not _FIELD.fullmatch(report.param or ""):
+        return ""
+    text = f"{report.code} {report.message}"
+    if _NO_FIELD.search(text):
+        return f"This model does not take {report.param!r}; leave it out."
+    if _NO_VALUE.search(text):
+        return f"This model does not take this {report.param!r}; choose another."
+    return ""
+
+
+def _class(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
+    known = _by_code(report.words)
+    if known is RateLimited and report.status == 413:
+        return ContextTooLarge  # Groq: more than a minute's tokens; waiting cannot help
+    if known is RateLimited and "PerDay" in report.text:
+        return QuotaExhausted  # Gemini: the day's quota
+    if known in (ModelNotAvailable, InvalidKey) and _FILES.search(report.text):
+        return BadRequest  # Gemini: a file or cache of the request is missing
+    if known is InvalidKey and report.status in statuses:
+        known = None  # the host uses this status for something else
+    return known or _by_message(report) or _by_status(report, statuses)
+
+
+def _by_code(words: Iterable[str]) -> ErrorClass | None:
+    for word in words:
+        if known := _CODES.get(word):
+            return known
+        for prefix, error_class in _CODE_PREFIXES:
+            if word.startswith(prefix):
+                return error_class
+    return None
+
+
+def _by_message(report: _Report) -> ErrorClass | None:
+    for pattern, error_class in _MESSAGES:
+        if error_class is QuotaExhausted and report.param:
+            continue  # about one field of the request, e.g. a tool named "credits"
+        if pattern.search(report.text):
+            return error_class
+    return None
+
+
+def _by_status(report: _Report, statuses: Mapping[int, ErrorClass]) -> ErrorClass:
+    status = report.status
+    if status is None or status < 400:
+        fault = any(word.startswith(_REQUEST_FAULTS) for word in report.words)
+        return BadRequest if fault else ProviderDown
+    if known := statuses.get(status) or _STATUSES.get(status):
+        return known
+    return BadRequest if status < 500 else ProviderDown
+
+
+# Reading
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return bounded_json.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace").strip()
+
+
+def _parse_report(payload: Any) -> _Report:
+    if isinstance(payload, list):  # Gemini wraps its error in a list of one
+        payload = payload[0] if payload else ""
+    if not isinstance(payload, dict):
+        text = "" if payload is None else str(payload)
+        return _Report(message=text, text=text)
+    inner = payload.get("error") or payload.get("errors")
+    if isinstance(inner, list):
+        inner = inner[0] if inner else None
+    if isinstance(inner, dict):
+        report = _fields(inner)
+        report.request_id = report.request_id or _text(payload.get("request_id"))
+        return report
+    report = _fields(payload)
+    if inner:  # xAI: {"code": ..., "error": "a sentence"}
+        report.message = _sentence(inner)
+        report.text = f"{report.message}\n{report.text}"
+    return report
+
+
+def _fields(error: Mapping[str, Any]) -> _Report:
+    deeper = error.get("innererror") or error.get("inner_error") or {}
+    metadata = error.get("metadata") or {}
+    code, type = _text(error.get("code")), _text(error.get("type"))
+    report = _Report(
+        message=_sentence(error.get("message") or error.get("detail")),
+        type=type or _name(error.get("status")),
+        code=code,
+        param=_text(error.get("param")),
+        status=_status_in(error),
+        request_id=_text(error.get("request_id")),
+    )
+    words = [code, report.type]
+    if isinstance(deeper, Mapping):
+        words.append(_text(deeper.get("code")))
+    if isinstance(metadata, Mapping):
+        words.append(_text(metadata.get("error_type")))
+    details = error.get("details")
+    if isinstance(details, Mapping):  # Anthropic: more reliable than its type
+        words.insert(0, _text(details.get("error_code")))
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, Mapping):
+            words.append(_text(detail.get("reason")))
+    report.words = [word.lower() for word in words if word]
+    report.text = f"{report.message}\n{_sentence(metadata)}\n{_sentence(details)}"
+    return report
+
+
+def _status_in(error: Mapping[str, Any]) -> int | None:
+    """The HTTP status inside the error object."""
+    for name in (
+        "status",
+        "status_code",
+        "http_status_code",
+        "raw_status_code",
+        "code",
+    ):
+        value = error.get(name)
+        if isinstance(value, str) and len(value) == 3 and value.isdecimal():
+            value = int(value)
+        if isinstance(value, int) and 400 <= value <= 599:
+            return value
+    return None
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return str(value) or None
+
+
+def _name(value: Any) -> str | None:
+    """Google's status is a word. Azure's is a number, which `_status_in` reads."""
+    return _text(value) if isinstance(value, str) and not value.isdecimal() else None
+
+
+def _sentence(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=str) if value else ""
+
+
+# Times
+
+
+def _number(text: str | None, per_second: int = 1) -> float | None:
+    try:
+        seconds = float(text or "") / per_second
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _until(text: str | None, now: str | None) -> float | None:
+    """Seconds until a date, measured by the server's own clock where it sends one."""
+    try:
+        end = parsedate_to_datetime(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+    try:
+        start = parsedate_to_datetime(now or "").timestamp()
+    except (ValueError, OverflowError):
+        start = time.time()
+    return max(0.0, end - start)
+
+
+def _reset(headers: Mapping[str, str], unit: str) -> float | None:
+    """When the exhausted rate limit is renewed: "17.39s", "6m0s" or seconds."""
+    if headers.get(f"x-ratelimit-remaining-{unit}") != "0":
+        return None
+    text = headers.get(f"x-ratelimit-reset-{unit}", "")
+    if len(text) > _MAX_TIME:
+        return None
+    return _duration(text) or _number(text)
+
+
+#: Bounded repetition: with `\d+` a text of digits would be scanned from each digit to
+#: its end.
+_DURATION = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_DELAY_PATTERN = re.compile(
+    r'"retryDelay":\s{0,20}"([\d.]{1,40}s)"'
+    r"|(?:try again|retry) in ((?:[\d.]{1,40}(?:ms|s|m|h)){1,8})"
+)
+
+
+def _duration(text: str) -> float | None:
+    parts = _DURATION.findall(text)
+    return sum(float(n) * _SECONDS[unit] for n, unit in parts) if parts else None
+
+
+def _delay_in_text(text: str) -> float | None:
+    """Gemini's RetryInfo, or "Please try again in 1.574s" of OpenAI and Groq."""
+    match = _DELAY_PATTERN.search(text)
+    return _duration(match[1] or match[2]) if match else None

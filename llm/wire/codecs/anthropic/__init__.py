@@ -1,0 +1,7 @@
+"""The Messages API: Anthropic's own, and that of hosts that copied it."""
+
+from __future__ import annotations
+
+from llm.wire.codecs.anthropic.codec import VERSION_WITH_SAMPLING, AnthropicCodec
+
+__all__ = ["VERSION_WITH_SAMPLING", "AnthropicCodec"]

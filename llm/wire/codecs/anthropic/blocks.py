@@ -1,0 +1,69 @@
+"""Streamed content blocks and usage counts of the Messages API.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from llm.wire.bounded_json import loads_lenient
+from llm.wire.deltas import TextDelta, UsageDelta
+from llm.wire.sanitize import sanitize_text
+from llm.wire.usage_counts import amount, count
+
+
+@dataclass(slots=True)
+class Block:
+    """A content block as far as it has arrived; `raw` is what is sent back."""
+
+    key: int  # of the item that the block belongs to
+    raw: dict[str, Any]
+    pieces: list[str] = field(default_factory=list)  # of its text, thinking or JSON
+    is_whole: bool = True  # False after a delta of unknown type
+
+    @property
+    def text(self) -> str:
+        return sanitize_text("".join(self.pieces))
+
+    def append_text(self, text: str) -> TextDelta:
+        """Append a piece of text and return its delta."""
+        self.pieces.append(text)
+        return TextDelta(self.key, text)
+
+    def input(self) -> dict[str, Any] | None:
+        """The input that came in pieces; None if it is not a complete object."""
+        try:
+            parsed = orjson.loads(self.text)
+        except orjson.JSONDecodeError:
+            try:
+                parsed = loads_lenient(self.text)  # half a surrogate pair, escaped
+            except ValueError:
+                return None
+        return parsed if isinstance(parsed, dict) else None
+
+    def compact(self, delta: dict[str, Any]) -> None:
+        if (content := delta.get("content")) is not None:
+            self.raw["content"] = (self.raw.get("content") or "") + content
+        if delta.get("encrypted_content") is not None:
+            self.raw["encrypted_content"] = delta["encrypted_content"]
+
+
+def usage_of(usage: dict[str, Any]) -> UsageDelta:
+    """Anthropic's counts in canonical meaning; the original object stays in `raw`."""
+    read = count(usage, "input_tokens")
+    cached = count(usage, "cache_read_input_tokens")
+    written = count(usage, "cache_creation_input_tokens")
+    return UsageDelta(
+        # `input_tokens` counts only the tokens after the last cache breakpoint.
+        input_tokens=None if read is None else read + (cached or 0) + (written or 0),
+        output_tokens=count(usage, "output_tokens"),
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=count(usage.get("output_tokens_details"), "thinking_tokens"),
+        cost=amount(usage, "cost"),  # OpenRouter's
+        raw=usage,
+    )

@@ -1,0 +1,118 @@
+"""Parts of messages and tool outputs as Anthropic's content blocks.
+
+Source: https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from llm.errors import BadRequest
+
+Part = Mapping[str, Any]
+Block = dict[str, Any]
+
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_TEXT = re.compile(r"text/|application/(json|xml|yaml|toml|x-|javascript)")
+_PDF = "application/pdf"
+
+
+def text_block(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def blocks_of(content: str | Sequence[Part]) -> list[Block]:
+    """Raises BadRequest for parts that Anthropic does not support."""
+    if isinstance(content, str):
+        content = [{"type": "input_text", "text": content}]
+    return [block for part in content for block in _blocks(part)]
+
+
+def plain_text(content: str | Sequence[Part]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(_text_of_part(part) for part in content)
+
+
+def _blocks(part: Part) -> Iterator[Block]:
+    match part["type"]:
+        case "input_image":
+            yield _image(part)
+        case "input_file":
+            yield _document(part)
+        case _:
+            if (text := _text_of_part(part)).strip():  # an empty block is refused
+                yield text_block(text)
+
+
+def _text_of_part(part: Part) -> str:
+    text = part.get("text")
+    text = part.get("refusal") if text is None else text
+    if not isinstance(text, str):
+        raise _cannot_send(f"a part of the type {part.get('type')!r}")
+    return text
+
+
+def _image(part: Part) -> Block:
+    url = part.get("image_url")
+    if isinstance(url, Mapping):
+        url = url.get("url")
+    if not url:
+        raise _cannot_send("an image by its file id; send the image itself")
+    if not url.startswith("data:"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    kind, data = _data(url)
+    kind = "image/jpeg" if kind == "image/jpg" else kind
+    if kind not in _IMAGES:
+        raise _cannot_send(f"an image of the type {kind!r}; use PNG or JPEG")
+    source = {"type": "base64", "media_type": kind, "data": data}
+    return {"type": "image", "source": source}
+
+
+def _document(part: Part) -> Block:
+    block: Block = {"type": "document", "source": _source(part)}
+    if name := part.get("filename"):
+        block["title"] = name
+    return block
+
+
+def _source(part: Part) -> dict[str, Any]:
+    if url := part.get("file_url"):
+        return {"type": "url", "url": url}
+    if not (data := part.get("file_data")):
+        raise _cannot_send("a file by its id; send the file itself")
+    if not data.startswith("data:"):
+        data = f"data:{_PDF};base64,{data}"
+    kind, encoded = _data(data)
+    if kind == _PDF:
+        return {"type": "base64", "media_type": _PDF, "data": encoded}
+    if not _TEXT.match(kind):
+        raise _cannot_send(f"{_file_label(part)}; send a PDF or its text")
+    try:
+        text = base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as exc:
+        problem = f"{_file_label(part)}: it is not the text it says it is"
+        raise _cannot_send(problem) from exc
+    return {"type": "text", "media_type": "text/plain", "data": text}
+
+
+def _file_label(part: Part) -> str:
+    return f"the file {part['filename']!r}" if part.get("filename") else "this file"
+
+
+def _data(url: str) -> tuple[str, str]:
+    """The media type of a data URL, and its content in base64."""
+    head, _, data = url.removeprefix("data:").partition(",")
+    kind, *parameters = head.split(";")
+    if "base64" not in parameters:
+        data = base64.b64encode(unquote_to_bytes(data)).decode()
+    return kind.lower() or "text/plain", data
+
+
+def _cannot_send(what: str) -> BadRequest:
+    return BadRequest(f"Claude cannot be sent {what}.", param="input")

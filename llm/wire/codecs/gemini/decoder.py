@@ -1,0 +1,386 @@
+"""Decoder of GenerateContentResponse: chunks, or one complete answer, to deltas.
+
+Theory of operation: a part begins an item or extends the last one. The original parts
+of an item are collected in order and emitted as its proof: the proofs of all items, one
+after another, are the `parts` that Gemini wants back. Therefore a part without visible
+content (an empty text with a signature, the result of a tool that Google ran) belongs
+to the item before it. Plain text without a signature needs no proof.
+
+Four things wait for the end, because they arrive early, several times or never: the
+finish reason, usage (cumulative, but with gaps in the middle), the sources, and whether
+the answer is complete. There is no last event: the bytes just end.
+
+A long answer takes several requests. The finish reason CONTINUATION does not end the
+answer: the decoder keeps its open items, returns the fields that the next request needs
+(`continuation`), and is fed the next answer after `continue_answer`.
+
+Source: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from llm.errors import BadResponse, CutOff, LLMError
+from llm.wire.classify_errors import classify_error
+from llm.wire.codecs.gemini.parts import Part, Parts
+from llm.wire.codecs.gemini.receipts import Receipts, citations, image_of, recitations
+from llm.wire.codecs.gemini.tool_calls import StreamedCall, call_name, json_text
+from llm.wire.deltas import (
+    AnnotationDelta,
+    CloseDelta,
+    Delta,
+    FinishDelta,
+    FinishReason,
+    ItemDelta,
+    ProofDelta,
+    ReasoningDelta,
+    StartDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from llm.wire.sse import ServerSentEvent
+from llm.wire.usage_counts import count
+
+#: The model tried to call a tool but wrote an invalid call: there is nothing to run.
+_UNREADABLE = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"}
+)
+#: Also errors, but the calls that arrived are complete and can be answered.
+_UNWANTED = frozenset({"UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
+_GOES_ON = "CONTINUATION"
+_CUT = frozenset({"MAX_TOKENS", _GOES_ON})
+_FILTERED = frozenset(
+    {
+        "BLOCKLIST",
+        "ESCALATION",
+        "IMAGE_OTHER",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "IMAGE_SAFETY",
+        "LANGUAGE",
+        "MODEL_ARMOR",
+        "NO_IMAGE",
+        "OTHER",
+        "PROHIBITED_CONTENT",
+        "PUP_LIMITED_DISABLED",
+        "RECITATION",
+        "SAFETY",
+        "SPII",
+    }
+)
+#: Prefix of the reason why the prompt itself was refused; such an answer has no
+#: finishReason.
+PROMPT_BLOCKED = "promptFeedback."
+
+
+class GeminiDecoder:
+    """Decodes one answer; of several candidates only the first."""
+
+    __slots__ = (
+        "_block",
+        "_calls",
+        "_citations",
+        "_finish",
+        "_goes_on",
+        "_grounding",
+        "_key",
+        "_kind",
+        "_message",
+        "_parts",
+        "_receipts",
+        "_start",
+        "_streamed",
+        "_urls",
+        "_usage",
+        "_usage_sent",
+    )
+
+    def __init__(self, *, goes_on: bool = True) -> None:
+        self._goes_on = goes_on  # False if nobody requests the rest
+        self._key = -1  # of the latest item
+        self._kind: Literal["", "text", "thought"] = ""  # of its text while it grows
+        self._parts = Parts()  # the parts of that item
+        self._streamed: StreamedCall | None = None
+        self._calls = 0
+        self._receipts = Receipts()
+        self._start = StartDelta()
+        self._usage: dict[str, Any] | None = None
+        self._usage_sent = False
+        self._finish: dict[str, Any] | None = None  # the candidate with the reason
+        self._block = ""
+        self._grounding: dict[str, Any] = {}
+        self._urls: dict[str, Any] = {}
+        self._citations: dict[str, Any] = {}
+
+    def feed(self, event: ServerSentEvent) -> Iterator[Delta]:
+        if event.data == b"[DONE]":  # not Google's, but some gateways add it
+            return
+        yield from self.decode_chunks(_json(event))
+
+    def decode_chunks(self, data: Any) -> Iterator[Delta]:
+        """Decode one chunk, a complete answer, or a list of chunks (without
+        `alt=sse`)."""
+        for chunk in data if isinstance(data, list) else [data]:
+            if not isinstance(chunk, dict):
+                raise BadResponse(detail="What came is no JSON object.")
+            yield from self._chunk(chunk)
+
+    @property
+    def continuation(self) -> dict[str, Any]:
+        """Fields to add to the same request to get the rest; {} when there is no
+        rest."""
+        finish = self._finish or {}
+        token = finish.get("continuationToken")
+        if not (self._goes_on and token and finish.get("finishReason") == _GOES_ON):
+            return {}
+        return {"continuationToken": token}
+
+    def continue_answer(self) -> None:
+        """Tell the decoder that the next bytes continue this answer."""
+        self._finish, self._usage, self._usage_sent = None, None, False
+
+    def close(self) -> Iterator[Delta]:
+        if self.continuation:
+            yield from self._final_deltas()
+            return
+        if self._streamed:
+            yield from self._end_streamed(complete=False)
+        yield from self._emit_sources()
+        yield from self._emit_proof()
+        yield from self._search_receipts()
+        yield from self._final_deltas()
+        if self._finish is None and not self._block:
+            raise CutOff(detail="The answer ended before it was finished.")
+        self._refuse_unreadable()
+
+    # Chunks
+
+    def _chunk(self, data: dict[str, Any]) -> Iterator[Delta]:
+        if data.get("error"):
+            yield from self._final_deltas()
+            raise _error_of(data)
+        yield from self._update_start(data)
+        if feedback := data.get("promptFeedback"):
+            self._block = feedback.get("blockReason") or self._block
+        for candidate in data.get("candidates") or ():
+            if not candidate.get("index"):
+                yield from self._candidate(candidate)
+        usage = data.get("usageMetadata")
+        if isinstance(usage, dict) and any(
+            name.endswith("TokenCount") for name in usage
+        ):
+            self._usage = usage
+            if not self._usage_sent:  # for callers that stop early
+                self._usage_sent = True
+                yield usage_of(usage)
+
+    def _update_start(self, data: dict[str, Any]) -> Iterator[Delta]:
+        start = StartDelta(
+            data.get("responseId") or self._start.response_id,
+            data.get("modelVersion") or self._start.model,
+        )
+        if start != self._start:
+            self._start = start
+            yield start
+
+    def _candidate(self, candidate: dict[str, Any]) -> Iterator[Delta]:
+        content = candidate.get("content") or {}
+        for part in content.get("parts") or ():
+            yield from self._part(part)
+        if candidate.get("finishReason"):
+            self._finish = candidate
+        self._grounding = candidate.get("groundingMetadata") or self._grounding
+        self._urls = candidate.get("urlContextMetadata") or self._urls
+        self._citations = candidate.get("citationMetadata") or self._citations
+
+    def _part(self, part: Part) -> Iterable[Delta]:
+        if "text" in part:
+            return self._text(part)
+        if "functionCall" in part:
+            return self._call(part)
+        if "executableCode" in part or "toolCall" in part:
+            return self._begin_hosted_call(part)
+        if "codeExecutionResult" in part or "toolResponse" in part:
+            return self._end_hosted_call(part)
+        if image := image_of(part):
+            return self._emit_item(part, ItemDelta(self._key + 1, image, done=True))
+        return self._attach(part) if part else ()
+
+    # Items
+
+    def _begin(self, kind: Literal["", "text", "thought"]) -> Iterator[Delta]:
+        """Begin a new item; the one before it is complete."""
+        if self._streamed:  # the call was never ended
+            yield from self._end_streamed(complete=False)
+        if self._kind:
+            yield from self._emit_proof()
+            yield CloseDelta(self._key)
+        self._key += 1
+        self._kind, self._parts = kind, Parts()
+
+    def _text(self, part: Part) -> Iterator[Delta]:
+        text, kind = part["text"], "thought" if part.get("thought") else "text"
+        if not text:
+            if part.get("thoughtSignature"):
+                yield from self._attach(part)
+            return
+        if kind != self._kind:
+            yield from self._begin("thought" if part.get("thought") else "text")
+        self._parts.add(part)
+        if kind == "text":
+            yield TextDelta(self._key, text)
+        else:
+            yield ReasoningDelta(self._key, text, "summary")
+
+    def _attach(self, part: Part) -> Iterator[Delta]:
+        """Add a part without visible content to the proof of the item before it."""
+        if self._key < 0:
+            yield from self._begin("thought")
+        self._parts.add(part)
+        if not self._kind:
+            yield ProofDelta(self._key, self._parts.whole())
+
+    def _emit_item(self, part: Part, *deltas: Delta) -> Iterator[Delta]:
+        """Emit an item that is complete with its first part."""
+        yield from self._begin("")
+        self._parts.add(part)
+        yield from deltas
+        yield ProofDelta(self._key, self._parts.whole())
+
+    def _emit_proof(self) -> Iterator[Delta]:
+        """Emit the proof of a finished text or thought; other items already have
+        theirs."""
+        if self._kind and (self._kind == "thought" or not self._parts.is_plain()):
+            yield ProofDelta(self._key, self._parts.whole())
+
+    # Calls
+
+    def _call(self, part: Part) -> Iterator[Delta]:
+        call = part["functionCall"] or {}
+        if self._streamed and not call.get("name"):
+            yield from self._go_on(part)
+            return
+        if not call:
+            return  # the end of a call whose beginning is missing
+        self._calls += 1
+        name, id = call_name(call), call.get("id") or ""
+        if "partialArgs" in call or call.get("willContinue"):
+            yield from self._begin("")
+            yield ToolCallDelta(self._key, id, name)
+            self._streamed = StreamedCall(part)
+            yield from self._go_on(part)
+            return
+        arguments = json_text(call.get("args") or {})
+        key = self._key + 1
+        yield from self._emit_item(part, ToolCallDelta(key, id, name, arguments))
+        yield CloseDelta(key)
+
+    def _go_on(self, part: Part) -> Iterator[Delta]:
+        assert self._streamed is not None
+        if self._streamed.feed(part):
+            yield from self._end_streamed(complete=True)
+
+    def _end_streamed(self, *, complete: bool) -> Iterator[Delta]:
+        """Emit the complete arguments as one delta."""
+        call, self._streamed = self._streamed, None
+        assert call is not None
+        yield ToolCallDelta(self._key, arguments=json_text(call.arguments))
+        self._parts.add(call.part())
+        yield ProofDelta(self._key, self._parts.whole())
+        yield CloseDelta(self._key, complete)
+
+    # Tools that Google runs
+
+    def _begin_hosted_call(self, part: Part) -> Iterator[Delta]:
+        key = self._key + 1
+        yield from self._emit_item(
+            part, ItemDelta(key, self._receipts.begin(key, part))
+        )
+
+    def _end_hosted_call(self, part: Part) -> Iterator[Delta]:
+        found = self._receipts.end(part)
+        if found is None:  # the result of an unknown call
+            yield from self._attach(part)
+            return
+        key, item = found
+        yield from self._attach(part)
+        # The results of a file search arrive at the end of the answer.
+        yield ItemDelta(key, item, done=item["type"] != "file_search_call")
+
+    # The end
+
+    def _emit_sources(self) -> Iterator[Delta]:
+        """Emit the sources of the last message; earlier messages are closed already."""
+        if self._kind != "text":
+            return
+        text = self._parts.text()
+        for annotation in citations(self._grounding, text):
+            yield AnnotationDelta(self._key, annotation)
+        for annotation in recitations(self._citations, text):
+            yield AnnotationDelta(self._key, annotation)
+
+    def _search_receipts(self) -> Iterator[Delta]:
+        for key, item in self._receipts.of_file_searches(self._grounding):
+            yield ItemDelta(key, item, done=True)
+        found = self._receipts.of_searches(self._grounding, self._urls)
+        for number, item in enumerate(found):
+            yield ItemDelta(("search", number), item, done=True)
+
+    def _final_deltas(self) -> Iterator[Delta]:
+        """The latest usage and the finish reason."""
+        if self._usage:
+            yield usage_of(self._usage)
+        if self._finish:
+            reason = str(self._finish["finishReason"])
+            yield FinishDelta(self._finish_reason(reason), reason)
+        elif self._block:
+            yield FinishDelta("content_filter", PROMPT_BLOCKED + self._block)
+
+    def _finish_reason(self, reason: str) -> FinishReason:
+        if reason in _CUT:
+            return "pause" if self.continuation else "length"
+        unsaid = reason != "STOP" and self._key < 0
+        if reason in _FILTERED or unsaid:
+            return "content_filter"
+        return "tool_calls" if self._calls else "stop"
+
+    def _refuse_unreadable(self) -> None:
+        """Raises BadResponse if the model tried to call a tool and there is no valid
+        call."""
+        finish = self._finish or {}
+        reason = str(finish.get("finishReason") or "")
+        if reason in _UNREADABLE or (reason in _UNWANTED and not self._calls):
+            raise BadResponse(
+                "The model wrote a tool call that cannot be read; try again.",
+                detail=finish.get("finishMessage") or "",
+                upstream_code=reason,
+            )
+
+
+def usage_of(usage: dict[str, Any]) -> UsageDelta:
+    """All counts are set: a missing one is 0, not the earlier value."""
+    prompt = count(usage, "promptTokenCount") or 0
+    tools = count(usage, "toolUsePromptTokenCount") or 0
+    thoughts = count(usage, "thoughtsTokenCount") or 0
+    return UsageDelta(
+        input_tokens=prompt + tools,
+        output_tokens=(count(usage, "candidatesTokenCount") or 0) + thoughts,
+        cached_tokens=count(usage, "cachedContentTokenCount") or 0,
+        reasoning_tokens=thoughts,
+        raw=usage,
+    )
+
+
+def _json(event: ServerSentEvent) -> Any:
+    try:
+        return event.json()
+    except ValueError as exc:
+        raise BadResponse(detail="What came is no JSON.") from exc
+
+
+def _error_of(data: dict[str, Any]) -> LLMError:
+    error = data["error"]
+    return classify_error(error if isinstance(error, dict) else data)

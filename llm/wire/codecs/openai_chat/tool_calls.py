@@ -1,0 +1,177 @@
+"""Assembly of the tool calls in a Chat Completions answer.
+
+In: the entries of `tool_calls`, complete or in pieces. Out: their deltas. Hosts differ:
+the index may be missing, the same for all calls or begin at 1; the id may be empty,
+repeated, a number or part of every piece; the arguments may be complete, an object,
+null, or cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from llm.errors import BadResponse
+from llm.wire.deltas import CloseDelta, Delta, ItemDelta, ProofDelta, ToolCallDelta
+
+#: Limit for one answer: each piece is compared with all calls so far.
+MAX_CALLS = 1_000
+#: Fields of an entry that must be sent back unchanged; Gemini's, and LiteLLM's name.
+_OPAQUE = ("extra_content", "provider_specific_fields")
+
+
+class ToolCallAssembler:
+    """All calls of one answer."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def feed(self, entry: dict[str, Any]) -> Iterator[Delta]:
+        piece = _Piece(entry)
+        call = self._find(piece)
+        if call is None:
+            if len(self._calls) >= MAX_CALLS:
+                raise BadResponse(detail=f"More than {MAX_CALLS:,} tool calls.")
+            call = _Call(len(self._calls), piece.index)
+            self._calls.append(call)
+        return call.add(piece)
+
+    def are_whole(self) -> bool:
+        return all(call.is_whole() for call in self._calls)
+
+    def close(self, *, ended: bool) -> Iterator[Delta]:
+        """Close the calls.
+
+        Unreadable arguments of an answer that the host has `ended` by itself are the
+        model's mistake: the call counts as complete, and its output will report the
+        error. Otherwise the call was cut off.
+        """
+        for call in self._calls:
+            if call.custom:
+                yield call.custom_item()
+            elif not ended and not call.is_whole():
+                yield CloseDelta(call.key, complete=False)
+
+    def _find(self, piece: _Piece) -> _Call | None:
+        """The call that `piece` continues; None if it begins a new one."""
+        candidates = [
+            call
+            for call in self._calls
+            if piece.index is None or call.index == piece.index
+        ]
+        if not candidates:
+            return None
+        last = candidates[-1]
+        if piece.id:
+            return self._find_by_id(piece, candidates)
+        # Without ids, a new call can begin only after the last one is complete.
+        new = piece.name and last.name and last.is_followed_by(piece)
+        return None if new else last
+
+    def _find_by_id(self, piece: _Piece, candidates: list[_Call]) -> _Call | None:
+        for call in reversed(candidates):
+            if call.id == piece.id:
+                return call
+        last = candidates[-1]
+        # Cerebras and Mistral give every call the index 0 and its own id.
+        new = piece.index is None or (last.id and piece.name)
+        return None if new else last
+
+
+class _Piece:
+    """One entry of `tool_calls`, with defaults for missing fields."""
+
+    __slots__ = ("arguments", "custom", "id", "index", "name", "raw")
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        custom, function = entry.get("custom") or {}, entry.get("function") or {}
+        self.custom = bool(custom.get("name") or custom.get("input")) or (
+            entry.get("type") == "custom"
+        )
+        fields = custom if self.custom else function
+        self.index = entry.get("index")
+        self.id = str(entry["id"]) if entry.get("id") not in (None, "") else ""
+        self.name: str = fields.get("name") or ""
+        arguments = fields.get("input") if self.custom else fields.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = orjson.dumps(arguments).decode()
+        self.arguments: str = arguments or ""
+        self.raw = {name: entry[name] for name in _OPAQUE if entry.get(name)}
+
+
+class _Call:
+    """A call as far as it has arrived."""
+
+    __slots__ = (
+        "arguments",
+        "custom",
+        "id",
+        "index",
+        "is_announced",
+        "key",
+        "name",
+        "raw",
+    )
+
+    def __init__(self, number: int, index: Any) -> None:
+        self.key = ("call", number)
+        self.index = index
+        self.id = self.name = ""
+        self.custom = False
+        self.arguments: list[str] = []
+        self.raw: dict[str, Any] = {}
+        self.is_announced = False  # its name has been emitted
+
+    def add(self, piece: _Piece) -> Iterator[Delta]:
+        first = not self.is_announced
+        self.id = self.id or piece.id
+        self.name = self.name or piece.name  # some hosts repeat it, none splits it
+        self.custom = self.custom or piece.custom
+        self.raw |= piece.raw
+        if piece.arguments:
+            self.arguments.append(piece.arguments)
+        if self.custom:
+            return  # emitted as a whole, at the end
+        self.is_announced = bool(self.name)
+        if first:
+            yield ToolCallDelta(self.key, self.id, self.name, piece.arguments)
+        elif piece.arguments:
+            yield ToolCallDelta(self.key, arguments=piece.arguments)
+        if self.is_announced and self.raw:
+            yield ProofDelta(self.key, self.raw)
+            self.raw = {}
+
+    def is_whole(self) -> bool:
+        """Whether the arguments can be run: they are JSON, or empty."""
+        text = "".join(self.arguments).strip()
+        return self.custom or not text or _is_json(text)
+
+    def is_followed_by(self, piece: _Piece) -> bool:
+        if piece.name != self.name:
+            return True
+        return bool(piece.arguments and self.arguments) and self.is_whole()
+
+    def custom_item(self) -> ItemDelta:
+        item = {
+            "type": "custom_tool_call",
+            "call_id": self.id,
+            "name": self.name,
+            "input": "".join(self.arguments),
+            "status": "completed",
+        }
+        return ItemDelta(self.key, item, done=True)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text.encode(errors="replace"))
+    except orjson.JSONDecodeError:
+        return False
+    return True

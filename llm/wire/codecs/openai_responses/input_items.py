@@ -1,0 +1,219 @@
+"""Encoder of canonical items as the `input` of the Responses API.
+
+Items are sent back to their issuer unchanged; for other providers, and after an edit by
+staff, they are rebuilt: without ids and statuses, without reasoning and without
+receipts of hosted tools. Internal fields are never sent.
+
+Source: https://platform.openai.com/docs/guides/conversation-state
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llm.wire.hosted_tools import screenshot_message
+from llm.wire.items import Item, call_ids_with_output, is_portable_call_id, text_of
+from llm.wire.request import Request
+
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+#: Receipts of hosted tools, which are refused without an id.
+_RECEIPTS = frozenset(
+    {
+        "code_interpreter_call",
+        "computer_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+        "web_search_call",
+    }
+)
+
+
+class ResponsesInput:
+    """The `input` of a request.
+
+    A reasoning item must stand before the item it led to, and that item's id is valid
+    only after its reasoning. So reasoning is sent back when its issuer can read it and
+    the next item is sent back too; otherwise messages and calls lose their ids, and
+    receipts, which cannot, are left out.
+    """
+
+    def __init__(self, request: Request, *, developer_role: bool, phases: bool) -> None:
+        self.items: list[dict[str, Any]] = []
+        self.has_encrypted_reasoning = False  # the items contain encrypted reasoning
+        self.used_call_ids: set[str] = set()  # call ids that the items use
+        self._request = request
+        self._developer_role = developer_role
+        self._phases = phases
+        self._call_ids: dict[str, str] = {}  # canonical to the wire's
+        self._answered = call_ids_with_output(request.items)
+        self._approval_ids: dict[
+            str, str
+        ] = {}  # approval requests, our ids to the wire's
+        self._elsewhere = {
+            item.get("id") for item in request.items if "provider_data" in item
+        }
+        self._ids_are_valid = True  # ids are still valid
+        items = _drop_unanswered_actions(request.items)
+        for index, item in enumerate(items):
+            following = items[index + 1 : index + 2]
+            self._add(item, following[0] if following else None)
+
+    def _add(self, item: Item, following: Item | None) -> None:
+        raw = self._request.proof(item)
+        kind = item.get("type", "message")
+        if kind == "reasoning":
+            self._ids_are_valid = self._is_replayable(raw, following)
+            if raw is not None and self._ids_are_valid:
+                self.has_encrypted_reasoning |= bool(raw.get("encrypted_content"))
+                self.items.append(raw)
+        elif raw is not None:
+            if self._ids_are_valid or kind not in _RECEIPTS:
+                self.items.append(self._replay(kind, item, raw))
+                self._remember_id(kind, item, raw)
+        else:
+            self._ids_are_valid = True  # not the assistant's: a new answer follows
+            self._rebuild(kind, item)
+
+    def _is_replayable(self, raw: Any, following: Item | None) -> bool:
+        if not raw or not (raw.get("encrypted_content") or raw.get("content")):
+            return False
+        return following is not None and self._request.proof(following) is not None
+
+    def _replay(self, kind: str, item: Item, raw: dict[str, Any]) -> dict[str, Any]:
+        if not self._ids_are_valid and kind in {"message", *_CALLS}:
+            raw = {k: v for k, v in raw.items() if k not in ("id", "status")}
+        if kind not in _CALLS:
+            return raw
+        call_id = raw["call_id"]
+        if not call_id or call_id in self.used_call_ids:
+            call_id = self._free_id(item["call_id"])
+            raw = {**raw, "call_id": call_id}
+        self._name(item, call_id)
+        return raw
+
+    def _remember_id(self, kind: str, item: Item, raw: dict[str, Any]) -> None:
+        """Remember the wire's id, because the answer will use our id."""
+        if kind == "mcp_approval_request":
+            self._approval_ids[item.get("id", "")] = raw.get("id", "")
+        elif kind == "computer_call":
+            self._call_ids[item["call_id"]] = raw["call_id"]
+
+    def _name(self, call: Item, call_id: str) -> None:
+        self._call_ids[call["call_id"]] = call_id
+        self.used_call_ids.add(call_id)
+
+    def _free_id(self, call_id: str) -> str:
+        """A valid call id that is not in use: some hosts restart their numbering with
+        every answer."""
+        id, count = _portable(call_id), 0
+        while id in self.used_call_ids:
+            id, count = _portable(f"{call_id} {count}"), count + 1
+        return id
+
+    def _rebuild(self, kind: str, item: Item) -> None:
+        match kind:
+            case "message":
+                self._message(item)
+            case "custom_tool_call" if item["call_id"] not in self._answered:
+                pass  # a call of xAI's own tool
+            case "function_call" | "custom_tool_call":
+                call_id = self._free_id(item["call_id"])
+                self._name(item, call_id)
+                self.items.append({**_bare(item), "call_id": call_id})
+            case "function_call_output" | "custom_tool_call_output":
+                ours, output = item["call_id"], _parts(item["output"])
+                call_id = self._call_ids.get(ours) or _portable(ours)
+                self.items.append({**_bare(item), "call_id": call_id, "output": output})
+            case "computer_call_output":
+                self._screenshot(item)
+            case "mcp_approval_response":
+                self._approve(item)
+            case _ if "provider_data" in item or kind.startswith("parley:"):
+                pass  # another provider's receipt
+            case _ if kind in _RECEIPTS and item.get("status") != "completed":
+                pass  # cut off, so there is no proof for it
+            case _:
+                self.items.append(without_private_fields(item))
+                self._remember_id(kind, item, item)
+
+    def _screenshot(self, item: Item) -> None:
+        call_id = self._call_ids.get(item["call_id"])
+        if call_id is None:  # its call was left out; the screenshot is still useful
+            self._message(screenshot_message(item))
+        else:
+            self.items.append({**_bare(item), "call_id": call_id})
+
+    def _approve(self, item: Item) -> None:
+        """Send an approval only to the provider that requested it."""
+        request_id = item["approval_request_id"]
+        if request_id in self._elsewhere and request_id not in self._approval_ids:
+            return
+        wire_id = self._approval_ids.get(request_id, request_id)
+        self.items.append({**_bare(item), "approval_request_id": wire_id})
+
+    def _message(self, item: Item) -> None:
+        role = item["role"]
+        if role == "assistant":
+            # The short form: typed output parts would need an id.
+            if text := text_of({**item, "type": "message"}):
+                message = {"type": "message", "role": role, "content": text}
+                if self._phases and item.get("phase"):
+                    message["phase"] = item["phase"]
+                self.items.append(message)
+            return
+        if role == "developer" and not self._developer_role:
+            role = "system"
+        content = _parts(item["content"])
+        self.items.append({"type": "message", "role": role, "content": content})
+
+
+def _drop_unanswered_actions(items: Sequence[Item]) -> list[Item]:
+    """Remove computer calls without output, which would be refused."""
+    answered = {i["call_id"] for i in items if i.get("type") == "computer_call_output"}
+    return [
+        item
+        for item in items
+        if item.get("type") != "computer_call" or item["call_id"] in answered
+    ]
+
+
+def _parts(content: Any) -> Any:
+    """A string, or a list of input parts."""
+    if not isinstance(content, list):
+        return content
+    return [_part(part) for part in content]
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    part = {k: v for k, v in without_private_fields(part).items() if v is not None}
+    if part.get("type") == "input_image":
+        part.setdefault("detail", "auto")
+    if part.get("type") in ("output_text", "text"):
+        return {"type": "input_text", "text": part["text"]}
+    return part
+
+
+def _bare(item: Item) -> dict[str, Any]:
+    """`item` without ids, statuses and internal fields."""
+    return {
+        k: v
+        for k, v in without_private_fields(item).items()
+        if k not in ("id", "status")
+    }
+
+
+def without_private_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in item.items()
+        if name != "provider_data" and not name.startswith("parley:")
+    }
+
+
+def _portable(call_id: str) -> str:
+    if is_portable_call_id(call_id):
+        return call_id
+    return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:32]}"

@@ -1,0 +1,100 @@
+"""Checks of whole request bodies before they are read. BadRequest names the field.
+
+Documented features that we do not support are refused by name. Unknown fields and tools
+are ignored, because clients send many that only their own service understands. Each
+check gets the parsed body and the names of `server_tools`, which `tool_choice` may name
+besides the declared tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from llm.wire.facades import chat_shape, messages_shape, responses_shape
+from llm.wire.facades.common_shape import SERVER_TOOLS, Choice
+from llm.wire.facades.field_checks import Schema, fields, object_of, request_body, wrong
+
+Body = Mapping[str, Any]
+
+_CHAT = ("model", "messages")
+_COUNTED = ("model", "messages")
+_MESSAGES = ("model", "max_tokens", "messages")
+_RESPONSES = ("model",)  # without `input` it continues another response
+
+
+def check_chat(body: Any, *, server_tools: Collection[str] = ()) -> None:
+    """Check the body of `POST /chat/completions`."""
+    request_body(body)
+    fields(body, chat_shape.FIELDS, _CHAT)
+    _check_choice(
+        body, chat_shape.tools_in_choice(body.get("tool_choice")), server_tools
+    )
+
+
+def check_messages(
+    body: Any, *, counting: bool = False, server_tools: Collection[str] = ()
+) -> None:
+    """Check the body of `POST /v1/messages`, or of the endpoint that counts tokens."""
+    request_body(body)
+    fields(body, messages_shape.FIELDS, _COUNTED if counting else _MESSAGES)
+    _check_choice(
+        body, messages_shape.tools_in_choice(body.get("tool_choice")), server_tools
+    )
+
+
+def check_responses(body: Any, *, server_tools: Collection[str] = ()) -> None:
+    """Check the body of `POST /responses`."""
+    request_body(body)
+    fields(body, responses_shape.FIELDS, _RESPONSES)
+    _check_choice(
+        body, responses_shape.tools_in_choice(body.get("tool_choice")), server_tools
+    )
+
+
+def schemas() -> dict[str, Schema]:
+    """JSON Schemas of the bodies that pass.
+
+    They do not express that `tool_choice` must name a declared tool.
+    """
+    return {
+        "ChatRequest": object_of(chat_shape.FIELDS, _CHAT),
+        "MessagesRequest": object_of(messages_shape.FIELDS, _MESSAGES),
+        "CountTokensRequest": object_of(messages_shape.FIELDS, _COUNTED),
+        "ResponsesRequest": object_of(responses_shape.FIELDS, _RESPONSES),
+    }
+
+
+# Tools
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str | None:
+    """The name by which a tool can be chosen."""
+    nested = tool.get(tool.get("type") or "")
+    name = nested.get("name") if isinstance(nested, dict) else tool.get("name")
+    return name if isinstance(name, str) else None
+
+
+def _check_choice(
+    body: Body,
+    chosen: Iterable[Choice],
+    server_tools: Collection[str],
+) -> None:
+    tools = body.get("tools") or []
+    kinds = {tool.get("type") for tool in tools}
+    known = {*map(_tool_name, tools)}
+    own = [tool for tool in tools if tool.get("type") == SERVER_TOOLS]
+    known |= {name for tool in own for name in tool.get("names") or ()}
+    for kind, name in chosen:
+        is_declared = name in known or name in server_tools  # may contain every name
+        if (kind not in kinds) if name is None else not is_declared:
+            shown = (name or kind)[:64]
+            raise wrong("tool_choice", f"there is no {shown!r} among the tools.")
+    if not known and _is_forced(body.get("tool_choice")) and not tools:
+        raise wrong("tool_choice", "a tool is required, but none is declared.")
+
+
+def _is_forced(choice: Any) -> bool:
+    """Whether some tool must be called; "any" is used by Mistral and Anthropic."""
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    return kind in ("required", "any")

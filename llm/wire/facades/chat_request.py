@@ -1,0 +1,186 @@
+"""Reader of request bodies of `POST /chat/completions`.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from llm.wire.codecs.openai_chat.codec import OpenAIChatCodec
+from llm.wire.facades.request_reading import (
+    assistant_items,
+    unknown_value,
+    unread_fields,
+)
+from llm.wire.items import Issuer, Item, function_call_output, message
+from llm.wire.request import Request
+
+#: The types of tools in this API; other types are extensions.
+_TOOLS = ("custom", "function")
+#: Options with the same name and shape in `Request`.
+_SAME = (
+    "frequency_penalty",
+    "metadata",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "temperature",
+    "top_logprobs",
+    "top_p",
+)
+_READ = frozenset(
+    {
+        *_SAME,
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "parley",
+        "random_seed",
+        "reasoning_effort",
+        "response_format",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "tool_choice",
+        "tools",
+        "verbosity",
+    }
+)
+
+
+def request_of(
+    body: Mapping[str, Any],
+    codec: OpenAIChatCodec | None = None,
+    issuer: Issuer | None = None,
+) -> Request:
+    """`codec` knows the host's fields for reasoning. Raises BadRequest."""
+    codec = codec or OpenAIChatCodec()
+    stop = body.get("stop") or ()
+    effort, seed = body.get("reasoning_effort"), body.get("seed")
+    same: dict[str, Any] = {name: body.get(name) for name in _SAME}
+    return Request(
+        model=body["model"],
+        items=[
+            item
+            for chat_message in body["messages"]
+            for item in _items(chat_message, codec, issuer)
+        ],
+        tools=[
+            _flatten_tool(t) for t in body.get("tools") or () if t["type"] in _TOOLS
+        ],
+        tool_choice=_choice(body.get("tool_choice")),
+        max_output_tokens=body.get("max_completion_tokens", body.get("max_tokens")),
+        reasoning={"effort": effort} if effort else None,
+        text=_text(body) or None,
+        stop=[stop] if isinstance(stop, str) else stop,
+        seed=body.get("random_seed") if seed is None else seed,
+        stream=bool(body.get("stream")),
+        issuer=issuer,
+        extra=unread_fields(body, _READ),
+        **same,
+    )
+
+
+# Messages
+
+
+def _items(
+    chat_message: Mapping[str, Any], codec: OpenAIChatCodec, issuer: Issuer | None
+) -> Iterator[Item]:
+    content = chat_message.get("content")
+    match chat_message["role"]:
+        case "assistant":
+            choice = {"message": chat_message, "finish_reason": _finish(chat_message)}
+            yield from assistant_items(
+                codec.decoder().answer({"choices": [choice]}), issuer
+            )
+        case "tool":
+            yield function_call_output(
+                chat_message["tool_call_id"], _convert_content(content)
+            )
+        case "system" | "developer" | "user" as role:
+            converted = _convert_content(content)
+            plain = isinstance(converted, str)
+            yield message(role, converted) if plain else _message(role, converted)
+        case role:
+            raise unknown_value(f"the role {role!r}", "messages")
+
+
+def _finish(chat_message: Mapping[str, Any]) -> str:
+    return "tool_calls" if chat_message.get("tool_calls") else "stop"
+
+
+def _message(role: str, parts: list[dict[str, Any]]) -> Item:
+    return {**message(role, ""), "content": parts}
+
+
+def _convert_content(content: Any) -> Any:
+    """A string, or a list of input parts."""
+    if isinstance(content, str):
+        return content
+    return [_part(part) for part in content or ()]
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    match part:
+        case {"type": "text", "text": text}:
+            return {"type": "input_text", "text": text}
+        case {"type": "image_url", "image_url": {"url": url} as image}:
+            detail = {"detail": image["detail"]} if image.get("detail") else {}
+            return {"type": "input_image", "image_url": url, **detail}
+        case {"type": "image_url", "image_url": str(url)}:  # Mistral's
+            return {"type": "input_image", "image_url": url}
+        case {"type": "file", "file": file}:
+            return {"type": "input_file", **_file_fields(file)}
+        case {"type": "input_audio", "input_audio": audio}:
+            return {"type": "input_audio", "input_audio": audio}
+    raise unknown_value(f"a part of the type {part.get('type')!r}", "messages")
+
+
+def _file_fields(file: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("file_data", "file_id", "filename")
+    return {name: file[name] for name in names if file.get(name) is not None}
+
+
+# Tools and options
+
+
+def _flatten_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool, or a choice of one, in the flat form of the Responses API."""
+    kind = tool["type"]
+    if kind not in _TOOLS:
+        raise unknown_value(f"a tool of the type {kind!r}", "tools")
+    flat = {"type": kind, **tool[kind]}
+    match flat.get("format"):
+        case {"type": "grammar", "grammar": grammar}:
+            flat["format"] = {"type": "grammar", **grammar}
+    return flat
+
+
+def _choice(choice: Any) -> str | dict[str, Any] | None:
+    match choice:
+        case None:
+            return None
+        case "any":  # Mistral's
+            return "required"
+        case str():
+            return choice
+        case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}:
+            allowed = [_flatten_tool(tool) for tool in tools]
+            return {"type": "allowed_tools", "mode": mode, "tools": allowed}
+    return _flatten_tool(choice)
+
+
+def _text(body: Mapping[str, Any]) -> dict[str, Any]:
+    form: Mapping[str, Any] = body.get("response_format") or {}
+    if form.get("type") == "json_schema":
+        form = {"type": "json_schema", **form["json_schema"]}
+    settings = {"format": dict(form) or None, "verbosity": body.get("verbosity")}
+    return {name: value for name, value in settings.items() if value is not None}

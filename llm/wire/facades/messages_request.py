@@ -1,0 +1,189 @@
+"""Reader of request bodies of `POST /v1/messages`.
+
+`thinking` stays in `extra`: its budgets and switches are finer than an effort.
+
+Source: https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from llm.wire.codecs.anthropic.codec import AnthropicCodec
+from llm.wire.facades.request_reading import (
+    assistant_items,
+    unknown_value,
+    unread_fields,
+)
+from llm.wire.items import Issuer, Item, function_call_output, message
+from llm.wire.request import Request
+
+Block = Mapping[str, Any]
+
+_READ = frozenset(
+    {
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "parley",
+        "stop_sequences",
+        "stream",
+        "system",
+        "temperature",
+        "tool_choice",
+        "tools",
+        "top_p",
+    }
+)
+#: Fields that a function can express; a tool with more fields stays unchanged.
+_OF_FUNCTIONS = frozenset({"cache_control", "description", "input_schema", "name"})
+_CHOICES = {"any": "required"}
+
+
+def request_of(
+    body: Mapping[str, Any],
+    codec: AnthropicCodec | None = None,
+    issuer: Issuer | None = None,
+) -> Request:
+    """Raises BadRequest for content that no item can hold."""
+    codec = codec or AnthropicCodec()
+    choice = body.get("tool_choice") or {}
+    items = [message("system", block["text"]) for block in _blocks(body.get("system"))]
+    for turn in body["messages"]:
+        items += _items(turn, codec, issuer)
+    return Request(
+        model=body["model"],
+        items=items,
+        tools=[
+            _tool(tool)
+            for tool in body.get("tools") or ()
+            if not str(tool.get("type")).startswith("parley:")
+        ],
+        tool_choice=_choice(choice),
+        parallel_tool_calls=False if choice.get("disable_parallel_tool_use") else None,
+        max_output_tokens=body.get("max_tokens"),
+        temperature=body.get("temperature"),
+        top_p=body.get("top_p"),
+        stop=body.get("stop_sequences") or (),
+        safety_identifier=(body.get("metadata") or {}).get("user_id"),
+        stream=bool(body.get("stream")),
+        issuer=issuer,
+        extra=unread_fields(body, _READ),
+    )
+
+
+# Messages
+
+
+def _items(
+    turn: Mapping[str, Any], codec: AnthropicCodec, issuer: Issuer | None
+) -> Iterator[Item]:
+    blocks = _blocks(turn["content"])
+    if turn["role"] == "assistant":
+        blocks = [_without_our_citations(block) for block in blocks]
+        answer = orjson.dumps({"id": "", "content": blocks})
+        yield from assistant_items(codec.decode(answer), issuer)
+    elif turn["role"] == "system":
+        yield message("system", "\n\n".join(block["text"] for block in blocks))
+    else:
+        yield from _user_items(blocks)
+
+
+def _without_our_citations(block: dict[str, Any]) -> dict[str, Any]:
+    """Remove citations that `messages_writer` made from another provider's annotations,
+    because Anthropic would refuse them."""
+    if block["type"] != "text" or not block.get("citations"):
+        return block
+    cited = [c for c in block["citations"] if c.get("encrypted_index") != ""]
+    block = {name: value for name, value in block.items() if name != "citations"}
+    return {**block, "citations": cited} if cited else block
+
+
+def _user_items(blocks: Sequence[Block]) -> Iterator[Item]:
+    """The outputs of calls, which come first, and the user's message."""
+    for block in blocks:
+        if block["type"] == "tool_result":
+            yield function_call_output(block["tool_use_id"], _output(block))
+    parts = [_part(block) for block in blocks if block["type"] != "tool_result"]
+    if parts:
+        yield {**message("user", ""), "content": parts}
+
+
+def _output(result: Block) -> list[dict[str, Any]]:
+    parts = [_part(block) for block in _blocks(result.get("content"))]
+    text = parts[0].get("text", "") if parts else ""
+    if result.get("is_error") and not text.startswith(("Error:", "ERROR:")):
+        parts = [{"type": "input_text", "text": f"Error: {text}"}, *parts[1:]]
+    return parts
+
+
+def _part(block: Block) -> dict[str, Any]:
+    match block:
+        case {"type": "text", "text": text}:
+            return {"type": "input_text", "text": text}
+        case {"type": "image", "source": source}:
+            return {"type": "input_image", "image_url": _address(source)}
+        case {"type": "document", "source": source}:
+            return {"type": "input_file", **_file(source), **_file_name(block)}
+    raise unknown_value(f"a block of the type {block['type']!r}", "messages")
+
+
+def _address(source: Mapping[str, Any]) -> str:
+    match source:
+        case {"type": "url", "url": str(url)}:
+            return url
+        case {"type": "base64", "media_type": kind, "data": data}:
+            return f"data:{kind};base64,{data}"
+    raise unknown_value(f"an image by its {source.get('type')!r}", "messages")
+
+
+def _file(source: Mapping[str, Any]) -> dict[str, Any]:
+    match source:
+        case {"type": "url", "url": url}:
+            return {"file_url": url}
+        case {"type": "text", "data": text}:
+            return {"file_data": f"data:text/plain,{quote(text)}"}
+        case {"type": "base64", "media_type": kind, "data": data}:
+            return {"file_data": f"data:{kind};base64,{data}"}
+    raise unknown_value(f"a document by its {source.get('type')!r}", "messages")
+
+
+def _file_name(block: Block) -> dict[str, Any]:
+    return {"filename": block["title"]} if block.get("title") else {}
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    """The content blocks, without cache marks, which the codec sets anew."""
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    return [
+        {name: value for name, value in block.items() if name != "cache_control"}
+        for block in content or ()
+    ]
+
+
+# Tools
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    is_ours = tool.get("type") in (None, "custom")
+    if not is_ours or not tool.keys() - {"type"} <= _OF_FUNCTIONS:
+        return {"type": "custom", **tool}
+    function = {"type": "function", "name": tool["name"]}
+    if description := tool.get("description"):
+        function["description"] = description
+    return {**function, "parameters": tool["input_schema"]}
+
+
+def _choice(choice: Mapping[str, Any]) -> str | dict[str, Any] | None:
+    match choice:
+        case {"type": "tool", "name": name}:
+            return {"type": "function", "name": name}
+        case {"type": str(kind)}:
+            return _CHOICES.get(kind, kind)
+    return None

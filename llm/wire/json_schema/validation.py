@@ -1,0 +1,172 @@
+"""JSON Schema validators with bounded time. References are never fetched.
+
+Errors do not quote the value. A schema may come from a stranger (an MCP server, a
+client of the gateway), and the validator cannot be interrupted. Patterns are matched in
+linear time; a pattern with lookaround takes quadratic time, so with such a pattern
+texts must be short. A schema that doubles at each reference, which a few hundred bytes
+can do forty times, is refused. A schema that refers to itself in several branches takes
+time exponential in the value's depth: a value that would take too long counts as
+invalid.
+
+Source: https://json-schema.org/draft/2020-12
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import orjson
+
+from llm.wire.json_schema import recursion
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+_MAX_PATTERN = 1024 * 1024  # bytes of a compiled pattern
+_MAX_BACKTRACKS = 10_000  # of a pattern with lookaround, from each position of a text
+#: The length limit of texts for a pattern with lookaround.
+_SHORT_TEXTS = {
+    "$defs": {
+        "value": {
+            "maxLength": 1_000,
+            "items": {"$ref": "#/$defs/value"},
+            "additionalProperties": {"$ref": "#/$defs/value"},
+        }
+    },
+    "$ref": "#/$defs/value",
+}
+_MAX_NODES = 100_000  # of a schema with its references expanded
+_MAX_AT_ONE_VALUE = 1_000  # schemas for one value before the work is counted
+_MAX_WORK = 1_000_000  # schemas applied to a value, some 50 ms
+_MAX_WORK_OF_ERRORS = 1_000  # the same when errors are collected, which takes longer
+_REFERENCES = (b"$ref", b"$dynamicRef", b"$recursiveRef")
+_MISFIT = "the value does not fit; it is nested too deeply to tell where"
+_TOO_DEEP = "the value is nested too deeply for a schema that refers to itself so often"
+
+
+class Validator(Protocol):
+    def is_valid(self, instance: Any) -> bool: ...
+
+    def iter_errors(self, instance: Any) -> Iterable[jsonschema_rs.ValidationError]: ...
+
+
+def compile_schema(schema: Mapping[str, Any]) -> Validator:
+    """Raises ValueError for an invalid JSON Schema, or one with external references."""
+    return _compile(orjson.dumps(schema, default=dict))
+
+
+@lru_cache(maxsize=1000)
+def _compile(schema: bytes) -> Validator:
+    parsed = orjson.loads(schema)
+    if b'"$ref"' in schema and _Size(parsed).of(parsed) > _MAX_NODES:
+        raise ValueError("it is too large: its references lead to too many schemas")
+    validator: Validator
+    try:
+        validator = _linear(parsed)
+    except ValueError:  # a pattern with lookaround, or an invalid schema
+        validator = _LookaroundValidator(parsed)
+    levels = recursion.applications(parsed) if _may_recur(schema) else []
+    if max(levels, default=0) <= _MAX_AT_ONE_VALUE:
+        return validator
+    return _RecursiveValidator(validator, levels)
+
+
+def _may_recur(schema: bytes) -> bool:
+    return any(b'"%b"' % name in schema for name in _REFERENCES)
+
+
+def _linear(schema: Any) -> jsonschema_rs.Validator:
+    # Imported here because the module takes 6 MB, which a server needs only once it
+    # validates something.
+    import jsonschema_rs
+
+    options = jsonschema_rs.RegexOptions(size_limit=_MAX_PATTERN)
+    return jsonschema_rs.validator_for(
+        schema, retriever=_refuse, mask="the value", pattern_options=options
+    )
+
+
+class _LookaroundValidator:
+    """Validator for a schema with a pattern that takes more than linear time."""
+
+    def __init__(self, schema: Any) -> None:
+        import jsonschema_rs
+
+        options = jsonschema_rs.FancyRegexOptions(
+            backtrack_limit=_MAX_BACKTRACKS, size_limit=_MAX_PATTERN
+        )
+        self._lengths = _linear(_SHORT_TEXTS)
+        self._whole = jsonschema_rs.validator_for(
+            schema, retriever=_refuse, mask="the value", pattern_options=options
+        )
+
+    def is_valid(self, instance: Any) -> bool:
+        return self._lengths.is_valid(instance) and self._whole.is_valid(instance)
+
+    def iter_errors(self, instance: Any) -> Iterable[jsonschema_rs.ValidationError]:
+        if self._lengths.is_valid(instance):
+            return self._whole.iter_errors(instance)
+        return self._lengths.iter_errors(instance)
+
+
+class _RecursiveValidator:
+    """Validator for a schema that refers to itself in several branches."""
+
+    def __init__(self, whole: Validator, levels: Sequence[int]) -> None:
+        self._whole = whole
+        self._levels = levels
+
+    def is_valid(self, instance: Any) -> bool:
+        return self._is_within(_MAX_WORK, instance) and self._whole.is_valid(instance)
+
+    def iter_errors(self, instance: Any) -> Iterable[jsonschema_rs.ValidationError]:
+        if self._is_within(_MAX_WORK_OF_ERRORS, instance):
+            return self._whole.iter_errors(instance)
+        if not self._is_within(_MAX_WORK, instance):
+            return _one_error(_TOO_DEEP)
+        return [] if self._whole.is_valid(instance) else _one_error(_MISFIT)
+
+    def _is_within(self, most: int, instance: Any) -> bool:
+        return recursion.work(self._levels, instance, most) <= most
+
+
+def _one_error(message: str) -> list[jsonschema_rs.ValidationError]:
+    import jsonschema_rs
+
+    (any_error,) = jsonschema_rs.validator_for(False, mask="the value").iter_errors(0)
+    kind = any_error.kind
+    return [jsonschema_rs.ValidationError(message, message, [], [], [], kind, None)]
+
+
+def _refuse(uri: str) -> NoReturn:
+    raise ValueError(f"{uri!r} is elsewhere, and a schema is never fetched")
+
+
+class _Size:
+    """Counts a schema's nodes with its references expanded. Each target is counted once
+    and added for each reference to it."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._sizes: dict[str, int] = {}
+
+    def of(self, node: Any) -> int:
+        match node:
+            case dict():
+                ref = node.get("$ref")
+                target = self._of_target(ref) if isinstance(ref, str) else 0
+                return 1 + target + sum(map(self.of, node.values()))
+            case list():
+                return 1 + sum(map(self.of, node))
+        return 1
+
+    def _of_target(self, ref: str) -> int:
+        if ref not in self._sizes:
+            self._sizes[ref] = 0  # while it is being counted: here it is recursive
+            target = recursion.at(self._root, ref)
+            # The root contains the definitions, which are counted with their
+            # references.
+            self._sizes[ref] = 0 if target is self._root else self.of(target)
+        return self._sizes[ref]

@@ -1,0 +1,26 @@
+"""Numbers in a provider's `usage`. Invalid ones count as unknown. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+#: The largest integer that every reader of JSON reads exactly. Sums of a few such
+#: counts still fit into 64 bits; orjson writes no larger integers.
+MAX_COUNT = 2**53 - 1
+
+
+def count(usage: Any, name: str) -> int | None:
+    """Tokens: a whole number from 0 to MAX_COUNT; None for anything else."""
+    value = amount(usage, name)
+    if value is None or not 0 <= value <= MAX_COUNT or value != int(value):
+        return None
+    return int(value)
+
+
+def amount(usage: Any, name: str) -> int | float | None:
+    """Any finite number; None for anything else."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,70 @@
+"""Address that the server listens on, and its host names."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+
+from project.environment.variables import ConfigurationError
+
+_ALL_INTERFACES = ("0.0.0.0", "::")
+_DOCUMENTATION_ADDRESS = ("192.0.2.1", 9)  # RFC 5737; nothing is sent there
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """URL of the server for programs on the same machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def names(self) -> list[str]:
+        """Default of ALLOWED_HOSTS.
+
+        A server that listens on all interfaces accepts the machine's name and main
+        address. It does not accept every name, because of DNS rebinding attacks.
+        """
+        names = ["localhost", "127.0.0.1", "[::1]"]
+        if self.host in _ALL_INTERFACES:
+            machine = socket.gethostname().lower()
+            names += [machine, f"{machine}.local", *_main_address()]
+        else:
+            names.append(f"[{self.host}]" if ":" in self.host else self.host)
+        return list(dict.fromkeys(names))
+
+    def listen(self) -> socket.socket:
+        try:
+            family, *_, name = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM
+            )[0]
+            return socket.create_server(name[:2], family=family, backlog=1024)
+        except OSError as exc:
+            raise ConfigurationError(*self._problem(exc)) from exc
+
+    def _problem(self, exc: OSError) -> tuple[str, str]:
+        """Return the wrong variable, and what to do."""
+        match exc.errno:
+            case errno.EADDRINUSE:
+                return "PORT", f"{self.port} is in use; set another one or --port."
+            case errno.EACCES:
+                return "PORT", f"{self.port} needs more rights; use one above 1023."
+            case _:
+                return "HOST", (
+                    f"cannot listen on {self.host!r} ({exc.strerror}); "
+                    "use 127.0.0.1, or 0.0.0.0 for every interface."
+                )
+
+
+def _main_address() -> list[str]:
+    """Source address of outgoing connections. Connecting UDP sends no packet."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_DOCUMENTATION_ADDRESS)
+        except OSError:
+            return []  # no network
+        return [str(probe.getsockname()[0])]

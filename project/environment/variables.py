@@ -1,0 +1,334 @@
+"""Strict reader of environment variables: an invalid value stops the start.
+
+`manage.py` prints the one line of `ConfigurationError`, which names the variable and
+the correction, and exits. An empty value counts as unset.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+import zoneinfo
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+from cryptography.fernet import Fernet
+
+from llm.keys.token_credentials import compact_key
+from project.environment import scaled
+from project.startup.data_folder import create_private, make_private
+
+_KEY_PATTERN = re.compile(r"[\x21-\x7e]+")
+_HOST_PATTERN = re.compile(r"\*|\.?[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
+
+
+class ConfigurationError(SystemExit):
+    """Stops the process; only its text is printed."""
+
+    def __init__(self, variable: str, problem: str) -> None:
+        super().__init__(f"{variable}: {problem}")
+
+
+class Environment:
+    def __init__(self, base: Path) -> None:
+        self.names: dict[
+            str, str
+        ] = {}  # all variables read so far, with their defaults
+        if self.flag("PARLEY_READ_DOTENV", True):
+            _read_dotenv(base / ".env")
+        self.data = self._create_data_folder(base)
+        self.secret_key = self.text("SECRET_KEY", "") or self._load_secret(
+            "secret_key", lambda: secrets.token_urlsafe(50)
+        )
+        self.encryption_keys = self._read_encryption_keys()
+
+    def text(self, name: str, default: str) -> str:
+        self.names[name] = default
+        # Not environ.Env.str(), which reads a leading "$" as a reference to another
+        # variable; a password may begin with "$".
+        return os.environ.get(name) or default
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name, str(default)).strip().lower()
+        if text in ("1", "true", "yes", "on"):
+            return True
+        if text in ("0", "false", "no", "off"):
+            return False
+        raise ConfigurationError(name, f"{text!r} is neither true nor false.")
+
+    def words(self, name: str, default: Sequence[str]) -> list[str]:
+        text = self.text(name, ",".join(default))
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    def count(self, name: str, default: int) -> int:
+        text = self.text(name, str(default)).strip()
+        if not text.isdecimal() or int(text) < 1:
+            raise ConfigurationError(name, f"{text!r} is not a whole number above 0.")
+        return int(text)
+
+    def limit(self, name: str, default: int) -> int:
+        """A whole number; 0 sets no limit."""
+        text = self.text(name, str(default)).strip()
+        if not (text.isascii() and text.isdecimal()) or int(text) > 10**12:
+            raise ConfigurationError(
+                name, f"{text!r} is not a whole number; 0 means no limit."
+            )
+        return int(text)
+
+    def days(self, name: str, default: int) -> int:
+        """From 0, which sets no limit, to a hundred years."""
+        text = self.text(name, str(default)).strip()
+        if not (text.isascii() and text.isdecimal()) or int(text) > 36500:
+            raise ConfigurationError(
+                name, f"{text!r} is not a whole number of days from 0 to 36500."
+            )
+        return int(text)
+
+    def port(self, name: str, default: int) -> int:
+        number = self.count(name, default)
+        if number > 65535:
+            raise ConfigurationError(name, f"{number} is no port; use 1 to 65535.")
+        return number
+
+    def seconds(self, name: str, default: float) -> float:
+        number = _float(text := self.text(name, str(default)))
+        if not 0 < number < 1e9:
+            raise ConfigurationError(
+                name, f"{text!r} is not a number of seconds above 0."
+            )
+        return number
+
+    def number(
+        self, name: str, low: float, high: float, default: float | None = None
+    ) -> float | None:
+        """A number from low to high, or None if unset and without default."""
+        if not (text := self.text(name, "" if default is None else f"{default:g}")):
+            return None
+        if not low <= (number := _float(text)) <= high:
+            raise ConfigurationError(
+                name, f"{text!r} is not a number from {low:g} to {high:g}."
+            )
+        return number
+
+    def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
+        """One of `choices`, ignoring case, or the default."""
+        text = self.text(name, default)
+        known = {choice.lower(): choice for choice in choices}
+        if text == default:
+            return default
+        if (found := known.get(text.strip().lower())) is None:
+            names = ", ".join(known.values())
+            raise ConfigurationError(name, f"{text!r} is not one of {names}.")
+        return found
+
+    def url(self, name: str) -> str:
+        """An http or https address, or ""."""
+        text = self.text(name, "").strip()
+        if text and "@" in text:  # not shown: it may contain a password
+            raise ConfigurationError(name, "leave out user and password.")
+        if text and not _is_web_address(text):
+            raise ConfigurationError(
+                name, f"{text!r} is no address; write https://host/path."
+            )
+        return text
+
+    def api_key(self, name: str) -> str:
+        """A provider's key, or "". Errors do not contain it."""
+        text = compact_key(self.text(name, "").strip())
+        if text and not _KEY_PATTERN.fullmatch(text):
+            raise ConfigurationError(
+                name, "a key has no spaces and only ASCII letters; copy it again."
+            )
+        return text
+
+    def origins(self, name: str) -> list[str]:
+        origins = self.words(name, [])
+        for origin in origins:
+            if not _is_web_address(origin) or urlsplit(origin).path:
+                raise ConfigurationError(
+                    name, f"{origin!r} is no origin; write https://host, no path."
+                )
+        return origins
+
+    def hosts(self, name: str, default: Sequence[str]) -> list[str]:
+        hosts = self.words(name, default)
+        for host in hosts:
+            if not _HOST_PATTERN.fullmatch(host):
+                raise ConfigurationError(
+                    name, f"{host!r} is no host name; leave out scheme, port and path."
+                )
+        return hosts
+
+    def time_zone(self, name: str, default: str) -> str:
+        text = self.text(name, default)
+        try:
+            zoneinfo.ZoneInfo(text)
+        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError) as exc:
+            raise ConfigurationError(
+                name, f"{text!r} is no time zone; write for example Europe/Paris."
+            ) from exc
+        return text
+
+    def database(self, name: str) -> dict[str, Any]:
+        if scaled.is_postgres(url := self.text(name, "")):
+            try:
+                return scaled.database(url)
+            except ValueError as exc:  # its text does not contain the password
+                raise ConfigurationError(
+                    name, f"{exc}; write postgres://user:password@host/name."
+                ) from exc
+        path = self._sqlite_path(name)
+        try:
+            # SQLite creates its -wal and -shm files with the mode of this file.
+            create_private(path)
+            make_private(path)
+        except OSError as exc:
+            raise ConfigurationError(
+                name, f"cannot open {path} ({exc.strerror}); name another file."
+            ) from exc
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(path),
+            # The server's threads are permanent, and a new connection takes 2 ms.
+            "CONN_MAX_AGE": None,
+            "OPTIONS": {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 60,  # seconds that a write waits for the lock
+                # Each thread's connection has its own page cache, 2 MB by default. A
+                # smaller one suffices, as the operating system caches the file.
+                "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;"
+                "PRAGMA cache_size=-512;",  # KB
+            },
+            "TEST": {"NAME": str(self.data / "test.sqlite3")},
+        }
+
+    def _sqlite_path(self, name: str) -> Path:
+        if not (url := self.text(name, "")):
+            return self.data / "parley.sqlite3"
+        if not url.startswith("sqlite:////"):
+            raise ConfigurationError(
+                name,
+                "is neither a SQLite file nor PostgreSQL; use sqlite:////path/to/file"
+                " or postgres://user:password@host/name.",
+            )
+        return Path(environ.Env.db_url_config(url)["NAME"])
+
+    def redis(self, name: str) -> str:
+        """Redis' address, or "". Redis and PostgreSQL require each other."""
+        url = self.text(name, "").strip()
+        on_postgres = scaled.is_postgres(self.text("DATABASE_URL", ""))
+        if url and not scaled.is_redis(url):
+            raise ConfigurationError(
+                name, "is no address of Redis; write redis://host:6379/0."
+            )
+        if url and not on_postgres:
+            raise ConfigurationError(
+                name,
+                "Redis goes with PostgreSQL; set DATABASE_URL=postgres://… as well,"
+                " or leave REDIS_URL unset.",
+            )
+        if on_postgres and not url:
+            raise ConfigurationError(
+                name,
+                "PostgreSQL goes with Redis; set REDIS_URL=redis://… as well, or leave"
+                " DATABASE_URL unset.",
+            )
+        return url
+
+    def mcp_servers(self, name: str) -> dict[str, Any]:
+        """Programs of local MCP servers: "mcpServers" of the JSON file."""
+        if not (path := self.text(name, "").strip()):
+            return {}
+        from tools.mcp.stdio_programs import parse_programs
+
+        try:
+            return parse_programs(Path(path).expanduser().read_text())
+        except OSError as exc:
+            raise ConfigurationError(
+                name, f"cannot read {path} ({exc.strerror}); name a JSON file."
+            ) from exc
+        except ValueError as exc:
+            raise ConfigurationError(name, f"{path}: {exc}") from exc
+
+    # Contents of the data folder
+
+    def _create_data_folder(self, base: Path) -> Path:
+        path = Path(self.text("PARLEY_DATA", str(base / "data"))).expanduser().resolve()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not any(path.iterdir()):  # it was created for Parley
+                make_private(path)
+        except OSError as exc:
+            raise ConfigurationError(
+                "PARLEY_DATA",
+                f"cannot use {path} ({exc.strerror}); name another folder.",
+            ) from exc
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise ConfigurationError(
+                "PARLEY_DATA",
+                f"{path} is not readable and writable; name another folder.",
+            )
+        return path
+
+    def _read_encryption_keys(self) -> list[str]:
+        keys = self.words("ENCRYPTION_KEYS", [])
+        if not keys:
+            keys = self._load_secret(
+                "encryption_keys", lambda: Fernet.generate_key().decode()
+            ).split()
+        for key in keys:
+            try:
+                Fernet(key)
+            except ValueError as exc:
+                raise ConfigurationError(
+                    "ENCRYPTION_KEYS", "a key is not 32 url-safe base64 bytes."
+                ) from exc
+        return keys
+
+    def _load_secret(self, name: str, make: Callable[[], str]) -> str:
+        """Read a secret from its file of mode 0600, which the first start creates."""
+        path = self.data / name
+        try:
+            create_private(path, make)
+            make_private(path)  # a restored backup may be readable by all
+            value = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigurationError(
+                "PARLEY_DATA", f"cannot read {path}; mend its owner and mode."
+            ) from exc
+        if not value:
+            raise ConfigurationError(
+                "PARLEY_DATA", f"{path} is empty; restore it or remove it."
+            )
+        return value
+
+
+def _read_dotenv(path: Path) -> None:
+    if not path.exists():
+        return
+    try:
+        path.read_text()  # Env.read_env() ignores a file that it cannot read
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(".env", "is not readable as UTF-8 text.") from exc
+    environ.Env.read_env(path)
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # outside every range
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        is_plain = not (parts.query or parts.fragment or re.search(r"\s", text))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain
+    except ValueError:
+        return False

@@ -1,0 +1,203 @@
+"""First start: create an administrator, the tools and the environment's providers.
+
+A later start does not change existing rows, with two exceptions for variables that it
+would otherwise silently ignore: key, address and options of the environment replace the
+stored ones, and LLM_PROVIDER or a provider's model variable set the default model.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from llm.demo.key import demo_key
+from llm.models import ApiKey, LanguageModel, Provider, is_disabled
+from llm.providers import all_providers
+from project.environment.accounts import DEMO, Account
+from project.environment.variables import ConfigurationError
+from tools.models import Tool
+
+ADMIN = "admin"
+KEY_LABEL = "environment"  # label of the keys that the environment sets
+_PASSWORD_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # no similar characters
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    login: str  # a sentence for the terminal: how to sign in
+    has_new_admin: bool  # `login` contains the password if it was generated
+    has_model: bool
+
+
+@transaction.atomic
+def first_start() -> Outcome:
+    """Create what is missing, in one transaction."""
+    Tool.objects.sync()
+    is_new, login = _ensure_admin()
+    models = [_ensure_account(account) for account in settings.ACCOUNTS]
+    _choose_default([each for each in models if each])
+    default = LanguageModel.objects.filter(is_default=True).first()
+    if default and settings.LLM_TEMPERATURE is not None:
+        _set_option(default, "temperature", settings.LLM_TEMPERATURE)
+    return Outcome(login, has_new_admin=is_new, has_model=default is not None)
+
+
+# The admin
+
+
+def _ensure_admin() -> tuple[bool, str]:
+    """Return whether an administrator was created, and how to sign in."""
+    users = User.objects
+    superusers = users.filter(is_superuser=True, is_active=True)
+    if superuser := superusers.order_by("pk").first():
+        name = superuser.get_username()
+        return False, f"Sign in as {name}. (Forgotten? manage.py changepassword {name})"
+    if users.filter(username=ADMIN).exists():
+        return False, "There is no administrator: run manage.py createsuperuser."
+    return True, _create_admin()
+
+
+def _create_admin() -> str:
+    user = User(username=ADMIN, is_staff=True, is_superuser=True)
+    if password := settings.ADMIN_PASSWORD:
+        _validate(password, user)
+        login = f"Sign in as {ADMIN} with the password of PARLEY_ADMIN_PASSWORD."
+    else:
+        password = _new_password()
+        login = f"Sign in as {ADMIN} with the password {password} (shown once)."
+    user.set_password(password)
+    user.save()
+    return login
+
+
+def _validate(password: str, user: User) -> None:
+    try:
+        validate_password(password, user)
+    except ValidationError as exc:
+        raise ConfigurationError(
+            "PARLEY_ADMIN_PASSWORD", " ".join(exc.messages)
+        ) from None
+
+
+def _new_password() -> str:
+    """80 random bits in groups of four characters, easy to copy."""
+    letters = [secrets.choice(_PASSWORD_LETTERS) for _ in range(16)]
+    return "-".join("".join(letters[i : i + 4]) for i in range(0, 16, 4))
+
+
+# Providers, keys, models
+
+
+@dataclass(frozen=True, slots=True)
+class _AccountModel:
+    account: Account
+    model: LanguageModel
+    is_new: bool
+
+
+def _ensure_account(account: Account) -> _AccountModel | None:
+    provider = _ensure_provider(account)
+    if api_key := demo_key() if account.kind == DEMO else account.api_key:
+        _ensure_key(provider, api_key, account)
+    if not account.model:
+        return None
+    model, is_new = LanguageModel.objects.get_or_create(
+        provider=provider,
+        name=account.model,
+        defaults={"label": _model_label(account)},
+    )
+    return _AccountModel(account, model, is_new)
+
+
+def _ensure_provider(account: Account) -> Provider:
+    provider, _ = Provider.objects.get_or_create(
+        name=account.kind,
+        defaults={
+            "kind": account.kind,
+            "allow_private_network": account.kind == DEMO,
+        },
+    )
+    _update_address(provider, account)
+    return provider
+
+
+def _update_address(provider: Provider, account: Account) -> None:
+    """Set the address and options that the environment names."""
+    base_url, options = provider.base_url, {**provider.options, **account.options}
+    if account.base_url:
+        tidy = all_providers()[account.kind].tidy
+        base_url, options = tidy(account.base_url, options)
+    if (base_url, options) == (provider.base_url, provider.options):
+        return
+    if base_url != provider.base_url:
+        # The address comes from the environment, so it may be in a private network.
+        provider.allow_private_network = True
+    provider.base_url, provider.options = base_url, options
+    provider.save(update_fields=["base_url", "allow_private_network", "options"])
+
+
+def _ensure_key(provider: Provider, api_key: str, account: Account) -> None:
+    """The environment's key, for the address that the environment names.
+
+    If it names none, the key is not sent to an address that staff have set since the
+    key was entered: staff who may edit providers may lack the permission to see keys.
+    """
+    origin: str | None
+    key = provider.keys.filter(label=KEY_LABEL).first()
+    if key is None:
+        key = ApiKey(provider=provider, label=KEY_LABEL)
+        origin = _environment_origin(account)
+    else:
+        origin = key.entered_for
+    if account.base_url or origin is None:
+        origin = provider.secret_origin
+    if key.pk and key.is_entered_for(api_key, origin):
+        return
+    key.enter(api_key, origin)
+    key.forget_refusals()
+    key.last_error = ""
+    key.save()
+
+
+def _environment_origin(account: Account) -> str:
+    """The provider's origin according to the environment alone."""
+    return Provider(kind=account.kind, options=account.options).secret_origin
+
+
+def _model_label(account: Account) -> str:
+    return all_providers()[DEMO].label if account.kind == DEMO else ""
+
+
+# The default model
+
+
+def _choose_default(models: list[_AccountModel]) -> None:
+    choice = _find_default(models)
+    if choice and not choice.model.is_default:
+        choice.model.make_default()
+
+
+def _find_default(models: list[_AccountModel]) -> _AccountModel | None:
+    """Return the account whose model becomes the default; None changes nothing."""
+    for each in models:
+        if each.account.is_default:
+            return each
+    defaults = LanguageModel.objects.filter(is_default=True)
+    default = defaults.select_related("provider").first()
+    if default is None or is_disabled(default.provider.kind):
+        return models[0] if models else None
+    if default.provider.kind == DEMO:  # the demo's model is replaced, by a new one only
+        return next((each for each in models if each.is_new), None)
+    return None
+
+
+def _set_option(model: LanguageModel, name: str, value: object) -> None:
+    if model.options.get(name) != value:
+        model.options[name] = value
+        model.save(update_fields=["options"])

@@ -1,0 +1,30 @@
+"""Logging filter that removes tracebacks of refused requests and of outages."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import InterfaceError, OperationalError
+
+
+class TracebackFilter(logging.Filter):
+    """Reduce such a record of Django to one line.
+
+    Django logs a traceback for an invalid host, form or file, which is the client's
+    error, and for every request while the database is unreachable or the disk is full.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith("django."):
+            return True
+        status = getattr(record, "status_code", 500)
+        exc = record.exc_info[1] if record.exc_info else None
+        is_outage = isinstance(exc, OperationalError | InterfaceError)
+        if (status == 503 and is_outage) or (status == 507 and exc is not None):
+            assert exc is not None
+            name = type(exc.__cause__ or exc).__name__
+            record.msg, record.args = f"{record.getMessage()}: {name}", ()
+            record.exc_info = record.exc_text = None
+        elif status < 500:
+            record.exc_info = record.exc_text = None
+        return True

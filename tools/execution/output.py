@@ -1,0 +1,91 @@
+"""Tool results as model input. Pure: any value in, text or content parts out.
+
+Text and lists of content parts stay as they are; every other value becomes JSON.
+
+Source: https://www.openresponses.org/specification (function_call_output)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from llm.wire.sanitize import sanitize_json, sanitize_text
+from tools.errors import UnusableOutput
+
+MAX_TEXT = 50_000  # characters of one output; some 12,000 tokens
+
+Output = str | list[dict[str, Any]]
+
+#: The content fields of each kind of part; a part needs text in one of them.
+_CONTENT = {
+    "input_text": ("text",),
+    "input_image": ("image_url", "file_id"),
+    "input_file": ("file_data", "file_url", "file_id"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedOutput:
+    output: Output
+    full_text: str | None = None  # the whole text, if the output was truncated
+
+
+def render_output(value: Any) -> RenderedOutput:
+    """Raises UnusableOutput."""
+    if _is_parts(value):
+        return RenderedOutput(_parts(value))
+    text = sanitize_text(value) if isinstance(value, str) else _json(value).decode()
+    return RenderedOutput(truncate(text), text if len(text) > MAX_TEXT else None)
+
+
+def encode_json(value: Any) -> bytes:
+    """The value as JSON bytes. Raises UnusableOutput.
+
+    `render_output` gives the same output for the value and for the parsed JSON.
+    """
+    return _json(sanitize_text(value) if isinstance(value, str) else value)
+
+
+def truncate(text: str, limit: int = MAX_TEXT) -> str:
+    if len(text) <= limit:
+        return text
+    note = f"[Cut: this is the beginning, {limit:,} of {len(text):,} characters.]"
+    return f"{text[:limit]}\n{note}"
+
+
+def _is_parts(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(part, dict) and part.get("type") in _CONTENT for part in value
+        )
+    )
+
+
+def _parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts, with at most MAX_TEXT characters of text in all."""
+    result: list[dict[str, Any]] = []
+    left = MAX_TEXT
+    for number, part in enumerate(sanitize_json(from_json(_json(parts)))):
+        if not any(isinstance(part.get(name), str) for name in _CONTENT[part["type"]]):
+            names = " or ".join(_CONTENT[part["type"]])
+            raise UnusableOutput(f"part {number} of its result has no {names}.")
+        if part["type"] != "input_text":
+            result.append(part)
+        elif left > 0:
+            result.append({**part, "text": truncate(part["text"], left)})
+            left -= len(part["text"])
+    return result
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return to_json(value, inf_nan_mode="strings")
+    except (PydanticSerializationError, ValueError, RecursionError) as exc:
+        raise UnusableOutput(
+            f"its result, of type {type(value).__name__}, cannot be written as JSON."
+        ) from exc

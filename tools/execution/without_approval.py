@@ -1,0 +1,49 @@
+"""Tools that need approval, in requests where no person can give it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llm.wire.json_schema.validation import compile_schema
+from tools.errors import ToolError
+from tools.registry import Approval, Context, RuntimeTool
+
+ERROR_CODE = "E_TOOL_NEEDS_APPROVAL"
+
+
+class ApprovalNeeded(ToolError):
+    """This call needs a person's approval, and nobody can be asked here."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"{ERROR_CODE}: this call needs a person's approval, and nobody can be"
+            " asked here; it did not run."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _UnattendedCall:
+    """Runs calls that need no approval, and refuses the others."""
+
+    tool: RuntimeTool
+    approval: Approval
+
+    async def __call__(self, context: Context, arguments: dict[str, Any]) -> Any:
+        if self.approval.policy != "rule":
+            raise ApprovalNeeded
+        if compile_schema(self.approval.rule or {}).is_valid(arguments):
+            raise ApprovalNeeded
+        return await self.tool.call(context, arguments)
+
+
+def without_approval(tool: RuntimeTool) -> RuntimeTool:
+    """A copy of the tool that asks no person: calls that need approval fail."""
+    if tool.approval is None:
+        return tool
+    return replace(tool, call=_UnattendedCall(tool, tool.approval), approval=None)
+
+
+def always_needs_approval(tool: RuntimeTool) -> bool:
+    """True if every call needs approval, whatever its arguments."""
+    return tool.approval is not None and tool.approval.policy != "rule"

@@ -1,0 +1,186 @@
+"""Conversion of a web server's answer to a tool result. Pure.
+
+Source: https://www.rfc-editor.org/rfc/rfc6901 (JSON Pointer)
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+import orjson
+
+from llm.db.encrypted_field import MASK
+from llm.wire import bounded_json
+from llm.wire.json_pointer import steps_of
+from tools.errors import ToolError
+from tools.http.exchange import FetchedResponse
+from tools.http.visible_text import visible_text
+
+ReadAs = Literal["auto", "json", "text"]
+
+MAX_EXCERPT = 400  # characters of an error's body
+MAX_PAGE = 100_000  # characters of an HTML error page that are parsed for its text
+MIN_SECRET_LENGTH = 6  # characters of a secret; shorter ones would match ordinary text
+
+_IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+#: Headers that the model reads if an answer has no body.
+_REPORTED_HEADERS = (
+    "content-length",
+    "content-type",
+    "etag",
+    "last-modified",
+    "location",
+)
+_TEXT_TYPES = re.compile(
+    r"text/.*|.*[/+](json|xml|yaml|javascript|csv|x-ndjson|x-www-form-urlencoded)"
+)
+#: Encodings of the web, by Python's names. Python knows others that no page is written
+#: in, and "punycode" takes time that grows with the square of the text.
+#: https://encoding.spec.whatwg.org/#names-and-labels
+_ENCODINGS = frozenset(
+    {
+        *("ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"),
+        *(f"iso8859-{part}" for part in range(1, 17)),
+        *(f"cp{page}" for page in (866, 874, 932, 949, 950, *range(1250, 1259))),
+        *("koi8-r", "koi8-u", "mac-roman", "mac-cyrillic"),
+        *("gb2312", "gbk", "gb18030", "big5", "big5hkscs"),
+        *("euc_jp", "iso2022_jp", "shift_jis", "euc_kr"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    read_as: ReadAs = "auto"  # "auto" follows the content type
+    pointer: str = ""  # into JSON; "" for the whole
+
+
+def result_of(
+    fetched: FetchedResponse, options: ReadOptions, secrets: Collection[str] = ()
+) -> Any:
+    """Text, content parts or JSON, without `secrets`. Raises ToolError."""
+    if fetched.status >= 300:
+        raise ToolError(_failure(fetched, secrets))
+    if not fetched.body:
+        return _no_content(fetched)
+    if options.read_as == "auto" and not options.pointer:
+        return _read_by_type(fetched, secrets)
+    text = _text(fetched, secrets)
+    if options.read_as == "text":
+        return text
+    return resolve_pointer(_json(text), options.pointer)
+
+
+def texts_to_mask(headers: Mapping[str, str]) -> list[str]:
+    """Texts to mask in an answer: for "Bearer x" the whole value and "x" alone."""
+    texts = {part for text in headers.values() for part in (text, *text.split()[-1:])}
+    return sorted(
+        (t for t in texts if len(t) >= MIN_SECRET_LENGTH), key=len, reverse=True
+    )
+
+
+def _no_content(fetched: FetchedResponse) -> str:
+    lines = [f"The server answered {_status(fetched.status)}, with no content."]
+    lines += [
+        f"{name}: {fetched.headers[name][:MAX_EXCERPT]}"
+        for name in _REPORTED_HEADERS
+        if name in fetched.headers
+    ]
+    return "\n".join(lines)
+
+
+def _read_by_type(fetched: FetchedResponse, secrets: Collection[str]) -> Any:
+    if fetched.content_type in _IMAGES:
+        data = base64.b64encode(fetched.body).decode()
+        url = f"data:{fetched.content_type};base64,{data}"
+        return [{"type": "input_image", "image_url": url}]
+    if not _is_text(fetched):
+        raise ToolError(
+            f"the server answered with {len(fetched.body):,} bytes of"
+            f" {fetched.content_type[:100]!r}, which a model cannot read."
+        )
+    text = _text(fetched, secrets)
+    if fetched.content_type.endswith(("/json", "+json")):
+        try:
+            return bounded_json.loads(text.encode(errors="replace"))
+        except orjson.JSONDecodeError:
+            return text  # the content type is wrong, but the text may be useful
+    return text
+
+
+def _is_text(fetched: FetchedResponse) -> bool:
+    if _TEXT_TYPES.fullmatch(fetched.content_type):
+        return True
+    try:
+        text = fetched.body.decode()
+    except UnicodeDecodeError:
+        return False
+    return "\0" not in text
+
+
+def _text(fetched: FetchedResponse, secrets: Collection[str]) -> str:
+    text = fetched.body.decode(_encoding(fetched.charset), "replace")
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _encoding(charset: str) -> str:
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        name = ""
+    return name if name in _ENCODINGS and name != "utf-8" else "utf-8-sig"
+
+
+def _json(text: str) -> Any:
+    return parse_json(text.encode(errors="replace"))
+
+
+def parse_json(body: bytes) -> Any:
+    """Raises ToolError."""
+    try:
+        return bounded_json.loads(body)
+    except bounded_json.TooManyValues as exc:
+        raise ToolError(f"the server's JSON is too large: {exc.msg}.") from exc
+    except orjson.JSONDecodeError as exc:
+        raise ToolError("the server answered with something that is no JSON.") from exc
+
+
+def resolve_pointer(value: Any, pointer: str) -> Any:
+    """Raises ToolError if the pointer leads to nothing."""
+    for step in steps_of(pointer):
+        match value:
+            case dict() if step in value:
+                value = value[step]
+            case list() if step.isdecimal() and int(step) < len(value):
+                value = value[int(step)]
+            case _:
+                raise ToolError(f"the server's answer has nothing at {pointer!r}.")
+    return value
+
+
+def _failure(fetched: FetchedResponse, secrets: Collection[str]) -> str:
+    summary = f"the server answered {_status(fetched.status)}"
+    if not _is_text(fetched):
+        return f"{summary}."
+    text = _text(fetched, secrets)[:MAX_PAGE]
+    if "html" in fetched.content_type:
+        text = visible_text(text)
+    excerpt = " ".join(text.split())
+    if len(excerpt) > MAX_EXCERPT:
+        excerpt = f"{excerpt[:MAX_EXCERPT]}…"
+    return f"{summary}: {excerpt}" if excerpt else f"{summary}."
+
+
+def _status(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)

@@ -1,0 +1,187 @@
+"""Abstract model with the OAuth client and the sign-in of an MCP server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from llm.db.bound_secrets import Binding, canonical_origin
+from llm.db.encrypted_field import EncryptedTextField, Secret, binding_of
+from llm.db.secret_rows import SecretRow
+from tools.http.validation import url_problems
+from tools.mcp.row_access import RowTokenStore
+from tools.mcp.server_spec import AuthorizationCode, ClientCredentials
+
+
+class OAuthClient(SecretRow):
+    class Flow(models.TextChoices):
+        MACHINE = "machine", _("client credentials")
+        PERSON = "person", _("somebody of the staff signs in")
+
+    oauth_flow = models.CharField(
+        _("how to sign in"),
+        max_length=10,
+        blank=True,
+        choices=Flow.choices,
+        help_text=_("Empty where the server asks for nothing, or headers are enough."),
+    )
+    oauth_client_id = models.CharField(
+        _("client id"),
+        max_length=500,
+        blank=True,
+        help_text=_(
+            "What the authorization server knows us by. Where somebody signs in, empty"
+            " to be registered by the sign-in itself."
+        ),
+    )
+    oauth_issuer = models.CharField(
+        _("issuer"),
+        max_length=2000,
+        blank=True,
+        help_text=_(
+            "The authorization server that knows the client, such as"
+            " https://login.host; the secret is sent nowhere else."
+        ),
+    )
+    oauth_scope = models.CharField(
+        _("scopes"),
+        max_length=1000,
+        blank=True,
+        help_text=_("Separated by spaces; empty for what the server asks for."),
+    )
+    oauth_hint = models.CharField(max_length=20, blank=True, editable=False)
+    oauth_secret = EncryptedTextField(
+        _("client secret"), blank=True, default="", hint_field="oauth_hint"
+    )
+    sign_in = EncryptedTextField(blank=True, default="", editable=False)
+    signed_in_at = models.DateTimeField(null=True, editable=False)
+    signed_in_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        editable=False,
+        related_name="+",
+    )
+    signed_in_until = models.DateTimeField(null=True, editable=False)
+    sign_in_renews = models.BooleanField(default=False, editable=False)
+    renewing_until = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        abstract = True
+
+    def clean_oauth(self) -> None:
+        """Raises ValidationError."""
+        if self.oauth_issuer:
+            _raise_field_errors("oauth_issuer", *url_problems(self.oauth_issuer))
+        if not self.oauth_flow:
+            if self.oauth_client_id:
+                _raise_field_errors("oauth_flow", _("Choose how this client signs in."))
+            return
+        if any(name.lower() == "authorization" for name in self._header_names()):
+            problem = _("There is a secret header Authorization; use one of both.")
+            _raise_field_errors("oauth_flow", problem)
+        is_machine = self.oauth_flow == self.Flow.MACHINE
+        if is_machine and not self.oauth_client_id:
+            _raise_field_errors("oauth_client_id", _("Enter the id of the client."))
+        if (is_machine or self.oauth_secret) and not self.oauth_issuer:
+            # Without an issuer the MCP server could direct the secret to any host.
+            _raise_field_errors("oauth_issuer", _("Name the authorization server."))
+        if is_machine and not self.oauth_secret:
+            _raise_field_errors("oauth_secret", _("Enter the secret of this client."))
+
+    def oauth_origin(self, url: str) -> str:
+        """The origins that OAuth secrets are bound to: the MCP server's, which names
+        the authorization server unless staff do, and the issuer's."""
+        origins = [canonical_origin(url), canonical_origin(self.oauth_issuer)]
+        return " ".join(filter(None, origins))
+
+    def _header_names(self) -> list[str]:
+        names: list[str] = getattr(self, "secret_names", [])
+        return names
+
+    def oauth(self) -> ClientCredentials | AuthorizationCode | None:
+        match self.oauth_flow:
+            case self.Flow.MACHINE:
+                return ClientCredentials(
+                    client_id=self.oauth_client_id,
+                    client_secret=self.oauth_secret or None,
+                    issuer=self.oauth_issuer,
+                    scope=self.oauth_scope,
+                )
+            case self.Flow.PERSON:
+                return AuthorizationCode(
+                    redirect_uri=UNUSED_REDIRECT_URI,
+                    store=RowTokenStore(
+                        self.pk, self.signed_in_at, self._sign_in_binding()
+                    ),
+                    client_id=self.oauth_client_id,
+                    client_secret=self.oauth_secret or None,
+                    issuer=self.oauth_issuer,
+                    scope=self.oauth_scope,
+                )
+        return None
+
+    def _sign_in_binding(self) -> Binding:
+        column = cast(EncryptedTextField, self._meta.get_field("sign_in"))
+        return binding_of(column, self)
+
+    # The sign-in of a person
+
+    @property
+    def is_signed_in(self) -> bool:
+        return bool(self.sign_in)
+
+    @property
+    def has_expired(self) -> bool:
+        """True if the tokens have expired and cannot be renewed."""
+        until = self.signed_in_until
+        return bool(until and not self.sign_in_renews and until < timezone.now())
+
+    def save_sign_in(self, state: Mapping[str, Any], user: Any) -> None:
+        values = {**sign_in_columns(state), "signed_in_at": timezone.now()}
+        self._set(**values, signed_in_by=user)
+
+    def sign_out(self) -> None:
+        """Deletes the stored tokens; `tools.mcp.sign_out` also revokes them."""
+        self._set(
+            sign_in="",
+            signed_in_at=None,
+            signed_in_by=None,
+            signed_in_until=None,
+            sign_in_renews=False,
+            renewing_until=None,
+        )
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.save(update_fields=list(values))
+
+
+#: A placeholder: renewing tokens does not use the redirect URI.
+UNUSED_REDIRECT_URI = "https://nowhere.invalid/"
+
+
+def sign_in_columns(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a token store as columns of the row."""
+    tokens, expires_at = state.get("tokens") or {}, state.get("expires_at")
+    until = None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
+    return {
+        "sign_in": Secret.of(json.dumps(dict(state))),
+        "signed_in_until": until,
+        "sign_in_renews": "refresh_token" in tokens,
+        "renewing_until": None,
+    }
+
+
+def _raise_field_errors(field: str, *sentences: Any) -> None:
+    if sentences:
+        raise ValidationError({field: list(sentences)})

@@ -1,0 +1,447 @@
+"""Models of MCP servers and of their approved tools.
+
+Staff add servers that speak streamable HTTP. Servers that are programs come from the
+settings (`tools.mcp.stdio_programs`); staff only set their permissions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models, transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from llm.db.secret_rows import why_not_sent
+from tools import registry
+from tools.http.validation import parse_networks, url_problems
+from tools.mcp.client import build_tool
+from tools.mcp.row_access import RowNotice, RowPin
+from tools.mcp.server_spec import (
+    DEFAULT_TIMEOUT,
+    MAX_SERVER_NAME,
+    SERVER_NAME,
+    ServerSpec,
+)
+from tools.mcp.stdio_programs import load_programs
+from tools.mcp.tool_comparison import ToolComparison, compare
+from tools.mcp.tool_definition import ToolDefinition, build_tool_name
+from tools.models.mcp_oauth import OAuthClient
+from tools.models.secret_headers import SecretHeaders
+from tools.models.tool import (
+    Tool,
+    raise_field_errors,
+    validate_headers,
+    validate_networks,
+)
+from tools.models.tool_version import MAX_NOTE, ToolVersion, take_snapshot
+
+logger = logging.getLogger(__name__)
+
+LONGEST_TIMEOUT = 300  # seconds
+
+
+class McpServerQuerySet(models.QuerySet["McpServer"]):
+    def sync(self) -> None:
+        """Creates missing rows, disabled, for the programs in the settings and marks
+        rows whose program is gone."""
+        named = load_programs()
+        rows = self.filter(is_program=True)
+        known = set(self.values_list("name", flat=True))
+        new = [
+            McpServer(name=name, is_program=True, enabled=False)
+            for name in named
+            if name not in known
+        ]
+        McpServer.objects.using(self.db).bulk_create(new, ignore_conflicts=True)
+        rows.filter(name__in=named, is_missing=True).update(is_missing=False)
+        rows.exclude(name__in=named).filter(is_missing=False).update(is_missing=True)
+
+
+def validate_allowed(names: Any) -> None:
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise ValidationError(_('Write a list of names, such as ["search", "read"].'))
+
+
+class McpServer(SecretHeaders, OAuthClient):
+    name = models.CharField(
+        max_length=MAX_SERVER_NAME,
+        unique=True,
+        validators=[
+            RegexValidator(
+                SERVER_NAME, _("Letters, digits, '-' and single '_', a letter first.")
+            )
+        ],
+        help_text=_("Models see it before the names of its tools: name__tool."),
+    )
+    label = models.CharField(
+        max_length=100, blank=True, help_text=_("What people see; empty for the name.")
+    )
+    is_program = models.BooleanField(default=False, editable=False)
+    is_missing = models.BooleanField(
+        _("program is gone"),
+        default=False,
+        editable=False,
+        help_text=_("Its program is not in the settings any more."),
+    )
+    url = models.CharField(
+        _("URL"),
+        max_length=2000,
+        blank=True,
+        help_text=_(
+            "Of streamable HTTP, such as https://host/mcp. No secrets: they belong into"
+            " a header."
+        ),
+    )
+    headers = models.JSONField(
+        default=dict,
+        blank=True,
+        validators=[validate_headers],
+        help_text=_("Sent with each request, no secrets among them."),
+    )
+    allowed_tools = models.JSONField(
+        null=True,
+        blank=True,
+        validators=[validate_allowed],
+        help_text=_("A list of the server's own names; empty for all."),
+    )
+    networks = models.TextField(
+        _("allowed networks"),
+        blank=True,
+        validators=[validate_networks],
+        help_text=_(
+            "Private networks that the server may lie in, one a line, such as"
+            " 10.1.0.0/16; the public internet is always allowed."
+        ),
+    )
+    timeout = models.FloatField(
+        default=DEFAULT_TIMEOUT,
+        validators=[MinValueValidator(1), MaxValueValidator(LONGEST_TIMEOUT)],
+        help_text=_("Seconds for connecting and for listing its tools."),
+    )
+    enabled = models.BooleanField(default=True)
+    hosted = models.BooleanField(
+        _("called by the provider"),
+        default=False,
+        help_text=_(
+            "The approved tools are called by the model's provider instead of by us:"
+            " address, headers and secrets are sent to providers. Only those that run"
+            " remote MCP take it."
+        ),
+    )
+    hosted_tool = models.OneToOneField(
+        Tool,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="mcp_server",
+    )
+    listing = models.JSONField(default=list, editable=False)
+    listed_at = models.DateTimeField(null=True, editable=False)
+    about = models.JSONField(default=dict, editable=False)
+    error = models.TextField(blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = McpServerQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("MCP server")
+        verbose_name_plural = _("MCP servers")
+
+    def __str__(self) -> str:
+        return self.label or self.name
+
+    def clean(self) -> None:
+        self.headers = self.headers or {}
+        if not self.is_program:
+            raise_field_errors(
+                "url", url_problems(self.url) if self.url else [_URL_MISSING]
+            )
+            if "{" in self.url:
+                raise_field_errors(
+                    "url", ["Write the whole address; nothing is filled in."]
+                )
+        if self.is_program and self.hosted:
+            raise_field_errors(
+                "hosted", ["A program of ours cannot be called by others."]
+            )
+        self.clean_oauth()
+        if self.hosted and self.oauth_flow:
+            problem = "Providers are handed headers, not what a sign-in brings."
+            raise_field_errors("hosted", [problem])
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Deletes the server and its tools."""
+        Tool.objects.filter(Q(mcp__server=self) | Q(mcp_server=self)).delete()
+        return super().delete(*args, **kwargs)
+
+    def secret_origin(self, column: str) -> str:
+        if column == "secret_headers":
+            return super().secret_origin(column)
+        return self.oauth_origin(self.url)
+
+    @property
+    def secrets_not_sent(self) -> list[str]:
+        oauth = [
+            ("oauth_secret", _("Client secret"), self.oauth_secret),
+            ("sign_in", _("Sign-in"), self.sign_in),
+        ]
+        return [
+            *super().secrets_not_sent,
+            *(
+                f"{name}: {why}"
+                for column, name, secret in oauth
+                if (why := why_not_sent(secret, self.secret_origin(column)))
+            ),
+        ]
+
+    @property
+    def spec(self) -> ServerSpec:
+        """The values for a connection. Raises LookupError if its program is gone."""
+        common: dict[str, Any] = {
+            "name": self.name,
+            "label": self.label,
+            "timeout": self.timeout,
+            "allowed_tools": (
+                None if self.allowed_tools is None else frozenset(self.allowed_tools)
+            ),
+            "notice": RowNotice(self.pk),
+        }
+        if self.is_program:
+            return ServerSpec(program=load_programs()[self.name], **common)
+        return ServerSpec(
+            url=self.url,
+            headers=self.headers,
+            secret_headers=self.secret_headers or None,
+            oauth=self.oauth(),
+            networks=tuple(parse_networks(self.networks)[0]),
+            **common,
+        )
+
+    # Listing
+
+    @transaction.atomic
+    def record_listing(
+        self, found: Collection[ToolDefinition], about: Mapping[str, str]
+    ) -> None:
+        self.listing = [definition.as_dict for definition in found]
+        self.about, self.listed_at, self.error = dict(about), timezone.now(), ""
+        self.save(update_fields=["listing", "about", "listed_at", "error"])
+        self._update_differences()
+
+    def update_listing(
+        self, found: Collection[ToolDefinition], about: Mapping[str, str]
+    ) -> None:
+        """Stores a session's listing if it differs, and clears an error."""
+        if self.listing != [definition.as_dict for definition in found]:
+            logger.warning("MCP server %s lists other tools than before", self.name)
+            self.record_listing(found, about)
+        elif self.error:
+            self.record_error("")
+
+    def record_error(self, error: str) -> None:
+        self.error = error
+        self.save(update_fields=["error"])
+
+    def update_error(self, error: str) -> None:
+        if self.error != error:
+            self.record_error(error)
+
+    def _update_differences(self) -> None:
+        """Updates on each approved tool how it differs from the listing."""
+        comparison = self.comparison
+        changed = [change.listed.name for change in comparison.changed]
+        gone = [definition.name for definition in comparison.gone]
+        for difference, names in [
+            (McpTool.Difference.CHANGED, changed),
+            (McpTool.Difference.GONE, gone),
+        ]:
+            rows = self.tools.filter(remote_name__in=names)
+            rows.update(difference=difference)
+        self.tools.exclude(remote_name__in=[*changed, *gone]).update(difference="")
+
+    @property
+    def comparison(self) -> ToolComparison:
+        """The approved tools compared with the last listing."""
+        pinned = {each.remote_name: each.pinned for each in self.tools.all()}
+        return compare(pinned, map(ToolDefinition.from_dict, self.listing))
+
+    # Approval
+
+    @transaction.atomic
+    def approve(self, names: Collection[str], user: Any) -> list[Tool]:
+        """Approves these tools as the last listing defines them, and deletes those of
+        them that it no longer has. Returns the approved tools.
+
+        Raises ValidationError.
+        """
+        comparison = self.comparison
+        approved = [
+            *comparison.new,
+            *(change.listed for change in comparison.changed),
+        ]
+        made = [self._pin(each, user) for each in approved if each.name in names]
+        gone = {each.name for each in comparison.gone} & set(names)
+        Tool.objects.filter(mcp__server=self, mcp__remote_name__in=gone).delete()
+        self.sync_hosted_tool()
+        return made
+
+    def _pin(self, definition: ToolDefinition, user: Any) -> Tool:
+        pin = self.tools.filter(remote_name=definition.name).first()
+        pin = pin or McpTool(server=self, remote_name=definition.name)
+        before = take_snapshot(pin.tool) if pin.pk else None
+        if not pin.pk:
+            pin.tool = self._tool_for(definition)
+        pin.definition, pin.difference = definition.as_dict, ""
+        pin.approved_by, pin.approved_at = user, timezone.now()
+        pin.save()
+        note = str(_("Approved as %s lists it")) % self
+        ToolVersion.objects.record(pin.tool, user, note[:MAX_NOTE], before=before)
+        return pin.tool
+
+    def _tool_for(self, definition: ToolDefinition) -> Tool:
+        tool = Tool(
+            name=build_tool_name(self.name, definition.name),
+            kind=Tool.Kind.MCP,
+            label=definition.title[:100],
+        )
+        tool.full_clean()
+        tool.save()
+        return tool
+
+    # Calls by providers
+
+    def sync_hosted_tool(self) -> None:
+        """Creates, updates or deletes the hosted tool that stands for this server.
+
+        The hosted tool has no secrets: they are added when a request is made. Raises
+        ValidationError if its name is taken.
+        """
+        if not self.hosted:
+            if tool := self.hosted_tool:
+                self.hosted_tool = None
+                self.save(update_fields=["hosted_tool"])
+                tool.delete()
+            return
+        tool = self.hosted_tool or Tool(name=self.name, kind=Tool.Kind.HOSTED)
+        tool.label = tool.label or self.label
+        tool.definition = {
+            "type": "mcp",
+            "server_label": self.name,
+            "server_url": self.url,
+            "allowed_tools": sorted(each.remote_name for each in self.tools.all()),
+            "require_approval": "never",
+        }
+        tool.full_clean()
+        tool.save()
+        self.hosted_tool = tool
+        self.save(update_fields=["hosted_tool"])
+
+    def build_hosted_definition(self) -> dict[str, Any] | None:
+        """The definition that a provider receives; None if it may call no tool."""
+        tool = self.hosted_tool
+        if not (self.enabled and self.hosted and tool and tool.definition):
+            return None
+        names = set(tool.definition["allowed_tools"])
+        pins = self.tools.filter(remote_name__in=names).select_related("tool")
+        allowed = [each.remote_name for each in pins if each.runs_at_providers]
+        if not allowed:
+            return None
+        authorization, secret = _split_bearer_token(self.get_secret_headers())
+        headers = {**self.headers, **secret}
+        return {
+            **tool.definition,
+            "allowed_tools": allowed,
+            **({"authorization": authorization} if authorization else {}),
+            **({"headers": headers} if headers else {}),
+        }
+
+
+class McpTool(models.Model):
+    """A server's tool as staff approved it."""
+
+    class Difference(models.TextChoices):
+        CHANGED = "changed", _("changed, held back")
+        GONE = "gone", _("not listed any more")
+
+    tool = models.OneToOneField(Tool, models.CASCADE, related_name="mcp")
+    server = models.ForeignKey(McpServer, models.CASCADE, related_name="tools")
+    remote_name = models.CharField(max_length=500)
+    definition = models.JSONField()
+    approved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
+    )
+    approved_at = models.DateTimeField()
+    difference = models.CharField(
+        max_length=10,
+        blank=True,
+        choices=Difference.choices,
+        help_text=_("Between what was approved and what was listed last."),
+    )
+
+    class Meta:
+        default_permissions = ()  # the permissions of its tool and its server apply
+        ordering = ["remote_name"]
+        verbose_name = _("MCP tool")
+        constraints = [
+            models.UniqueConstraint(
+                fields=["server", "remote_name"], name="tools_mcptool_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.remote_name}"
+
+    @property
+    def pinned(self) -> ToolDefinition:
+        return ToolDefinition.from_dict(self.definition)
+
+    def build_base_tool(self) -> registry.RuntimeTool | None:
+        """The approved tool; None if Parley must not call it. Sends no request."""
+        server = self.server
+        if not server.enabled or server.hosted:
+            return None
+        try:
+            spec = server.spec
+        except LookupError:  # its program is gone from the settings
+            return None
+        if not spec.allows(self.remote_name):
+            return None
+        pinned = self.pinned
+        tool = build_tool(spec, pinned, self.tool.name, RowPin(self.pk))
+        approval = self.tool.usual_approval(reads_only=pinned.reads_only)
+        return replace(tool, approval=approval)
+
+    @property
+    def runs_at_providers(self) -> bool:
+        """True if a provider may call it: unchanged, and needs no approval, for which
+        providers do not ask."""
+        asks = self.tool.approval or self.tool.usual_approval(
+            reads_only=self.pinned.reads_only
+        )
+        return not self.difference and (not asks or asks == Tool.Approve.NEVER)
+
+
+_URL_MISSING = "Write the address of the server."
+
+
+def _split_bearer_token(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The bearer token, which providers take as a separate field, and the other
+    headers."""
+    token, others = "", {}
+    for name, value in headers.items():
+        scheme, _, rest = value.partition(" ")
+        if name.lower() == "authorization" and scheme.lower() == "bearer":
+            token = rest.strip()
+        else:
+            others[name] = value
+    return token, others

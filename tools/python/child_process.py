@@ -1,0 +1,177 @@
+"""Child process that runs one isolated tool function.
+
+Started as `python -m tools.python.child_process`.
+
+In, on stdin: a frame with the function's name and arguments, then the answers to its
+questions. Out, on stdout: frames with progress and questions; the last frame has the
+result or the error. A frame is its length (4 bytes, network order) and JSON. The
+function's own output goes to stderr.
+
+When stdin ends, the parent no longer waits for the result: the process kills itself and
+every process that it has started. `tools.python.isolated_call` starts this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import reduce
+from importlib import import_module
+from itertools import count
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import orjson
+
+if TYPE_CHECKING:
+    from tools.registry import Context, FormAnswer
+
+LENGTH = struct.Struct("!I")
+
+Frame = dict[str, Any]
+
+
+class Parent:
+    """The pipes to the parent process: this process's original stdin and stdout."""
+
+    def __init__(self) -> None:
+        self._in: BinaryIO = os.fdopen(os.dup(0), "rb")
+        self._out: BinaryIO = os.fdopen(os.dup(1), "wb")
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)  # the function's prints must not mix with the frames
+        self._lock = threading.Lock()
+        self._pending_answers: dict[int, Future[Frame]] = {}
+        self._numbers = count()
+
+    def read(self) -> Frame | None:
+        head = self._in.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            return None
+        body = self._in.read(*LENGTH.unpack(head))
+        frame: Frame = orjson.loads(body)
+        return frame
+
+    def send(self, frame: Frame | bytes) -> None:
+        """Sends a frame to the parent. Callable from any thread."""
+        body = frame if isinstance(frame, bytes) else orjson.dumps(frame)
+        with self._lock:
+            self._out.write(LENGTH.pack(len(body)) + body)
+            self._out.flush()
+
+    def read_answers(self) -> None:
+        """Reads answers until the parent ends, then kills this process group."""
+        while (frame := self.read()) is not None:
+            if future := self._pending_answers.pop(frame["ask"], None):
+                future.set_result(frame)
+        os.killpg(0, signal.SIGKILL)
+
+    async def ask(
+        self, context: Context, message: str, schema: Mapping[str, Any]
+    ) -> FormAnswer:
+        from tools.registry import FormAnswer
+
+        number, future = next(self._numbers), Future[Frame]()
+        self._pending_answers[number] = future
+        self.send({"ask": number, "message": message, "schema": dict(schema)})
+        answer = await asyncio.wrap_future(future)
+        return FormAnswer(answer["action"], answer["content"])
+
+
+def main() -> None:
+    parent = Parent()
+    task = parent.read()
+    if task is None:
+        return
+    threading.Thread(target=parent.read_answers, name="parent", daemon=True).start()
+    import django
+
+    django.setup()
+    last = _run_task(task, parent)
+    from django.db import connections
+
+    connections.close_all()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    parent.send(last)
+    threading.Event().wait()  # until the parent kills the process group
+
+
+def _run_task(task: Frame, parent: Parent) -> Frame | bytes:
+    from tools.errors import ToolError
+    from tools.execute import format_trace
+    from tools.execution.output import encode_json
+    from tools.registry import Accepted
+
+    try:
+        value = _call(task, parent)
+        if isinstance(value, Accepted):
+            accepted = {"token": value.token, "poll_after": value.poll_after}
+            return {"accepted": accepted}
+        return b'{"result":' + encode_json(value) + b"}"
+    except (Exception, SystemExit, BaseExceptionGroup) as exc:
+        kind = type(exc)
+        return {
+            "error": {
+                "module": kind.__module__,
+                "name": kind.__qualname__,
+                # Other exceptions' messages may quote the user's arguments.
+                "message": str(exc) if isinstance(exc, ToolError) else None,
+                "where": format_trace(exc),
+            }
+        }
+
+
+def _call(task: Frame, parent: Parent) -> Any:
+    from tools.registry import Context, function_signature
+
+    module: Any = import_module(task["module"])
+    function: Any = reduce(getattr, task["name"].split("."), module)
+    signature = function_signature(function)
+    values = signature.bind(task["arguments"])
+    if signature.context:
+        values[signature.context] = Context(
+            **task["context"],
+            progress=lambda message: parent.send({"progress": str(message)}),
+            ask=parent.ask if task["may_ask"] else None,
+        )
+    with _limit_memory(task["memory"]):
+        if signature.is_async:
+            return asyncio.run(function(**values))
+        return function(**values)
+
+
+@contextmanager
+def _limit_memory(mebibytes: int | None) -> Iterator[None]:
+    """Limits the memory that the function may allocate after the process started."""
+    if mebibytes is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _address_space() + mebibytes * 2**20
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:  # reporting an error needs memory too
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space() -> int:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * resource.getpagesize()
+    except OSError:  # only Linux has /proc/self/statm
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Line-by-line diff of two texts, for display. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+CONTEXT = 3  # unchanged lines before and after a change
+MAX_LINES = 2_000  # lines that are compared; the time grows with their square
+
+Sign = Literal["+", "-", " ", "…"]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    sign: Sign  # added, removed, unchanged, or unchanged lines left out
+    text: str = ""
+
+
+def diff_lines(before: str, after: str) -> list[DiffLine]:
+    """Removed and added lines, with a few unchanged lines around them."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > MAX_LINES:
+        return [DiffLine("…", f"{len(old)} lines became {len(new)}.")]
+    lines: list[DiffLine] = []
+    end = 0  # of the last reported group, as a line number of the old text
+    for group in SequenceMatcher(None, old, new, False).get_grouped_opcodes(CONTEXT):
+        if group[0][1] > end:
+            lines.append(DiffLine("…"))
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                lines += [DiffLine(" ", text) for text in old[i1:i2]]
+                continue
+            lines += [DiffLine("-", text) for text in old[i1:i2]]
+            lines += [DiffLine("+", text) for text in new[j1:j2]]
+        end = group[-1][2]
+    if lines and end < len(old):
+        lines.append(DiffLine("…"))
+    return lines
