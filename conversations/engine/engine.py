@@ -483,7 +483,14 @@ class Engine:
         if not self._is_storing_snapshots and any(run.is_long for run in runs):
             self._is_storing_snapshots = True
             self._create_task(self._store_large_snapshots(runs), name="hint")
-        result = await self._database.beat(turn_store.heartbeat, beats)
+        unstored = {claim.turn_id for claim, snapshot in beats.items() if snapshot}
+        try:
+            result = await self._database.beat(turn_store.heartbeat, beats)
+            unstored.intersection_update(result.skipped)
+        finally:
+            for turn_id in unstored:
+                if run := self.runs.get(turn_id):
+                    run.retake_snapshot()
         for turn_id in result.lost:
             self._fence(turn_id)
         for turn_id in result.stopped:
@@ -505,8 +512,15 @@ class Engine:
     async def _store_large_snapshot(
         self, claim: turn_store.Claim, snapshot: turn_store.Snapshot
     ) -> None:
-        with suppress(*UNREACHABLE):  # the next snapshot holds the same text
-            await self._database.write(turn_store.store_snapshot, claim, snapshot)
+        is_stored = False
+        try:
+            with suppress(*UNREACHABLE):  # the next snapshot holds the same text
+                is_stored = await self._database.write(
+                    turn_store.store_snapshot, claim, snapshot
+                )
+        finally:
+            if not is_stored and (run := self.runs.get(claim.turn_id)):
+                run.retake_snapshot()
 
     async def _sweep(self) -> None:
         if (room := self._room()) > 0:

@@ -250,6 +250,11 @@ class Run:
             provider_response=pending,
         )
 
+    def retake_snapshot(self) -> None:
+        """The last snapshot was not stored: take the next one without further events,
+        as the provider may stay silent for a long time."""
+        self._snapshot_at = -1
+
     def _pending_response(self) -> ProviderResponse | None:
         """The response that a later run may resume: its end is not stored."""
         call = self._call

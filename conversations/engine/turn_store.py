@@ -536,14 +536,20 @@ def heartbeat(beats: Mapping[Claim, Snapshot | None]) -> HeartbeatResult:
         for first in range(0, len(values), BEATS)
         for each in sql.renew(_lease(), values[first : first + BEATS])
     ]
-    lost = [turn_id for turn_id, is_ours in renewed if not is_ours]
-    stopped = [turn_id for turn_id, is_ours in renewed if is_ours]
-    return HeartbeatResult(lost, stopped)
+    return HeartbeatResult(
+        lost=[each.turn_id for each in renewed if not each.is_ours],
+        stopped=[each.turn_id for each in renewed if each.is_stopped],
+        skipped=[each.turn_id for each in renewed if each.is_skipped],
+    )
 
 
-def store_snapshot(claim: Claim, snapshot: Snapshot) -> None:
-    """Store a large snapshot in a write of its own, so that it delays no lease."""
-    sql.renew(_lease(), [_beat(claim, snapshot)])
+def store_snapshot(claim: Claim, snapshot: Snapshot) -> bool:
+    """Store a large snapshot in a write of its own, so that it delays no lease.
+
+    False if it was not stored because the row is locked.
+    """
+    renewed = sql.renew(_lease(), [_beat(claim, snapshot)])
+    return not any(each.is_skipped for each in renewed)
 
 
 def _beat(claim: Claim, snapshot: Snapshot | None) -> sql.Beat:
@@ -575,10 +581,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """The turns that other runs have claimed, and the turns to be stopped."""
+    """The turns that other runs have claimed, the turns to be stopped, and those whose
+    snapshot was not stored because another transaction held the row."""
 
     lost: Sequence[str]
     stopped: Sequence[str]
+    skipped: Sequence[str]
 
 
 def release(

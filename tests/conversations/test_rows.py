@@ -80,7 +80,7 @@ def test_beats_of_many_runs_are_of_all(monkeypatch, django_assert_num_queries):
         heard = turn_store.heartbeat(dict.fromkeys(claims, Snapshot([1], 1)))
     assert sorted(heard.stopped) == sorted(claim.turn_id for claim in claims[3:])
     assert [turn_of(claim).partial for claim in claims] == [[1]] * 5
-    assert turn_store.heartbeat({}) == turn_store.HeartbeatResult([], [])
+    assert turn_store.heartbeat({}) == turn_store.HeartbeatResult([], [], [])
 
 
 def test_what_was_said_before_an_item_was_kept_is_not_kept_beside_it():
@@ -131,11 +131,18 @@ def test_no_lease_waits_for_a_turn_that_is_being_written():
                 cursor.execute("BEGIN")
                 locked = "UPDATE conversations_turn SET usage = NULL WHERE id = %s"
                 cursor.execute(locked, [writes.turn_id])
-            heard = turn_store.heartbeat({writes: None, others: None})
-            assert heard == turn_store.HeartbeatResult([], [])
+            snapshot = Snapshot([message("assistant", "Half")], 5)
+            heard = turn_store.heartbeat({writes: snapshot, others: snapshot})
+            assert heard == turn_store.HeartbeatResult([], [], [writes.turn_id])
+            assert not turn_store.store_snapshot(writes, snapshot)
+            assert turn_of(others).partial == snapshot.items
             assert turn_of(others).lease_until > past
             assert turn_of(writes).lease_until == past
             assert turn_store.to_sweep(10) == []
+            with theirs.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+            assert turn_store.heartbeat({writes: snapshot}).skipped == []
+            assert turn_of(writes).partial == snapshot.items
     finally:
         theirs.close()
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from django.conf import settings
@@ -172,13 +172,21 @@ def update_running(turn_id: str, epoch: int, changed: Mapping[str, Any]) -> bool
     return bool(found[0][0]) if found else None
 
 
-def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
+class Renewal(NamedTuple):
+    """A turn that its run has to hear about after `renew`."""
+
+    turn_id: str
+    is_ours: bool  # False if another run has claimed the turn
+    is_stopped: bool  # the turn is to be stopped
+    is_skipped: bool  # its snapshot was not stored
+
+
+def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[Renewal]:
     """Renew the leases of the turns that still run in the given epoch, and store their
     snapshots.
 
-    Returns the turns that are to be stopped, with True, and those that other runs have
-    claimed, with False. Executes two statements for any number of turns: a thread gives
-    up the interpreter at each statement and at each row that it reads.
+    Returns only the turns with news. Executes two statements for any number of turns: a
+    thread gives up the interpreter at each statement and at each row that it reads.
 
     A turn whose row is locked is skipped: nearly always its own run is writing it, and
     the other turns must not wait for that. A snapshot that ends before the last stored
@@ -209,18 +217,25 @@ def renew(lease_until: Moment, beats: Sequence[Beat]) -> list[tuple[str, bool]]:
         [lease_until.value, *beat_values, *ids],
     )
     # The snapshots, which may be long, are not sent a second time.
-    values = ", ".join(["(%s, CAST(%s AS integer))"] * len(beats))
+    values = ", ".join([f"(%s, {number}, {number})"] * len(beats))
     found = raw_sql.fetch_rows(
         f"""
-        SELECT v.column1, t.id IS NOT NULL FROM (VALUES {values}) AS v
+        SELECT v.column1, t.id IS NOT NULL, COALESCE(t.cancel_requested, FALSE),
+            t.id IS NOT NULL AND COALESCE({_UNSTORED}, FALSE)
+        FROM (VALUES {values}) AS v
         LEFT JOIN conversations_turn t ON t.id = v.column1 AND {_RUN}
-        WHERE t.id IS NULL OR t.cancel_requested
+        WHERE t.id IS NULL OR t.cancel_requested OR {_UNSTORED}
         """,
-        [value for turn_id, epoch, *_ in beats for value in (turn_id, epoch)],
+        [
+            value
+            for turn_id, epoch, _, sequence, *_ in beats
+            for value in (turn_id, epoch, sequence)
+        ],
     )
-    return [(turn_id, bool(is_ours)) for turn_id, is_ours in found]
+    return [Renewal(turn_id, *map(bool, flags)) for turn_id, *flags in found]
 
 
+_UNSTORED = "v.column3 > COALESCE(t.last_sequence, -1)"
 _NEWER = "v.column4 > COALESCE(t.last_sequence, -1)"
 _FREE = "SELECT f.id FROM conversations_turn f WHERE f.id IN"
 _SKIPPING = "FOR NO KEY UPDATE SKIP LOCKED"
