@@ -70,7 +70,7 @@ def channel_layer(redis_url: str) -> dict[str, Any]:
     database_number = urlsplit(redis_url).path.strip("/") or "0"
     host = {"address": redis_url, "socket_timeout": 5, "socket_connect_timeout": 3}
     return {
-        "BACKEND": "conversations.engine.redis.channel_layer.Layer",
+        "BACKEND": "conversations.engine.redis.channel_layer.RedisChannelLayer",
         # Redis' channels are common to all its databases.
         "CONFIG": {"hosts": [host], "prefix": f"parley{database_number}"},
     }
