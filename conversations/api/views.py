@@ -81,7 +81,7 @@ def _note_size(response: Any) -> None:
 
 
 def _pass_credential(request: Request) -> None:
-    """Put the credential into the scope, so that `Streams` can end a revoked stream."""
+    """Put the credential into the scope: `StreamMiddleware` ends revoked streams."""
     scope = getattr(request._request, "scope", None)
     if scope is None:  # a test client, which has no stream
         return

@@ -13,7 +13,7 @@ from conversations.models.access_token import AccessToken
 def continue_message(turn: Turn, user: Any, token: AccessToken | None = None) -> Turn:
     """Open the turn that continues, under the limits of the token or else of the user.
 
-    Raises `message_bounds.NothingToContinue`, TooFast, BudgetExhausted.
+    Raises `message_bounds.CannotContinue`, TooFast, BudgetExhausted.
     """
     if token is None:
         admission.check_user_may_continue(user)

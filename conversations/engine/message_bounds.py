@@ -143,7 +143,7 @@ class Halt:
 
 def halts(calls: Iterable[ToolCall], last: Turn | None) -> list[Halt]:
     """The halts that a person can continue, oldest first. `calls` are those of
-    `beside_turns`, `last` is the conversation's last turn."""
+    `background_or_halted`, `last` is the conversation's last turn."""
     found: dict[str, Halt] = {}
     if last is not None and (root := _cut_by_cost(last)):
         found[root.pk] = Halt(root, [])

@@ -119,7 +119,7 @@ class NotEnded(Exception):
 class Ending:
     status: str
     response: Mapping[str, Any]
-    error: Mapping[str, Any] | None  # as `errors.to_keep` has it
+    error: Mapping[str, Any] | None  # as `errors.error_to_store` has it
     last_sequence: int
     called: bool  # tools were called
     progress: TurnProgress = field(default_factory=TurnProgress)

@@ -62,7 +62,7 @@ def with_history(items: list[ItemPayload], request_input: Any) -> Any:
     """The model's input: the history `items`, then the input of the request.
 
     Outputs in the request are matched with the calls in the history. Raises BadRequest
-    for an output without a call, and as `conversations.turns.client_outputs.Line.news`
+    for an output without a call, and as `ClientCalls.new_items`
     for outputs that were answered before or are missing.
     """
     if isinstance(request_input, str):

@@ -2,7 +2,7 @@
 
 All provider calls of a turn count together: text, refusals, reasoning, arguments of
 calls and annotations. Items that a provider's own tools produce (pictures, for
-instance) arrive complete; their limit for each call is `exchange.MAX_WHOLE_ANSWER`.
+instance) arrive complete; their limit for each call is `exchange.MAX_BODY`.
 """
 
 from __future__ import annotations
