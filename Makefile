@@ -15,7 +15,7 @@ SCALED_TESTS := $(addprefix tests/conversations/test_, engine.py leases.py rows.
 
 COMPILE := pip compile $(UV_FLAGS) --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 pyproject.toml
 
-.PHONY: run test scaled lint lock bench chaos
+.PHONY: run test test-fast scaled lint lock bench chaos
 
 run: .venv/run.stamp
 	@exec .venv/bin/python manage.py serve
@@ -24,6 +24,9 @@ test: .venv/dev.stamp
 	.venv/bin/python -m pytest -q -n auto -m "not scaled"
 	.venv/bin/python -m pytest -q -m scaled
 	.venv/bin/python -m pytest -q --ds=tests.settings_scaled $(SCALED_TESTS)
+
+test-fast: .venv/dev.stamp  # no browser, no server processes, no PostgreSQL or Redis
+	.venv/bin/python -m pytest -q -n auto -m "not scaled and not browser and not server"
 
 scaled: .venv/run.stamp
 	@exec deploy/scaled.sh
