@@ -54,9 +54,9 @@ def take(request: Any, owner: str) -> Callable[[list[Charge]], Verdict]:
 def test_a_minutes_worth_may_be_taken_at_once_and_no_more(take: Any):
     told = [take(requests(3)) for _ in range(4)]
     assert [verdict.is_allowed for verdict in told] == [True, True, True, False]
-    assert [verdict.left[0].remaining for verdict in told] == [2, 1, 0, 0]
+    assert [verdict.buckets[0].remaining for verdict in told] == [2, 1, 0, 0]
     assert 0 < told[-1].retry_after <= MINUTE / 3
-    assert 0 < told[0].left[0].full_in <= MINUTE / 3
+    assert 0 < told[0].buckets[0].full_in <= MINUTE / 3
 
 
 def test_of_two_limits_both_are_taken_or_none(take: Any):
@@ -64,7 +64,7 @@ def test_of_two_limits_both_are_taken_or_none(take: Any):
     assert take(both).is_allowed
     refused = take(both)
     assert not refused.is_allowed
-    assert [left.remaining for left in refused.left] == [9, 40]
+    assert [left.remaining for left in refused.buckets] == [9, 40]
 
 
 def test_what_is_only_looked_for_is_not_taken(take: Any):
@@ -83,18 +83,18 @@ def test_more_than_a_minutes_worth_waits_for_a_full_bucket_and_longer_after(take
 
 def test_what_is_gone_is_taken_even_if_it_is_not_there(take: Any):
     take(requests(10, 9))
-    assert take(requests(10, 5, is_gone=True)).is_allowed
+    assert take(requests(10, 5, is_unconditional=True)).is_allowed
     assert not take(requests(10, 1)).is_allowed
-    assert take(requests(10, -6, is_gone=True)).left[0].remaining in (2, 3)
+    assert take(requests(10, -6, is_unconditional=True)).buckets[0].remaining in (2, 3)
 
 
 def test_giving_back_does_not_overflow(take: Any):
-    assert take(requests(10, -50, is_gone=True)).left[0].remaining == 10
+    assert take(requests(10, -50, is_unconditional=True)).buckets[0].remaining == 10
 
 
 def test_a_lower_limit_counts_at_once(take: Any):
     take(requests(100))
-    assert take(requests(2)).left[0].remaining == 1
+    assert take(requests(2)).buckets[0].remaining == 1
 
 
 Steps = st.lists(

@@ -282,7 +282,7 @@ class Reader:
 
 
 async def listening(log, reader):
-    task = asyncio.ensure_future(log.listen(reader.way))
+    task = asyncio.ensure_future(log.write_directly(reader.way))
     await asyncio.sleep(0)
     return task
 

@@ -146,7 +146,7 @@ async def test_a_large_answer_is_closed_when_it_may_be(size, waits):
         found.append([event["type"] for event in said])
 
     script = Script([TextDelta(0, "x" * size), FinishDelta("stop")])
-    batches, builder, _ = start(script, tell=said.extend, closing=closing)
+    batches, builder, _ = start(script, tell=said.extend, wait_to_close=closing)
     async for batch in batches:
         said += batch
     assert len(found) == waits

@@ -383,5 +383,5 @@ def test_whatever_is_sent_is_answered_or_refused(kind, given_input, options):
     with contextlib.suppress(Problem):
         asked = wire({"model": MODEL, **options, field: given_input})
         script = script_for(asked.prompt)
-        orjson.dumps(asked.whole(script))
+        orjson.dumps(asked.response_body(script))
         assert list(asked.frames(script))
